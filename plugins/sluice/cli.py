@@ -1,0 +1,122 @@
+"""The `sluice` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sluice.errors import SluiceError
+from sluice.pipeline import Pipeline, load_pipeline
+
+app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
+interval = typer.Typer(help="Run the steps of one interval by hand, without Airflow.", no_args_is_help=True)
+app.add_typer(interval, name="interval")
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
+RunId = Annotated[str, typer.Option(help="What the messages call this run.")]
+_BY_HAND = "by-hand"
+
+
+@app.command()
+def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")]) -> None:
+    """Check pipeline files; says file, line, key and remedy of each mistake."""
+    failed = False
+    for file in files:
+        try:
+            pipeline = load_pipeline(file)
+        except SluiceError as error:
+            failed = True
+            _err.print(str(error), markup=False, style="red")
+        else:
+            kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+            print(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of pipeline files, for editors."""
+    print(json.dumps(Pipeline.model_json_schema(by_alias=True), indent=2))
+
+
+def _coordinator(file: Path):  # type: ignore[no-untyped-def]  # the class is imported late: it pulls in Kafka and Py4J
+    from sluice.coordinator import Coordinator
+    from sluice.kafka.config import KafkaSettings
+
+    return Coordinator(load_pipeline(file), KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control"))
+
+
+@interval.command()
+def start(file: PipelineFile, run_id: RunId = _BY_HAND) -> None:
+    """Plan an interval and send START-COMMIT; prints the transaction as JSON."""
+    from sluice.coordinator import Outcome, Run
+
+    started = _coordinator(file).start(Run("sluice", run_id))
+    if isinstance(started, Outcome):
+        print(json.dumps(asdict(started)))
+    else:
+        print(json.dumps({"instant": started.instant, "control_offset": started.control_offset, "ranges": len(started.ranges)}))
+
+
+@interval.command()
+def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help="Where START-COMMIT stands.")]) -> None:
+    """Commit an interval whose ranges are written."""
+    print(json.dumps(asdict(_coordinator(file).commit(control_offset))))
+
+
+@interval.command()
+def abort(file: PipelineFile, run_id: RunId = _BY_HAND) -> None:
+    """End what a run left open."""
+    from sluice.coordinator import Run
+
+    print(json.dumps(asdict(_coordinator(file).abort(Run("sluice", run_id)))))
+
+
+@interval.command()
+def run(
+    file: PipelineFile,
+    master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    run_id: RunId = "",
+) -> None:
+    """Run one whole interval: start, one Spark job for each range, commit; abort if one fails."""
+    from sluice.coordinator import Outcome, Run
+    from sluice.spark.submit import submit_command
+
+    coordinator = _coordinator(file)
+    this = Run("sluice", run_id or f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    started = coordinator.start(this)
+    if isinstance(started, Outcome):
+        print(started.summary)
+        return
+    commands = [submit_command(coordinator.pipeline, started, n, master) for n in range(len(started.ranges))]
+    jobs = [subprocess.Popen(command, env=os.environ) for command in commands]
+    try:
+        if any([job.wait() for job in jobs]):
+            raise SluiceError("A write job failed.", next_step="read its log above.", instant=started.instant)
+        print(coordinator.commit(started.control_offset).summary)
+    except SluiceError:
+        print(coordinator.abort(this).summary)
+        raise
+
+
+def main() -> None:
+    """Run the command; our own errors are one message, not a stack trace."""
+    try:
+        app()
+    except SluiceError as error:
+        _err.print(str(error), markup=False, style="red")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Hudi's and the file system's errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from sluice.errors import ActionRequiredError, RetryableError
+
+_PERMISSION = ("AccessControlException", "AccessDeniedException", "Permission denied", "403 Forbidden")
+_PATH = ("UnsupportedFileSystemException", "No FileSystem for scheme", "UnknownHostException", "Mkdirs failed",
+         "NoSuchBucket", "Not a directory", "ParentNotDirectoryException", "NotDirectoryException")  # fmt: skip
+
+
+@contextmanager
+def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
+    """Turn a Java exception inside the block into a SluiceError that says what was being done, and where."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        chain = _chain(error.java_exception)
+        text = " <- ".join(chain)
+        if any(sign in text for sign in _PERMISSION):
+            raise ActionRequiredError(
+                f"No permission on the table's path ({doing}).",
+                next_step="grant the user of Airflow's workers and of Spark read and write access to the path.",
+                reason=chain[-1],
+                **where,
+            ) from error
+        if any(sign in text for sign in _PATH):
+            raise ActionRequiredError(
+                f"The table's path can't be used ({doing}).",
+                next_step="correct sink.hudi.path, or the Hadoop settings of its file system.",
+                reason=chain[-1],
+                **where,
+            ) from error
+        raise RetryableError(
+            f"Hudi failed ({doing}).",
+            next_step="the step is retried; if it comes back, look at the reason and at the table's timeline.",
+            reason=text[:2000],
+            **where,
+        ) from error
+    except Py4JError as error:
+        raise RetryableError(
+            f"The coordinator's JVM was lost ({doing}).",
+            next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
+            **where,
+        ) from error
+
+
+def _chain(exception: Any) -> list[str]:
+    """The exception and its causes, one line each."""
+    lines = []
+    while exception is not None and len(lines) < 8:
+        message = str(exception.getMessage() or "").strip().splitlines()
+        lines.append(f"{exception.getClass().getSimpleName()}: {message[0] if message else ''}")
+        exception = exception.getCause()
+    return lines

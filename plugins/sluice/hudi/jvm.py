@@ -1,0 +1,70 @@
+"""A lean JVM with Hudi's Java client in it, for the coordinator: no Spark session, up in about a second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from sluice import runtime
+
+_OPENED_PACKAGES = ("java.lang", "java.lang.invoke", "java.nio", "java.util", "sun.nio.ch")
+ARCHIVE = "coordinator"
+
+
+class HudiJvm:
+    """The JVM's view for callers: `jvm` is Py4J's, `storage` Hudi's storage configuration."""
+
+    def __init__(self, gateway: JavaGateway, hadoop: dict[str, str]) -> None:
+        self.jvm = gateway.jvm
+        configuration = self.jvm.org.apache.hadoop.conf.Configuration()
+        for name, value in hadoop.items():
+            configuration.set(name, value)
+        self.storage = self.jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
+        self.Option = self.jvm.org.apache.hudi.common.util.Option
+
+    def nested(self, name: str) -> Any:
+        """A nested Java class, whose name with `$` Python can't spell as an attribute."""
+        return getattr(self.jvm, name)
+
+    def properties(self, options: dict[str, str]) -> Any:
+        """`java.util.Properties` of the options."""
+        properties = self.jvm.java.util.Properties()
+        for name, value in options.items():
+            properties.setProperty(name, value)
+        return properties
+
+
+@contextmanager
+def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
+    """Start the JVM, yield it, and end it.
+
+    Args:
+        hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside those that
+            HADOOP_CONF_DIR holds.
+    """
+    jars = runtime.jars("coordinator") + runtime.spark_jars()
+    py4j_jar = next(jar for jar in jars if jar.name.startswith("py4j-"))
+    class_path = [str(jar) for jar in jars]
+    if os.environ.get("HADOOP_CONF_DIR"):
+        class_path.insert(0, os.environ["HADOOP_CONF_DIR"])
+    options = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
+    options += [runtime.LOGGING]
+    options += runtime.archive_options(ARCHIVE)
+    port, token = launch_gateway(
+        jarpath=str(py4j_jar),
+        classpath=os.pathsep.join(class_path),
+        javaopts=options,
+        java_path=str(runtime.java_home() / "bin" / "java"),
+        die_on_exit=True,
+        enable_auth=True,
+    )
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    try:
+        yield HudiJvm(gateway, hadoop or {})
+    finally:
+        gateway.shutdown()

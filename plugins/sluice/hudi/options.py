@@ -1,0 +1,91 @@
+"""Hudi's settings for a pipeline's table: what the two-phase commit needs, our defaults, and the user's on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import TableWriter
+
+KEY_GENERATORS = {
+    "simple": "org.apache.hudi.keygen.SimpleKeyGenerator",
+    "complex": "org.apache.hudi.keygen.ComplexKeyGenerator",
+    "nonpartitioned": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+}
+
+# What the interval's commit over several processes rests on. A user's other value is refused, not overruled in silence.
+REQUIRED = {
+    "hoodie.allow.multi.write.on.same.instant": "true",  # several participants write under one instant
+    "hoodie.write.markers.type": "DIRECT",  # the coordinator must see the participants' markers, on storage
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.metadata.enable": "true",  # it hides what a zombie writes late
+    "hoodie.clean.failed.writes.policy": "NEVER",  # the coordinator alone rolls back, by the control topic
+    "hoodie.combine.before.insert": "false",
+    "hoodie.combine.before.upsert": "false",  # every record read is written, so that the audit can count them
+}
+DEFAULTS = {
+    "hoodie.parquet.compression.codec": "zstd",
+    "hoodie.bulkinsert.sort.mode": "NONE",
+    "hoodie.parquet.bloom.filter.enabled": "false",  # our writes look nothing up by key, and it costs 8 % of the time
+    "hoodie.metadata.index.column.stats.enable": "true",
+    "hoodie.clean.automatic": "true",
+    "hoodie.archive.automatic": "true",
+}
+UPSERT_DEFAULTS = {
+    "hoodie.index.type": "INMEMORY",  # never asked: the file group is known from the Kafka partition
+    "hoodie.logfile.data.block.format": "parquet",
+    "hoodie.write.record.merge.custom.implementation.classes": "org.apache.hudi.DefaultSparkRecordMerger",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.compact.inline": "false",
+}
+
+
+def write_options(writer: TableWriter) -> dict[str, str]:
+    """All Hudi options of one interval's writers and its commit, the same in every process.
+
+    Raises:
+        ActionRequiredError: the pipeline sets an option against which the two-phase commit would not hold.
+    """
+    for name, value in REQUIRED.items():
+        wanted = writer.options.get(name)
+        if wanted is not None and wanted.lower() != value.lower():
+            raise ActionRequiredError(
+                f"{name} must be {value} here: {wanted} would break exactly-once.",
+                next_step=f"remove {name} from sink.hudi.options.",
+                table=writer.name,
+            )
+    options = {
+        **DEFAULTS,
+        **(UPSERT_DEFAULTS if writer.operation == "upsert" else {}),
+        **writer.options,
+        **REQUIRED,
+        "hoodie.table.name": writer.name,
+        "hoodie.table.type": writer.table_type,
+        "hoodie.datasource.write.partitionpath.field": ",".join(writer.partition_fields),
+        "hoodie.datasource.write.keygenerator.class": key_generator(writer),
+        "hoodie.datasource.write.operation": "upsert_prepped" if writer.operation == "upsert" else "bulk_insert",
+    }
+    if writer.record_key:
+        options["hoodie.datasource.write.recordkey.field"] = ",".join(writer.record_key)
+    if writer.ordering_fields:
+        options["hoodie.datasource.write.precombine.field"] = ",".join(writer.ordering_fields)
+    return options
+
+
+def key_generator(writer: TableWriter) -> str:
+    """Hudi's key generator class for the pipeline's keys, which becomes part of the table's own configuration."""
+    if not writer.partition_fields:
+        return KEY_GENERATORS["nonpartitioned"]
+    simple = len(writer.partition_fields) == 1 and len(writer.record_key) <= 1
+    return KEY_GENERATORS["simple" if simple else "complex"]
+
+
+def write_config(jvm: Any, writer: TableWriter, options: dict[str, str], engine: Any = None) -> Any:
+    """A `HoodieWriteConfig` in either JVM."""
+    properties = jvm.java.util.Properties()
+    for name, value in options.items():
+        properties.setProperty(name, value)
+    builder = jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()
+    if engine is not None:
+        builder = builder.withEngineType(engine)
+    return builder.withPath(writer.path).withSchema(writer.schema_avro).forTable(writer.name).withProps(properties).build()

@@ -1,0 +1,272 @@
+"""One Hudi table as the coordinator sees it: its timeline, its checkpoint, and the steps of a two-phase commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from py4j.protocol import Py4JJavaError
+
+from sluice.errors import ActionRequiredError
+from sluice.hudi.failures import hudi_errors
+from sluice.hudi.jvm import HudiJvm
+from sluice.hudi.options import key_generator, write_config, write_options
+from sluice.hudi.schema import columns_of
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import holds_checkpoint
+
+InstantState = Literal["absent", "pending", "completed"]
+_META_FIELDS = 5
+_STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
+
+
+class HudiTable:
+    """A table that exists. Open it with `open_table`."""
+
+    def __init__(self, jvm: HudiJvm, meta: Any, writer: TableWriter) -> None:
+        self._jvm = jvm
+        self._meta = meta
+        self.writer = writer
+        self._hudi = jvm.jvm.org.apache.hudi
+        self._action = "commit" if writer.table_type == "COPY_ON_WRITE" else "deltacommit"
+
+    # The timeline ------------------------------------------------------------------------------------------------
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        """Extra metadata of the newest commit that holds a checkpoint, walking back over other writers' commits.
+
+        Looks through the active timeline, then the archived one. None where no commit holds any.
+        """
+        active = self._meta.reloadActiveTimeline()
+        found = self._newest_checkpoint(active)
+        if found is None:
+            archived = self._meta.getArchivedTimeline()
+            archived.loadCompletedInstantDetailsInMemory()
+            found = self._newest_checkpoint(archived)
+        return found
+
+    def _newest_checkpoint(self, timeline: Any) -> dict[str, str] | None:
+        instants = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
+        for i in range(instants.size() - 1, -1, -1):
+            extra = timeline.readCommitMetadata(instants.get(i)).getExtraMetadata()
+            metadata = {str(k): str(v) for k, v in dict(extra).items() if v is not None}
+            if holds_checkpoint(metadata):
+                return metadata
+        return None
+
+    def is_empty(self) -> bool:
+        """Whether the table has no completed commit at all, active or archived."""
+        timeline = self._meta.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        return bool(timeline.empty()) and bool(self._meta.getArchivedTimeline().getCommitsTimeline().empty())
+
+    def state_of(self, instant: str) -> InstantState:
+        """Where an instant stands on the timeline now."""
+        timeline = self._meta.reloadActiveTimeline()
+        if timeline.getCommitsTimeline().filterCompletedInstants().containsInstant(instant):
+            return "completed"
+        return "pending" if timeline.filterInflightsAndRequested().containsInstant(instant) else "absent"
+
+    # The two phases ----------------------------------------------------------------------------------------------
+
+    def new_instant(self) -> str:
+        """A new instant time of Hudi's own generator. Nothing is written."""
+        return str(self._meta.createNewInstantTime(True))
+
+    def open(self, instant: str) -> None:
+        """Put the instant on the timeline, requested and then inflight.
+
+        `startCommit` is not used: it makes up the instant itself, and the control topic has to name it first.
+        """
+        with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
+            timeline = self._meta.reloadActiveTimeline()
+            requested = getattr(self._jvm.nested(_STATE), "REQUESTED")
+            new = self._meta.getInstantGenerator().createNewInstant(requested, self._action, instant)
+            timeline.createNewInstant(new)
+            self._meta.reloadActiveTimeline().transitionRequestedToInflight(self._action, instant)
+
+    def commit(self, instant: str, stats: Iterable[Mapping[str, Any]], extra: Mapping[str, str]) -> None:
+        """Commit the write stats with the extra metadata: data and offsets become visible together, or not at all.
+
+        Hudi deletes files of the instant that have a marker but no stat, which is what failed attempts leave.
+        """
+        operations = self._hudi.common.model.WriteOperationType
+        kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
+        stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
+        mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
+        java_stats = self._jvm.jvm.java.util.ArrayList()
+        for stat in stats:
+            java_stats.add(mapper.readValue(json.dumps(stat), stat_class))
+        metadata = self._jvm.jvm.java.util.HashMap()
+        for name, value in extra.items():
+            metadata.put(name, value)
+        with hudi_errors("committing", table=self.writer.path, instant=instant):
+            client = self._client()
+            try:
+                upsert = self.writer.operation == "upsert"
+                client.setOperationType(operations.UPSERT_PREPPED if upsert else operations.BULK_INSERT)
+                client.commitStats(instant, java_stats, self._jvm.Option.of(metadata), self._action)
+            finally:
+                client.close()
+
+    def rollback(self, instant: str) -> bool:
+        """Roll a pending instant back with all its files; False where it is not pending (any more)."""
+        if self.state_of(instant) != "pending":
+            return False
+        with hudi_errors("rolling back", table=self.writer.path, instant=instant):
+            client = self._client()
+            try:
+                client.rollback(instant)
+            finally:
+                client.close()
+        return True
+
+    def _client(self) -> Any:
+        context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
+        engine = self._hudi.common.engine.EngineType.JAVA
+        config = write_config(self._jvm.jvm, self.writer, write_options(self.writer), engine)
+        return self._hudi.client.HoodieJavaWriteClient(context, config)
+
+    # Strays ------------------------------------------------------------------------------------------------------
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        """Delete files that a zombie finished after its interval was over, and the markers it made again.
+
+        Args:
+            committed: for each ended instant the paths, relative to the table, that its commit registered: none for an
+                instant that was rolled back.
+            partitions: the table partitions to list. A zombie computes its table partitions from the same records as
+                the attempt that was committed, so those of the ended intervals are enough.
+
+        Returns:
+            What was deleted, relative to the table.
+        """
+        storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
+        deleted = []
+        for partition in sorted(set(partitions)):
+            folder = path_class(f"{self.writer.path}/{partition}" if partition else self.writer.path)
+            if not storage.exists(folder):
+                continue
+            for info in storage.listDirectEntries(folder):
+                name = str(info.getPath().getName())
+                relative = f"{partition}/{name}" if partition else name
+                instant = instant_in(name)
+                if info.isFile() and instant in committed and relative not in committed[instant]:
+                    storage.deleteFile(info.getPath())
+                    deleted.append(relative)
+        for instant in committed:
+            markers = path_class(self._meta.getMarkerFolderPath(instant))
+            if storage.exists(markers):
+                storage.deleteDirectory(markers)
+        return deleted
+
+    def paths_of(self, instant: str) -> set[str]:
+        """The paths that a completed instant registered, relative to the table."""
+        timeline = self._meta.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        found = [i for i in timeline.getInstants() if str(i.requestedTime()) == instant]
+        if not found:
+            return set()
+        stats = self._meta.getActiveTimeline().readCommitMetadata(found[0]).getWriteStats()
+        paths: set[str] = set()
+        for stat in stats:
+            paths.add(str(stat.getPath()))
+            if hasattr(stat, "getLogFiles") and self._action == "deltacommit":
+                partition = str(stat.getPartitionPath())
+                paths |= {f"{partition}/{name}" if partition else str(name) for name in stat.getLogFiles()}
+        return paths
+
+
+def instant_in(file_name: str) -> str | None:
+    """The instant that a data file's name carries, None for other files.
+
+    Base files are `<file id>_<write token>_<instant>.<extension>`; log files are `.<file id>_<instant>.log.<version>_…`.
+    """
+    if file_name.startswith("."):
+        head, found, _ = file_name.partition(".log.")
+        return head.rpartition("_")[2] if found else None
+    parts = file_name.partition(".")[0].split("_")
+    return parts[-1] if len(parts) >= 3 and parts[-1].isdigit() else None
+
+
+def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) -> HudiTable:
+    """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
+
+    Raises:
+        ActionRequiredError: the path can't be used, or the table differs from the pipeline in type, keys or schema.
+    """
+    with hudi_errors("opening the table", table=writer.path):
+        storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
+        path = jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/.hoodie/hoodie.properties")
+        if not storage.exists(path):
+            _create(jvm, writer)
+        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
+    table = HudiTable(jvm, meta, writer)
+    _check_configuration(meta, writer)
+    _check_schema(jvm, meta, writer, columns)
+    return table
+
+
+def _create(jvm: HudiJvm, writer: TableWriter) -> None:
+    builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+    builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
+    builder.setKeyGeneratorClassProp(key_generator(writer)).setTableCreateSchema(writer.schema_avro)
+    if writer.record_key:
+        builder.setRecordKeyFields(",".join(writer.record_key))
+    if writer.partition_fields:
+        builder.setPartitionFields(",".join(writer.partition_fields))
+    if writer.ordering_fields:
+        builder.setOrderingFields(",".join(writer.ordering_fields))
+    hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
+    builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
+    version = writer.options.get("hoodie.write.table.version")
+    if version:
+        builder.setTableVersion(int(version))
+    builder.initTable(jvm.storage, writer.path)
+
+
+def _check_configuration(meta: Any, writer: TableWriter) -> None:
+    config = meta.getTableConfig()
+
+    def fields(option: Any) -> tuple[str, ...]:
+        return tuple(str(f) for f in option.get()) if option.isPresent() else ()
+
+    pairs = {
+        "table type": (str(config.getTableType().name()), writer.table_type),
+        "record key": (fields(config.getRecordKeyFields()), writer.record_key),
+        "partition fields": (fields(config.getPartitionFields()), writer.partition_fields),
+    }
+    for name, (in_table, in_pipeline) in pairs.items():
+        if in_table != in_pipeline:
+            raise ActionRequiredError(
+                f"The table's {name} differs from the pipeline's.",
+                next_step="correct the pipeline file, or write to another path: a table keeps these for life.",
+                table=writer.path,
+                in_table=in_table,
+                in_pipeline=in_pipeline,
+            )
+
+
+def _check_schema(jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Mapping[str, str]) -> None:
+    resolver = jvm.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta)
+    with hudi_errors("reading the table's schema", table=writer.path):
+        found = resolver.getTableSchemaIfPresent(False)
+    if not found.isPresent():
+        return
+    try:
+        struct = jvm.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(found.get())
+    except Py4JJavaError as error:
+        raise ActionRequiredError(
+            "The table's own schema can't be read.", next_step="look at the table's last commit.", table=writer.path
+        ) from error
+    in_table = {n: t for n, t in columns_of(struct).items() if not n.startswith("_hoodie_")}
+    changed = {n: f"{t} in the table, {columns[n]} in the pipeline" for n, t in in_table.items() if columns.get(n, t) != t}
+    missing = [n for n in in_table if n not in columns]
+    if changed or missing:
+        raise ActionRequiredError(
+            "The pipeline's schema doesn't fit the table's.",
+            next_step="name every column of the table with the table's type; columns may be added, at the end.",
+            table=writer.path,
+            missing_in_pipeline=missing or None,
+            changed=changed or None,
+        )

@@ -1,0 +1,1 @@
+"""Kafka: the clusters that are read, and the control topic. Everything here uses confluent-kafka."""

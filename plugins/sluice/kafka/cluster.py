@@ -1,0 +1,102 @@
+"""What a Kafka cluster says of the pipeline's topics when an interval is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from confluent_kafka import Consumer, IsolationLevel, TopicCollection
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import kafka_errors
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.plan import ClusterState, PartitionBounds
+
+TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
+
+
+class KafkaCluster:
+    """Read-only view of one cluster, and the copy of our offsets in its consumer groups."""
+
+    def __init__(self, settings: KafkaSettings, *, isolation_level: str = "read_committed") -> None:
+        self.settings = settings
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+
+    def state(self, topics: Sequence[str], window_end: datetime | None) -> ClusterState:
+        """Offsets, cluster id and topic ids, all asked for now.
+
+        Args:
+            topics: the pipeline's topics.
+            window_end: records with a time before this belong to the window; None takes all there is. Where no
+                record has this time or a later one, the log's end is the window's end.
+
+        Raises:
+            ActionRequiredError: a topic does not exist, or may not be read.
+            RetryableError: the cluster can't be reached.
+        """
+        where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        with kafka_errors("asking for the topics' partitions", **where):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        topic_ids: dict[tuple[str, str], str | None] = {}
+        found: list[TopicPartition] = []
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' partitions", topic=topic, **where):
+                description = future.result()
+            topic_ids[self.settings.name, topic] = str(description.topic_id)
+            found += [TopicPartition(self.settings.name, topic, p.id) for p in description.partitions]
+        asked_at = datetime.now(UTC)
+        log_start = self._offsets(found, OffsetSpec.earliest())
+        log_end = self._offsets(found, OffsetSpec.latest())
+        at_window_end: Mapping[TopicPartition, int] = {}
+        if window_end is not None:
+            at_window_end = self._offsets(found, OffsetSpec.for_timestamp(int(window_end.timestamp() * 1000)))
+        partitions = []
+        for tp in found:
+            end = at_window_end.get(tp, -1)
+            bounded = 0 <= end < log_end[tp]
+            through = window_end if bounded and window_end else asked_at
+            partitions.append(
+                PartitionBounds(tp, log_start[tp], log_end[tp], end if bounded else log_end[tp], through)
+            )
+        return ClusterState(partitions, {self.settings.name: cluster.cluster_id}, topic_ids)
+
+    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        request = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        answers = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=TIMEOUT)
+        offsets = {}
+        for tp, future in answers.items():
+            with kafka_errors("asking for offsets", topic=tp.topic, partition=tp.partition):
+                offsets[TopicPartition(self.settings.name, tp.topic, tp.partition)] = int(future.result().offset)
+        return offsets
+
+    def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
+
+        Raises:
+            SluiceError: Kafka refused; the caller logs it, since the table is committed whatever comes of the copy.
+        """
+        if not next_offsets:
+            return
+        consumer = Consumer(self.settings.client(group_id=group, enable_auto_commit=False))
+        try:
+            offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
+            with kafka_errors("copying offsets to the consumer group", group=group):
+                for answer in consumer.commit(offsets=offsets, asynchronous=False) or []:
+                    if answer.error:
+                        raise ActionRequiredError(
+                            "Kafka did not take an offset for the consumer group.",
+                            next_step="none is needed for the table; lag monitors show an old figure until the next interval.",
+                            group=group,
+                            topic=answer.topic,
+                            partition=answer.partition,
+                            reason=str(answer.error),
+                        )
+        finally:
+            consumer.close()

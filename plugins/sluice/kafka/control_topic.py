@@ -1,0 +1,216 @@
+"""The control topic: one partition, so that its offsets give every message of every table a total order (RFC-32)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+
+from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from pydantic import ValidationError
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import classify, kafka_errors
+from sluice.logs import log
+from sluice.protocol.messages import ControlMessage, WriteStatus, decode, encode, split
+from sluice.protocol.transaction import TableLog
+
+TIMEOUT = 30.0
+RETENTION = timedelta(days=90)
+_OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
+
+
+class ControlTopic:
+    """Sends and reads the control messages of one pipeline.
+
+    Raises (all methods):
+        RetryableError: the broker can't be reached in time.
+        ActionRequiredError: the topic is missing, has more than one partition, or may not be used.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        self.settings = settings
+        self.topic = topic
+        self._partition = KafkaTopicPartition(topic, 0)
+        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._where = {"control_topic": topic, "connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
+
+    def ensure(self) -> None:
+        """Create the topic on first use, and check that it has one partition."""
+        with kafka_errors("looking for the control topic", **self._where):
+            known = self._admin.list_topics(timeout=TIMEOUT).topics.get(self.topic)
+        if known is not None:
+            if len(known.partitions) != 1:
+                raise ActionRequiredError(
+                    "The control topic must have exactly one partition: its offsets are the order of all messages.",
+                    next_step="name another topic in control.topic, or delete this one and let Sluice create it.",
+                    partitions=len(known.partitions),
+                    **self._where,
+                )
+            return
+        new = NewTopic(
+            self.topic, num_partitions=1, config={"retention.ms": str(int(RETENTION.total_seconds() * 1000))}
+        )
+        try:
+            self._admin.create_topics([new], request_timeout=TIMEOUT)[self.topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise classify(error.args[0], "creating the control topic", **self._where) from error
+
+    def end(self) -> int:
+        """The offset that the next message will get, or a later one."""
+        return self._bound(OffsetSpec.latest())
+
+    def _bound(self, spec: OffsetSpec) -> int:
+        answer = self._admin.list_offsets(
+            {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+        )
+        with kafka_errors("asking for the control topic's offsets", **self._where):
+            return int(answer[self._partition].result().offset)
+
+    def send(self, message: ControlMessage) -> int:
+        """Send a message, wait for the broker's acknowledgement, and return its offset (the first part's)."""
+        messages: list[ControlMessage] = [message]
+        limit = self._message_limit()
+        if isinstance(message, WriteStatus):
+            messages = list(split(message, limit))
+        producer = Producer(
+            self.settings.client(
+                enable_idempotence=True, acks="all", message_max_bytes=limit + _OVERHEAD, delivery_timeout_ms=int(TIMEOUT * 1000)
+            )
+        )
+        delivered: list[Message] = []
+        failed: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, record: Message) -> None:
+            failed.append(error) if error is not None else delivered.append(record)
+
+        for part in messages:
+            value = encode(part)
+            if len(value) > limit:
+                raise ActionRequiredError(
+                    f"{message.type} takes {len(value)} bytes, more than the control topic allows.",
+                    next_step="raise max.message.bytes of the control topic.",
+                    limit=limit,
+                    table=message.table,
+                    **self._where,
+                )
+            producer.produce(self.topic, value=value, key=message.table.encode(), partition=0, on_delivery=on_delivery)
+        undelivered = producer.flush(TIMEOUT + 5)
+        if failed:
+            raise classify(failed[0], f"sending {message.type}", table=message.table, **self._where)
+        if undelivered or len(delivered) != len(messages):
+            raise RetryableError(
+                f"{message.type} was not acknowledged in time.",
+                next_step="check that the broker is up; the step is retried.",
+                table=message.table,
+                **self._where,
+            )
+        return int(delivered[0].offset())
+
+    def _message_limit(self) -> int:
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        with kafka_errors("asking for the control topic's message limit", **self._where):
+            entries = self._admin.describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
+        return int(entries["max.message.bytes"].value) - _OVERHEAD
+
+    def table_log(self, table: str, start: int) -> TableLog:
+        """Fold all of a table's messages from offset `start` to the topic's present end."""
+        return self.extend(TableLog(table), start)
+
+    def extend(self, table_log: TableLog, start: int | None = None) -> TableLog:
+        """Read on from where a log ended (or from `start`) to the topic's present end."""
+        end = self.end()
+        wanted = table_log.position if start is None else start
+        first = max(wanted if wanted <= end else 0, self._bound(OffsetSpec.earliest()))  # past the end: recreated
+        if first < end:
+            table_log.extend(self._messages(table_log.table, first, end))
+        table_log.position = max(table_log.position, end)
+        return table_log
+
+    def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
+        """Yield the log whenever a message has been folded into it, until `stop` is set."""
+        consumer = self._consumer(table_log.position)
+        try:
+            while not stop.is_set():
+                record = consumer.poll(0.5)
+                if record is None:
+                    continue
+                error = record.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        continue
+                    log.warning("control topic could not be read, trying again", reason=str(error))
+                    continue
+                message = self._decode(record, table_log.table)
+                if message is not None:
+                    yield table_log.extend([(_offset(record), message)])
+        finally:
+            consumer.close()
+
+    def _messages(self, table: str, start: int, end: int) -> Iterator[tuple[int, ControlMessage]]:
+        consumer = self._consumer(start)
+        try:
+            position = start
+            while position < end:
+                record = consumer.poll(TIMEOUT)
+                if record is None:
+                    raise RetryableError(
+                        "The control topic could not be read to its end in time.",
+                        next_step="check that the broker is up; the step is retried.",
+                        position=position,
+                        end=end,
+                        **self._where,
+                    )
+                error = record.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        return  # the last offsets hold no record (a broker's own marker)
+                    if error.fatal() or not error.retriable():
+                        raise classify(error, "reading the control topic", **self._where)
+                    continue
+                position = _offset(record) + 1
+                message = self._decode(record, table)
+                if message is not None:
+                    yield _offset(record), message
+        finally:
+            consumer.close()
+
+    def _consumer(self, start: int) -> Consumer:
+        consumer = Consumer(
+            self.settings.client(
+                group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+                enable_auto_commit=False,
+                enable_partition_eof=True,
+                auto_offset_reset="error",
+                fetch_wait_max_ms=50,
+            )
+        )
+        consumer.assign([KafkaTopicPartition(self.topic, 0, start)])
+        return consumer
+
+    def _decode(self, record: Message, table: str) -> ControlMessage | None:
+        key = record.key()
+        if key is None or key.decode(errors="replace") != table:
+            return None
+        try:
+            return decode(record.value() or b"")
+        except ValidationError as error:
+            raise ActionRequiredError(
+                "A message of this table in the control topic can't be read.",
+                next_step="if a newer release of Sluice has written it, upgrade this one; else find who writes to the topic.",
+                offset=record.offset() if record.offset() != OFFSET_INVALID else None,
+                table=table,
+                **self._where,
+            ) from error
+
+
+def _offset(record: Message) -> int:
+    offset = record.offset()
+    if offset is None:
+        raise RuntimeError("a consumed record has no offset")
+    return int(offset)

@@ -1,0 +1,55 @@
+"""Kafka's errors as ours: what a client said, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+
+_PERMISSION = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "read this topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "use this consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "create topics or write idempotently",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "use this transactional id",
+}
+
+
+@contextmanager
+def kafka_errors(doing: str, **where: Any) -> Iterator[None]:
+    """Turn a KafkaException inside the block into a SluiceError that says what was being done, and where."""
+    try:
+        yield
+    except KafkaException as error:
+        raise classify(error.args[0], doing, **where) from error
+
+
+def classify(error: KafkaError, doing: str, **where: Any) -> SluiceError:
+    """The SluiceError for a Kafka error."""
+    code = error.code()
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        return ActionRequiredError(
+            f"A topic or partition does not exist ({doing}).",
+            next_step="create the topic, or correct source.kafka.topics.",
+            **where,
+        )
+    if code in _PERMISSION:
+        return ActionRequiredError(
+            f"Kafka refuses permission to {_PERMISSION[code]} ({doing}).",
+            next_step="grant the principal of the Airflow connection that right (kafka-acls).",
+            **where,
+        )
+    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
+        return ActionRequiredError(
+            f"Kafka refuses the log-in ({doing}).",
+            next_step="correct user, password or certificate in the Airflow connection.",
+            **where,
+        )
+    return RetryableError(
+        f"Kafka did not answer as it should ({doing}): {error.name()}.",
+        next_step="check that the brokers are up and that bootstrap.servers can be reached from here; the step is retried.",
+        **where,
+    )

@@ -1,0 +1,116 @@
+"""`python -m sluice.local`: the commands behind `make install`, `make up`, `make down` and `make demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sluice.local.airflow import LocalAirflow
+from sluice.local.broker import LocalBroker
+from sluice.local.credentials import ADMIN
+from sluice.local.errors import LocalRuntimeError
+from sluice.local.home import SluiceHome
+from sluice.local.jars import ensure_jars, jars_ready
+
+_BROKER_PORT = 9092
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
+_console = Console(highlight=False)
+
+
+@app.command()
+def jars() -> None:
+    """Fetch the jars of Spark, Hudi and Kafka, and prepare Java. The second time there is nothing to do."""
+    home = SluiceHome.from_env()
+    fetched = 0
+
+    with _console.status("Resolving the jars from Maven Central") as status:
+
+        def show(line: str) -> None:
+            nonlocal fetched
+            if "[SUCCESSFUL ]" in line:
+                fetched += 1
+                status.update(f"Fetching the jars: {fetched} so far")
+
+        changed = ensure_jars(home, show)
+    _console.print(f"The jars are in {home.jars}." if changed else "The jars are there already.")
+
+
+@app.command()
+def up(
+    port: Annotated[int | None, typer.Option(help="Port of Airflow's pages; 8080 where it is free.")] = None,
+) -> None:
+    """Start the broker and Airflow, and print where to log in. Harmless when they run already."""
+    home = SluiceHome.from_env().create()
+    jars()
+    with home.locked("runtime"):
+        broker = LocalBroker(home, port=_BROKER_PORT)
+        with _console.status("Starting the Kafka broker"):
+            broker.start()
+        _console.print(f"Kafka    {broker.bootstrap}")
+        airflow = LocalAirflow.of_home(home, broker.bootstrap, port)
+        with _console.status("Starting Airflow: the first time it takes about a minute"):
+            airflow.start()
+    environment = airflow.environment
+    _console.print(f"Airflow  {environment.url}")
+    # Shown, because whoever may run this may also read the file; not written to any log.
+    _console.print(f"Log in   {ADMIN} / {environment.credentials().password}")
+
+
+@app.command()
+def down() -> None:
+    """Stop Airflow and the broker, and everything they started. The data stays."""
+    home = SluiceHome.from_env().create()
+    with home.locked("runtime"):
+        with _console.status("Stopping Airflow"):
+            LocalAirflow.of_home(home, "").stop()
+        with _console.status("Stopping the Kafka broker"):
+            LocalBroker(home).stop()
+    _console.print("All is stopped.")
+
+
+@app.command()
+def status() -> None:
+    """Show what runs, and how healthy it is. Ends with 1 unless all of it does."""
+    home = SluiceHome.from_env().create()
+    broker = LocalBroker(home)
+    airflow = LocalAirflow.of_home(home, "")
+    health = airflow.health() if airflow.running else {}
+    table = Table("Part", "State")
+    table.add_row("jars", "ready" if jars_ready(home) else "missing: run 'make install'")
+    table.add_row("broker", f"running at {broker.bootstrap}" if broker.running else "stopped")
+    table.add_row("airflow", f"running at {airflow.environment.url}" if airflow.running else "stopped")
+    for part, state in health.items():
+        table.add_row(f"  {part}", state)
+    _console.print(table)
+    if not (broker.running and airflow.running):
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo() -> None:
+    """Show an exactly-once interval from Kafka to Hudi, from nothing to rows."""
+    # Here, so that the other commands don't wait for Spark to be imported.
+    from sluice.local.demo import run
+
+    run()
+
+
+def main() -> None:
+    """Run the command line; an expected failure is a message, not a stack trace."""
+    try:
+        app()
+    except LocalRuntimeError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(f"[bold red]{error.what}[/]")
+        console.print(f"Next step: {error.next_step}", markup=False)
+        if error.detail:
+            console.print(error.detail, markup=False, style="dim")
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The settings of a local Airflow: SQLite, LocalExecutor, one admin, no examples."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from sluice.local.credentials import ADMIN, Credentials
+from sluice.local.errors import LocalRuntimeError
+from sluice.local.home import SluiceHome, project_root
+from sluice.local.java import java_home
+from sluice.local.venv import command, search_path
+
+DEFAULT_PORT = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowEnvironment:
+    """The environment variables of a local Airflow, for its processes and for `airflow dags test`.
+
+    Args:
+        home: The project's runtime folder.
+        bootstrap: `bootstrap.servers` of the connection `kafka_default`.
+        folder: `AIRFLOW_HOME`. Default: the home's own.
+        port: Port of the web pages and of the API that tasks report to.
+        dags_folder: Default: the project's `dags/`.
+        plugins_folder: Default: the project's `plugins/`.
+        paused: Whether new DAGs start paused.
+        spark_master: Host of the connection `spark_default`.
+        extra: Variables on top, e.g. the folder of further pipelines. They win over those here.
+    """
+
+    home: SluiceHome
+    bootstrap: str
+    folder: Path | None = None
+    port: int = DEFAULT_PORT
+    dags_folder: Path | None = None
+    plugins_folder: Path | None = None
+    paused: bool = True
+    spark_master: str = "local[2]"
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def airflow_home(self) -> Path:
+        """`AIRFLOW_HOME`."""
+        return self.folder or self.home.airflow
+
+    @property
+    def url(self) -> str:
+        """Address of the web pages."""
+        return f"http://localhost:{self.port}"
+
+    def credentials(self) -> Credentials:
+        """Log-in and keys of this `AIRFLOW_HOME`, made at the first call."""
+        return Credentials.of(self.airflow_home)
+
+    def variables(self) -> dict[str, str]:
+        """The whole environment: this process's own without its Airflow settings, and ours.
+
+        Settings that the caller's shell has for another Airflow must not reach this one's database.
+        """
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))}
+        return {
+            **inherited,
+            **self._process_variables(),
+            **self._settings(),
+            **self._connections(),
+            **self.credentials().variables(),
+            **self.extra,
+        }
+
+    def _process_variables(self) -> dict[str, str]:
+        project = project_root()
+        # Tasks report to the API on this machine: a company proxy must not be asked for it.
+        direct = ",".join(filter(None, (os.environ.get("NO_PROXY"), "localhost", "127.0.0.1")))
+        return {
+            "AIRFLOW_HOME": str(self.airflow_home),
+            "JAVA_HOME": str(java_home()),
+            "NO_PROXY": direct,
+            "no_proxy": direct,
+            "SLUICE_HOME": str(self.home.root),
+            "SLUICE_PROJECT": str(project),
+            **search_path(project / "plugins"),
+        }
+
+    def _settings(self) -> dict[str, str]:
+        project = project_root()
+        sections: dict[str, dict[str, object]] = {
+            "core": {
+                "dags_folder": self.dags_folder or project / "dags",
+                "plugins_folder": self.plugins_folder or project / "plugins",
+                "load_examples": False,
+                "executor": "LocalExecutor",
+                "parallelism": 8,
+                "dags_are_paused_at_creation": self.paused,
+                "simple_auth_manager_users": f"{ADMIN}:admin",
+                "simple_auth_manager_passwords_file": self.credentials().passwords_file,
+            },
+            "database": {"sql_alchemy_conn": f"sqlite:///{self.airflow_home / 'airflow.db'}"},
+            "api": {"workers": 1, "host": "127.0.0.1", "port": self.port, "base_url": self.url},
+            "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 10, "parsing_processes": 2},
+            "usage_data_collection": {"enabled": False},
+        }
+        return {
+            f"AIRFLOW__{section}__{name}".upper(): str(value)
+            for section, settings in sections.items()
+            for name, value in settings.items()
+        }
+
+    def _connections(self) -> dict[str, str]:
+        # As JSON: the URI form of a Spark connection breaks on the brackets of local[2].
+        kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.bootstrap}}
+        spark = {"conn_type": "spark", "host": self.spark_master, "extra": {"deploy-mode": "client"}}
+        return {
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
+        }
+
+    def migrate(self) -> None:
+        """Bring the database to this version of Airflow; done once for each version.
+
+        Raises:
+            LocalRuntimeError: `airflow db migrate` failed.
+        """
+        stamp = self.airflow_home / f"migrated-{version('apache-airflow')}"
+        if stamp.exists():
+            return
+        self.airflow_home.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            command("airflow", "db", "migrate"),
+            env=self.variables(),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode != 0:
+            raise LocalRuntimeError(
+                f"Airflow's database in {self.airflow_home} could not be created.",
+                next_step="read the output below; 'make clean' starts afresh.",
+                detail="\n".join((done.stdout + done.stderr).splitlines()[-20:]),
+            )
+        stamp.touch()

@@ -1,0 +1,154 @@
+"""Resolve the three class paths with the Ivy that PySpark ships: no Maven, and no `spark.jars.packages`.
+
+`spark.jars.packages` resolves at every start, and fails where `~/.m2` is half filled. Here the jars are
+fetched once, into the project's folder, and the class path stays the same file for file, which
+class-data-sharing archives depend on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from sluice.local.errors import LocalRuntimeError
+from sluice.local.home import SluiceHome
+from sluice.local.java import ensure_base_archive, java_command, java_home
+from sluice.local.truststore import network_options
+
+CLASS_PATHS = ("spark", "coordinator", "broker")
+
+_STAMP = "ivy.sha256"
+
+
+class _IvyFailedError(Exception):
+    """One attempt failed; the next may not, as most failures are a repository's bad minute."""
+
+
+def jars_ready(home: SluiceHome) -> bool:
+    """Whether the class paths on disk are those that this version's `ivy.xml` asks for."""
+    stamp = home.jars / _STAMP
+    return stamp.is_file() and stamp.read_text().strip() == _wanted_stamp()
+
+
+def class_path(home: SluiceHome, name: str) -> list[Path]:
+    """The jars of one class path, sorted: archives of shared classes want the same order every time.
+
+    Raises:
+        LocalRuntimeError: They aren't there.
+    """
+    found = sorted((home.jars / name).glob("*.jar"))
+    if not found:
+        raise LocalRuntimeError(
+            f"The class path '{name}' is missing from {home.jars}.",
+            next_step="run 'make install', or 'python -m sluice.local jars'.",
+        )
+    return found
+
+
+def ensure_jars(home: SluiceHome, on_output: Callable[[str], object] = str) -> bool:
+    """Fetch the class paths if they are missing or outdated; safe to call from many processes at once.
+
+    Args:
+        home: Where they go.
+        on_output: Called with each line that Ivy writes, to show progress.
+
+    Returns:
+        Whether anything had to be fetched.
+
+    Raises:
+        LocalRuntimeError: They could not be resolved.
+    """
+    with home.locked("jars"):
+        ensure_base_archive(java_home())
+        if jars_ready(home):
+            return False
+        partial = home.root / "jars.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        _resolve(home, partial, on_output)
+        _replace(home.jars, partial)
+        return True
+
+
+def _resolve(home: SluiceHome, target: Path, on_output: Callable[[str], object]) -> None:
+    log = home.logs / "jars.log"
+    try:
+        _run_ivy(home, target, log, on_output)
+    except _IvyFailedError as error:
+        raise LocalRuntimeError(
+            "The jars could not be fetched from Maven Central.",
+            next_step=f"check the network, or name a mirror in SLUICE_IVY_SETTINGS, and repeat; see {log}.",
+            detail=str(error),
+        ) from error
+    incomplete = [name for name in CLASS_PATHS if not any((target / name).glob("*.jar"))]
+    if incomplete:
+        raise LocalRuntimeError(
+            f"Ivy ended well, but left nothing in {', '.join(incomplete)}.", next_step=f"see {log}."
+        )
+    (target / _STAMP).write_text(_wanted_stamp() + "\n")
+
+
+@retry(
+    retry=retry_if_exception_type(_IvyFailedError),
+    stop=stop_after_attempt(3),
+    wait=wait_exponential(multiplier=2, max=20),
+    reraise=True,
+)
+def _run_ivy(home: SluiceHome, target: Path, log: Path, on_output: Callable[[str], object]) -> None:
+    package = files("sluice.local")
+    with as_file(package / "ivy.xml") as module, as_file(package / "ivysettings.xml") as settings:
+        command = [
+            java_command(),
+            *network_options(home.java),
+            f"-Divy.default.ivy.user.dir={home.root / 'ivy'}",
+            *("-jar", str(_ivy_jar())),
+            *("-settings", os.environ.get("SLUICE_IVY_SETTINGS") or str(settings)),
+            *("-ivy", str(module), "-cache", str(home.root / "ivy" / "cache")),
+            *("-confs", *CLASS_PATHS),
+            # snappy-java and others are published as bundles, and left out without a word if unnamed.
+            *("-types", "jar", "bundle"),
+            *("-retrieve", f"{target}/[conf]/[artifact]-[revision].[ext]"),
+        ]
+        with (
+            log.open("w") as record,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy,
+        ):
+            lines = []
+            for line in ivy.stdout or ():
+                record.write(line)
+                lines.append(line.rstrip())
+                on_output(line.rstrip())
+    if ivy.returncode != 0:
+        raise _IvyFailedError("\n".join(lines[-15:]))
+
+
+def _ivy_jar() -> Path:
+    """PySpark's own copy, found without importing PySpark."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("pyspark")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        for jar in Path(folder, "jars").glob("ivy-*.jar"):
+            return jar
+    raise LocalRuntimeError("PySpark's Ivy was not found.", next_step="run 'make install'.")
+
+
+def _replace(current: Path, partial: Path) -> None:
+    """Swap by renaming: a reader sees the old jars, for an instant none, or all of the new ones."""
+    outdated = current.with_name("jars.outdated")
+    shutil.rmtree(outdated, ignore_errors=True)
+    if current.exists():
+        current.rename(outdated)
+    partial.rename(current)
+    shutil.rmtree(outdated, ignore_errors=True)
+
+
+def _wanted_stamp() -> str:
+    return hashlib.sha256(files("sluice.local").joinpath("ivy.xml").read_bytes()).hexdigest()

@@ -1,0 +1,251 @@
+"""The pipeline file's model. Its docstrings and field descriptions become the JSON Schema that editors show."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
+
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.plan import Limits, OnOffsetLoss
+
+_UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def parse_duration(value: Any) -> Any:
+    """`30 seconds`, `5 minutes`, `1 hour` or `2 days` as a timedelta; anything else is left for pydantic."""
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    if match is None:
+        return value
+    unit = match.group(2)
+    return timedelta(seconds=float(match.group(1)) * _UNITS.get(unit, _UNITS.get(unit.rstrip("s"), 1)))
+
+
+def _expand(value: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        found = os.environ.get(match.group(1), match.group(2))
+        if found is None:
+            raise ValueError(f"the environment variable {match.group(1)} is not set; set it, or write ${{{match.group(1)}:-default}}")
+        return found
+
+    return _VARIABLE.sub(replace, value)
+
+
+def _absolute(value: str) -> str:
+    if "://" in value:
+        return value.rstrip("/")
+    if not value.startswith("/"):
+        raise ValueError("must be an absolute path or a URI such as s3a://bucket/table or hdfs:///table")
+    return f"file://{value.rstrip('/')}"
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Expanded = Annotated[str, AfterValidator(_expand)]
+TablePath = Annotated[str, AfterValidator(_expand), AfterValidator(_absolute)]
+OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Kafka(_Section):
+    """What is read: topics of one cluster."""
+
+    connection: str = "kafka_default"
+    """Id of the Airflow connection of type kafka."""
+    topics: Annotated[OneOrMore, Field(min_length=1)]
+    """The topics, all loaded into the one table."""
+    starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int, int]] = "earliest"
+    """Where the first interval starts: earliest, latest, or offsets as {topic: {partition: offset}}."""
+    until: Literal["latest", "data_interval_end"] = "latest"
+    """Where an interval ends: at the log's end when it starts, or at the records of the data interval's end."""
+    max_records: Annotated[int, Field(gt=0)] = 5_000_000
+    """The most records of one interval, shared out over the partitions by their backlog."""
+    max_bytes: ByteSize | None = None
+    """About the most bytes of one interval, such as `2 GiB`, by the last interval's average record."""
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Whether records of open and aborted Kafka transactions are left out."""
+    on_offset_loss: OnOffsetLoss = "fail"
+    """What to do when committed offsets can't be read any more: fail, or go on at earliest or latest."""
+    consumer_group: str | None = None
+    """The group to which committed offsets are copied for lag monitors; `sluice.<pipeline>` by default."""
+
+
+class Source(_Section):
+    """Where records come from."""
+
+    kafka: Kafka
+
+
+class Hudi(_Section):
+    """What is written: one Hudi table."""
+
+    path: TablePath
+    """The table's base path; `${VARIABLE}` and `${VARIABLE:-default}` are replaced."""
+    table: str | None = None
+    """The table's name; the pipeline's by default."""
+    operation: Literal["append", "upsert"] = "append"
+    """append: copy on write, every record is a row. upsert: merge on read, the last version of a key is the row."""
+    record_key: OneOrMore = ()
+    """The record key's columns; needed for upsert."""
+    partition_fields: OneOrMore = ()
+    """The columns by whose values the table is partitioned."""
+    ordering_field: OneOrMore = ()
+    """The columns by which the larger version of a key wins; without it the one that came last."""
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    """The columns as Spark DDL: `id BIGINT NOT NULL, name STRING`."""
+    schema_file: Path | None = None
+    """Or a file with an Avro schema (.avsc), relative to the pipeline file."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Any `hoodie.*` option."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("options"), dict):
+            options = {
+                k: str(v).lower() if isinstance(v, bool) else v if isinstance(v, dict | list) else str(v)
+                for k, v in data["options"].items()
+            }
+            return {**data, "options": options}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Hudi:
+        if (self.schema_ is None) == (self.schema_file is None):
+            raise ValueError("give the columns either as `schema` (Spark DDL) or as `schema_file` (.avsc)")
+        if self.operation == "upsert" and not self.record_key:
+            raise ValueError("operation upsert needs `record_key`: the columns that tell one row from another")
+        strange = [name for name in self.options if not name.startswith("hoodie.")]
+        if strange:
+            raise ValueError(f"options take hoodie.* names only, not {', '.join(strange)}")
+        return self
+
+
+class Sink(_Section):
+    """Where records go."""
+
+    hudi: Hudi
+
+
+class Write(_Section):
+    """How the Spark jobs run."""
+
+    connection: str = "spark_default"
+    """Id of the Airflow connection of type spark: local, standalone, YARN or Kubernetes."""
+    ranges: Annotated[int, Field(gt=0, le=1000)] = 1
+    """How many Spark jobs at most share the partitions of an interval."""
+    conf: dict[str, str] = Field(default_factory=dict)
+    """Spark settings, such as spark.executor.memory."""
+    kafka_options: dict[str, str] = Field(default_factory=dict)
+    """Further settings of Spark's Kafka client, under the Java client's names."""
+    driver_memory: str = "1g"
+    """Memory of each Spark driver."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _conf_is_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("conf"), dict):
+            return {**data, "conf": {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in data["conf"].items()}}
+        return data
+
+
+class Control(_Section):
+    """The control topic."""
+
+    topic: str = "hudi-control-topic"
+    """Its name; several tables can share one."""
+    connection: str | None = None
+    """The cluster that it is on; the source's by default."""
+    commit_timeout: Duration = timedelta(minutes=10)
+    """After this, a commit that was decided but never finished is finished by the next coordinator."""
+
+
+class Notifier(_Section):
+    """An Airflow notifier, named by its class."""
+
+    notifier: str
+    """The class, such as airflow.providers.smtp.notifications.smtp.SmtpNotifier."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Its arguments; Airflow's templates work in them."""
+
+
+class Alerts(_Section):
+    """Who is told."""
+
+    on_failure: tuple[Notifier, ...] = ()
+    """Called once when a DAG run has failed."""
+
+
+class Pipeline(_Section):
+    """A Sluice pipeline: Kafka topics landed in a Hudi table, each DAG run one transaction interval."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
+    """The pipeline's name, which is the DAG's id."""
+    description: str | None = None
+    """One line for the Airflow UI."""
+    schedule: str | Duration | None = None
+    """A cron expression, or a time between intervals such as `1 minute`; nothing means by hand."""
+    timezone: str = "UTC"
+    """The cron expression's time zone."""
+    start_date: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    """Where the schedule starts; intervals before the DAG was switched on are not made up (catchup is off)."""
+    source: Source
+    sink: Sink
+    write: Write = Write()
+    control: Control = Control()
+    on_missing_range: Literal["abort", "commit"] = "abort"
+    """When a range does not report: abort the interval, or commit the others and leave its offsets where they were."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """How often a task is tried again after an error that may pass."""
+    retry_delay: Duration = timedelta(seconds=15)
+    """The wait before the first retry; it doubles."""
+    alerts: Alerts = Alerts()
+    tags: tuple[str, ...] = ()
+    """Tags in the Airflow UI, beside `sluice`."""
+    paused: bool | None = None
+    """Whether the DAG is paused when Airflow first sees it; Airflow's own default if nothing stands here."""
+
+    @model_validator(mode="after")
+    def _window_needs_schedule(self) -> Pipeline:
+        if self.source.kafka.until == "data_interval_end" and self.schedule is None:
+            raise ValueError("`until: data_interval_end` needs a `schedule`: without one a run has no data interval")
+        return self
+
+    @property
+    def table_name(self) -> str:
+        """The Hudi table's name."""
+        return self.sink.hudi.table or self.name
+
+    @property
+    def consumer_group(self) -> str:
+        """The consumer group that shows our offsets."""
+        return self.source.kafka.consumer_group or f"sluice.{self.name}"
+
+    def limits(self, average_record_bytes: float | None) -> Limits:
+        """The bounds of one interval."""
+        kafka = self.source.kafka
+        return Limits(kafka.max_records, int(kafka.max_bytes) if kafka.max_bytes else None, average_record_bytes)
+
+    def writer(self, schema_ddl: str, schema_avro: str) -> TableWriter:
+        """What START-COMMIT says of the table."""
+        hudi = self.sink.hudi
+        return TableWriter(
+            path=hudi.path,
+            name=self.table_name,
+            table_type="COPY_ON_WRITE" if hudi.operation == "append" else "MERGE_ON_READ",
+            operation=hudi.operation,
+            record_key=hudi.record_key,
+            partition_fields=hudi.partition_fields,
+            ordering_fields=hudi.ordering_field,
+            schema_ddl=schema_ddl,
+            schema_avro=schema_avro,
+            options=hudi.options,
+        )

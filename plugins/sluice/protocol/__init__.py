@@ -1,0 +1,1 @@
+"""The transaction interval as pure values and rules: no Airflow, Spark, Kafka or Hudi is imported here."""

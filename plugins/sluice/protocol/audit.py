@@ -1,0 +1,48 @@
+"""The audit before the commit: every record that Kafka delivered is accounted for, and every range was read to its end."""
+
+from __future__ import annotations
+
+from sluice.errors import IntervalError
+from sluice.protocol.messages import StartCommit, WriteStatus
+
+
+def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
+    """Check one range's status against its plan.
+
+    The rule is `read = written + quarantined + skipped`, Hudi's own write stats agree with `written` and name no error,
+    and each partition's next offset is its planned end.
+
+    Raises:
+        IntervalError: they differ; the interval must not be committed.
+    """
+    accounted = status.records_written + status.records_quarantined + status.records_skipped
+    in_stats = sum(int(s.get("numWrites", 0)) for s in status.stats)
+    write_errors = sum(int(s.get("totalWriteErrors", 0)) for s in status.stats)
+    by_partition = sum(p.records_read for p in status.partitions)
+    if write_errors or accounted != status.records_read or in_stats != status.records_written:
+        raise IntervalError(
+            "The audit failed: records read are not all accounted for.",
+            next_step="nothing was committed; run the interval again, and report it if it comes back.",
+            table=start.table,
+            instant=start.transaction,
+            range=number,
+            read=status.records_read,
+            written=status.records_written,
+            quarantined=status.records_quarantined,
+            skipped=status.records_skipped,
+            in_write_stats=in_stats,
+            write_errors=write_errors,
+        )
+    reached = {p.topic_partition: p.next_offset for p in status.partitions}
+    for planned in start.ranges[number]:
+        if reached.get(planned.topic_partition) != planned.end or by_partition != status.records_read:
+            raise IntervalError(
+                "The audit failed: a partition was not read to its planned end.",
+                next_step="nothing was committed; run the interval again, and report it if it comes back.",
+                table=start.table,
+                instant=start.transaction,
+                topic=planned.topic,
+                partition=planned.partition,
+                planned_end=planned.end,
+                next_offset=reached.get(planned.topic_partition),
+            )

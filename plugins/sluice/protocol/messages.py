@@ -1,0 +1,241 @@
+"""The messages of the control topic: versioned JSON, keyed by table, small enough to read with a console consumer.
+
+They are RFC-32's, with the plan in START-COMMIT and an ABORT-COMMIT added; `docs/protocol.md` shows one of each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from sluice.errors import Recovery
+from sluice.protocol.offsets import OffsetRange, TopicPartition
+from sluice.protocol.plan import IntervalPlan
+
+PROTOCOL_VERSION = 1
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PlannedRange(_Frozen):
+    """The offsets `[start, end)` of one partition, as they travel."""
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, r: OffsetRange) -> PlannedRange:
+        """From the domain's value."""
+        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end)
+
+    def offset_range(self) -> OffsetRange:
+        """To the domain's value."""
+        return OffsetRange(self.topic_partition, self.start, self.end)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.cluster, self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return str(self.offset_range())
+
+
+class PartitionResult(_Frozen):
+    """What a participant did with one partition's range.
+
+    Attributes:
+        next_offset: the position at which reading ended; equal to the planned end or the range is not complete.
+        records_read: records that Kafka delivered. Fewer than offsets where the log has gaps.
+        gaps: offsets of the range that held no record (transaction markers, compacted or aborted records).
+        max_timestamp: the largest record time, None where no record came.
+        file_groups: ids of the Hudi file groups that hold this partition's records.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    next_offset: int
+    records_read: int
+    gaps: int
+    bytes_read: int
+    max_timestamp: datetime | None = None
+    file_groups: tuple[str, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.cluster, self.topic, self.partition)
+
+
+class TableWriter(_Frozen):
+    """How every range of one interval writes: pinned at START-COMMIT so that all write the same."""
+
+    path: str
+    name: str
+    table_type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
+    operation: Literal["append", "upsert"]
+    record_key: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    ordering_fields: tuple[str, ...]
+    schema_ddl: str
+    schema_avro: str
+    options: dict[str, str]
+
+
+class _Message(_Frozen):
+    version: int = PROTOCOL_VERSION
+    table: str
+    transaction: str
+    epoch: int
+    dag_id: str
+    run_id: str
+    sender: str
+    time: datetime
+
+
+class StartCommit(_Message):
+    """The coordinator opens the transaction: the immutable plan and the writer's settings.
+
+    `read_position` is the control topic's end when the coordinator read the table's state. A START or END of the same
+    table between it and this message makes this START void: it was planned on offsets that may have moved.
+    """
+
+    type: Literal["START-COMMIT"] = "START-COMMIT"
+    read_position: int
+    ranges: tuple[tuple[PlannedRange, ...], ...]
+    idle: tuple[PlannedRange, ...] = ()
+    cluster_ids: dict[str, str | None] = Field(default_factory=dict)
+    topic_ids: dict[str, dict[str, str | None]] = Field(default_factory=dict)
+    losses: tuple[str, ...] = ()
+    valid_through: datetime | None = None
+    isolation_level: str = "read_committed"
+    on_missing_range: Literal["abort", "commit"] = "abort"
+    writer: TableWriter
+
+    @classmethod
+    def ranges_of(cls, plan: IntervalPlan) -> tuple[tuple[PlannedRange, ...], ...]:
+        """The plan's groups as they travel."""
+        return tuple(tuple(PlannedRange.of(r) for r in group) for group in plan.ranges)
+
+    @property
+    def offset_ranges(self) -> tuple[PlannedRange, ...]:
+        """All planned ranges that have something to read."""
+        return tuple(r for group in self.ranges for r in group)
+
+
+class WriteStatus(_Message):
+    """A participant has written its range, or could not.
+
+    `stats` are Hudi's own `HoodieWriteStat` as JSON. A status that would pass the broker's message limit travels in
+    `parts` numbered messages; each has its own slice of `stats`, and only the whole set counts.
+    """
+
+    type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
+    range: int
+    attempt: str
+    part: int = 0
+    parts: int = 1
+    records_read: int = 0
+    records_written: int = 0
+    records_quarantined: int = 0
+    records_skipped: int = 0
+    partitions: tuple[PartitionResult, ...] = ()
+    stats: tuple[dict[str, Any], ...] = ()
+    error: str | None = None
+    recovery: Recovery | None = None
+
+
+class EndCommit(_Message):
+    """The write phase is over and the coordinator has decided to commit: which ranges reported, which did not.
+
+    The first END of the newest START decides the transaction. After it no other coordinator may plan until ACK or
+    ABORT, so nobody reads offsets that are about to move.
+    """
+
+    type: Literal["END-COMMIT"] = "END-COMMIT"
+    reported: tuple[int, ...]
+    missing: tuple[int, ...] = ()
+
+
+class AckCommit(_Message):
+    """Committed: what the table now holds."""
+
+    type: Literal["ACK-COMMIT"] = "ACK-COMMIT"
+    offsets: tuple[PlannedRange, ...]
+    records_read: int
+    records_written: int
+    records_quarantined: int
+    records_skipped: int
+    valid_through: datetime | None
+
+
+class AbortCommit(_Message):
+    """Not committed: why, and the offsets from which the next interval starts."""
+
+    type: Literal["ABORT-COMMIT"] = "ABORT-COMMIT"
+    reason: str
+    standing_offsets: tuple[PlannedRange, ...] = ()
+
+
+ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit
+_ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Field(discriminator="type")])
+
+
+def encode(message: ControlMessage) -> bytes:
+    """The message as it stands in the topic."""
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+def decode(value: bytes) -> ControlMessage:
+    """Read a message.
+
+    Raises:
+        pydantic.ValidationError: not one of ours, or of a protocol version that this release doesn't know.
+    """
+    return _ADAPTER.validate_json(value)
+
+
+def split(status: WriteStatus, limit: int) -> list[WriteStatus]:
+    """Split a status into parts whose encoded size stays within `limit` bytes.
+
+    Raises:
+        ValueError: one single write stat is larger than the limit.
+    """
+    room = limit - len(encode(status.model_copy(update={"stats": (), "part": 9999, "parts": 9999})))
+    slices: list[list[dict[str, Any]]] = [[]]
+    used = 0
+    for stat in status.stats:
+        size = len(json.dumps(stat)) + 1
+        if size > room:
+            raise ValueError(f"one write stat takes {size} bytes, the control topic allows {room}")
+        if used + size > room and slices[-1]:
+            slices.append([])
+            used = 0
+        slices[-1].append(stat)
+        used += size
+    return [
+        status.model_copy(update={"part": i, "parts": len(slices), "stats": tuple(s)})
+        for i, s in enumerate(slices)
+    ]
+
+
+def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:
+    """One whole status from its parts in any order, repeated or not; None while a part is missing."""
+    by_number = {part.part: part for part in parts}
+    first = by_number.get(0)
+    if first is None or len(by_number) < first.parts:
+        return None
+    ordered: Sequence[WriteStatus] = [by_number[i] for i in range(first.parts)]
+    stats = tuple(stat for part in ordered for stat in part.stats)
+    return first.model_copy(update={"part": 0, "parts": 1, "stats": stats})

@@ -1,0 +1,224 @@
+"""Which offsets an interval reads: the immutable plan that START-COMMIT carries."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+
+OnOffsetLoss = Literal["fail", "earliest", "latest"]
+ASSUMED_RECORD_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class PartitionBounds:
+    """What a cluster says of one partition when the interval is planned.
+
+    Attributes:
+        log_start: earliest offset that retention or a delete has left.
+        log_end: the last stable offset, or the high watermark where uncommitted reads are asked for.
+        window_end: first offset past the interval's window; `log_end` unless the data interval bounds it.
+        valid_through: the time up to which the table is complete once `window_end` is committed.
+    """
+
+    topic_partition: TopicPartition
+    log_start: int
+    log_end: int
+    window_end: int
+    valid_through: datetime
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Everything that planning asks of the clusters, read once."""
+
+    partitions: Sequence[PartitionBounds]
+    cluster_ids: Mapping[str, str | None]
+    topic_ids: Mapping[tuple[str, str], str | None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one interval over all partitions. Bytes are turned into records by the last interval's average."""
+
+    max_records: int
+    max_bytes: int | None = None
+    average_record_bytes: float | None = None
+
+    def records(self) -> int:
+        """The most offsets that one interval may take, at least one, so that it always gets on."""
+        if self.max_bytes is None:
+            return self.max_records
+        by_bytes = int(self.max_bytes / (self.average_record_bytes or ASSUMED_RECORD_BYTES))
+        return max(1, min(self.max_records, by_bytes))
+
+
+@dataclass(frozen=True)
+class OffsetLoss:
+    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` goes on."""
+
+    topic_partition: TopicPartition
+    committed: int
+    resumed_at: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition} committed {self.committed}, resumed at {self.resumed_at}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """What one interval reads.
+
+    Attributes:
+        ranges: the partitions that have something to read, grouped; one Spark job writes each group.
+        idle: partitions with nothing to read, as zero-length ranges at their position.
+        losses: offsets given up under `on_offset_loss`.
+        truncated: the limits left records for the next interval.
+        moves: a position must be committed even if there is nothing to read, because the table's checkpoint would not
+            lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
+    """
+
+    ranges: tuple[tuple[OffsetRange, ...], ...]
+    idle: tuple[OffsetRange, ...] = ()
+    losses: tuple[OffsetLoss, ...] = ()
+    truncated: bool = False
+    moves: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to read and no position to record: the interval opens nothing."""
+        return not self.ranges and not self.moves
+
+    @property
+    def offset_ranges(self) -> tuple[OffsetRange, ...]:
+        """All offset ranges, over all groups."""
+        return tuple(r for group in self.ranges for r in group)
+
+
+def plan_interval(
+    checkpoint: Checkpoint,
+    state: ClusterState,
+    *,
+    starting: Mapping[TopicPartition, int | Literal["earliest", "latest"]],
+    limits: Limits,
+    number_of_ranges: int,
+    on_offset_loss: OnOffsetLoss,
+    table: str,
+) -> IntervalPlan:
+    """Plan `[start, end)` for every partition that has something to read.
+
+    Args:
+        checkpoint: the table's committed next offsets.
+        state: what the clusters say now.
+        starting: where a partition begins on the table's first interval. A partition that appears later starts at its
+            earliest offset whatever stands here: records written before it was discovered must not be lost.
+        limits: bounds of the interval, shared out in proportion to each partition's backlog.
+        number_of_ranges: how many Spark jobs at most.
+        on_offset_loss: what to do where committed offsets can't be read any more.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: committed offsets are lost and the policy is `fail`.
+    """
+    losses: list[OffsetLoss] = []
+    backlog: list[OffsetRange] = []
+    moves = False
+    for bounds in sorted(state.partitions, key=lambda b: b.topic_partition):
+        tp = bounds.topic_partition
+        committed = checkpoint.next_offset(tp)
+        if committed is None:
+            first_interval = checkpoint.topic(tp.cluster, tp.topic) is None
+            start = _first_start(bounds, starting.get(tp, "earliest") if first_interval else "earliest")
+            moves = moves or start > bounds.log_start
+        else:
+            reason = _lost(bounds, committed, checkpoint, state)
+            start = committed
+            if reason:
+                losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
+                start = losses[-1].resumed_at
+        backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
+    taken = _share(backlog, limits.records())
+    truncated = sum(r.span for r in taken) < sum(r.span for r in backlog)
+    return IntervalPlan(
+        ranges=_group([r for r in taken if r.span], number_of_ranges),
+        idle=tuple(r for r in taken if not r.span),
+        losses=tuple(losses),
+        truncated=truncated,
+        moves=moves or bool(losses),
+    )
+
+
+def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
+    if wanted == "earliest":
+        return bounds.log_start
+    if wanted == "latest":
+        return bounds.log_end
+    return min(max(int(wanted), bounds.log_start), bounds.log_end)
+
+
+def _lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState) -> str | None:
+    tp = bounds.topic_partition
+    known = checkpoint.topic(tp.cluster, tp.topic)
+    topic_id = state.topic_ids.get((tp.cluster, tp.topic))
+    if known and known.topic_id and topic_id and known.topic_id != topic_id:
+        return "the topic was deleted and created again"
+    cluster_id = state.cluster_ids.get(tp.cluster)
+    known_cluster = checkpoint.clusters[tp.cluster].cluster_id
+    if known_cluster and cluster_id and known_cluster != cluster_id:
+        return f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})"
+    if committed < bounds.log_start:
+        return f"retention or a delete has removed the records up to {bounds.log_start}"
+    if committed > bounds.log_end:
+        return f"the committed offset is past the log's end {bounds.log_end}"
+    return None
+
+
+def _resume(
+    bounds: PartitionBounds, committed: int, reason: str, policy: OnOffsetLoss, table: str
+) -> OffsetLoss:
+    tp = bounds.topic_partition
+    if policy == "fail":
+        raise ActionRequiredError(
+            f"Committed offsets can't be read any more: {reason}.",
+            next_step="find out what was lost; then set source.kafka.on_offset_loss to earliest (go on from what is "
+            "left) or latest (go on from now) for one run, and back to fail.",
+            table=table,
+            topic=tp.topic,
+            partition=tp.partition,
+            committed_offset=committed,
+            log_start=bounds.log_start,
+            log_end=bounds.log_end,
+        )
+    resumed = bounds.log_start if policy == "earliest" else bounds.log_end
+    return OffsetLoss(tp, committed, resumed, reason)
+
+
+def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
+    """Share the limit out in proportion to backlog, so that no partition starves; the remainder goes first come."""
+    total = sum(r.span for r in backlog)
+    if total <= limit:
+        return list(backlog)
+    quota = [r.span * limit // total for r in backlog]
+    left = limit - sum(quota)
+    for i, r in enumerate(backlog):
+        extra = min(left, r.span - quota[i])
+        quota[i] += extra
+        left -= extra
+    return [OffsetRange(r.topic_partition, r.start, r.start + q) for r, q in zip(backlog, quota, strict=True)]
+
+
+def _group(ranges: Iterable[OffsetRange], number: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """Group into at most `number` ranges of about the same span: the largest first, each to the lightest group."""
+    groups: list[list[OffsetRange]] = [[] for _ in range(number)]
+    heap = [(0, i) for i in range(number)]
+    for r in sorted(ranges, key=lambda r: (-r.span, r.topic_partition)):
+        load, i = heapq.heappop(heap)
+        groups[i].append(r)
+        heapq.heappush(heap, (load + r.span, i))
+    return tuple(tuple(sorted(g)) for g in sorted(groups) if g)

@@ -1,0 +1,151 @@
+"""The state of a table's transactions, folded from the control topic: the one log that everybody reads alike.
+
+Hudi's timeline holds what was committed; the control topic decides who may commit. Its offsets order all messages, so
+each reader comes to the same verdict without a lock:
+
+- a START counts only if no START, END, ACK or ABORT of the table (a turn) stands between the position that its
+  coordinator noted before it read the timeline and the START itself, and no other transaction is decided but unfinished
+  at that moment: its plan is then known to rest on the table's last offsets;
+- the newest START that counts holds the table; every earlier open transaction is superseded, and can't commit any more;
+- an END counts only for the transaction that holds the table: it decides for commit. Until ACK or ABORT nobody plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sluice.protocol.messages import (
+    AbortCommit,
+    AckCommit,
+    ControlMessage,
+    EndCommit,
+    StartCommit,
+    WriteStatus,
+    join,
+)
+
+
+class State(StrEnum):
+    """Where a transaction stands. `docs/design.md` draws it."""
+
+    OPEN = "open"
+    VOID = "void"
+    SUPERSEDED = "superseded"
+    DECIDED = "decided"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass
+class Transaction:
+    """One transaction as the control topic tells it. `start_offset` is the control-topic offset of its START."""
+
+    start: StartCommit
+    start_offset: int
+    state: State
+    statuses: list[WriteStatus] = field(default_factory=list)
+    reason: str | None = None
+    end: EndCommit | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction id, which is the Hudi instant."""
+        return self.start.transaction
+
+    @property
+    def is_open(self) -> bool:
+        """A participant may still write for it."""
+        return self.state is State.OPEN
+
+    def status_of(self, number: int) -> WriteStatus | None:
+        """The first whole, successful status of a range: a second attempt or a repeated message changes nothing."""
+        attempts: dict[str, list[WriteStatus]] = {}
+        for status in self.statuses:
+            if status.range == number and status.error is None:
+                parts = attempts.setdefault(status.attempt, [])
+                parts.append(status)
+                whole = join(parts)
+                if whole:
+                    return whole
+        return None
+
+    def failure_of(self, number: int) -> WriteStatus | None:
+        """The last failure that a range reported, if any."""
+        failures = [s for s in self.statuses if s.range == number and s.error is not None]
+        return failures[-1] if failures else None
+
+    def missing_ranges(self) -> tuple[int, ...]:
+        """Numbers of the ranges that have not reported."""
+        return tuple(i for i in range(len(self.start.ranges)) if self.status_of(i) is None)
+
+
+class TableLog:
+    """All transactions of one table that a stretch of the control topic tells of."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.transactions: dict[str, Transaction] = {}
+        self.position = 0
+        self._last_turn = -1  # offset of the last START, END, ACK or ABORT of this table
+
+    def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableLog:
+        """Fold further messages, as (control-topic offset, message), in order."""
+        for offset, message in messages:
+            if message.table == self.table and offset >= self.position:
+                self._apply(offset, message)
+            self.position = max(self.position, offset + 1)
+        return self
+
+    def get(self, transaction: str) -> Transaction | None:
+        """A transaction by its instant."""
+        return self.transactions.get(transaction)
+
+    def holder(self) -> Transaction | None:
+        """The transaction that holds the table: the newest that is open or decided."""
+        held = [t for t in self.transactions.values() if t.state in (State.OPEN, State.DECIDED)]
+        return held[-1] if held else None
+
+    def unfinished(self) -> Transaction | None:
+        """The transaction that is decided for commit without ACK or ABORT: its outcome is in the timeline."""
+        return next((t for t in self.transactions.values() if t.state is State.DECIDED), None)
+
+    def of_run(self, dag_id: str, run_id: str) -> list[Transaction]:
+        """Transactions that one DAG run started, oldest first: more than one if `start_commit` was run again."""
+        return [t for t in self.transactions.values() if (t.start.dag_id, t.start.run_id) == (dag_id, run_id)]
+
+    def highest_epoch(self) -> int:
+        """The highest epoch seen, 0 before the first."""
+        return max((t.start.epoch for t in self.transactions.values()), default=0)
+
+    def _apply(self, offset: int, message: ControlMessage) -> None:
+        if isinstance(message, StartCommit):
+            self._start(offset, message)
+            return
+        transaction = self.transactions.get(message.transaction)
+        if transaction is None:
+            return
+        if isinstance(message, WriteStatus):
+            transaction.statuses.append(message)
+            return
+        self._last_turn = offset
+        if isinstance(message, EndCommit) and transaction.state is State.OPEN:
+            transaction.state, transaction.end = State.DECIDED, message
+        elif isinstance(message, AckCommit):
+            transaction.state = State.COMMITTED
+        elif isinstance(message, AbortCommit) and transaction.state is not State.COMMITTED:
+            transaction.state, transaction.reason = State.ABORTED, message.reason
+
+    def _start(self, offset: int, message: StartCommit) -> None:
+        known = self.transactions.get(message.transaction)
+        if known is not None:  # the producer's own retry; the first one stands
+            return
+        void = self._last_turn >= message.read_position or self.unfinished() is not None
+        state = State.VOID if void else State.OPEN
+        if state is State.OPEN:
+            for earlier in self.transactions.values():
+                if earlier.state is State.OPEN:
+                    earlier.state = State.SUPERSEDED
+        self._last_turn = offset
+        self.transactions[message.transaction] = Transaction(message, offset, state)

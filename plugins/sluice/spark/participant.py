@@ -1,0 +1,229 @@
+"""The transaction participant: writes one range of an interval and answers with WRITE-STATUS (RFC-32)."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
+from sluice.failpoints import reach
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.control_topic import ControlTopic
+from sluice.logs import log
+from sluice.protocol.messages import StartCommit, WriteStatus
+from sluice.protocol.transaction import TableLog, Transaction
+from sluice.spark.decode import bad_record, decode_json, parse_ddl
+from sluice.spark.read import observed, partition_results, read_range
+from sluice.spark.write import HudiWriter, Written
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a write job is told on its command line; all else stands in the START-COMMIT at that offset."""
+
+    table: str
+    control_topic: str
+    control_offset: int
+    range: int
+
+
+class Participant:
+    """One attempt at one range."""
+
+    def __init__(self, assignment: Assignment, source: KafkaSettings, control: KafkaSettings) -> None:
+        self._assignment = assignment
+        self._source = source
+        self._control = ControlTopic(control, assignment.control_topic)
+        self._attempt = str(uuid.uuid4())
+        self._kafka_options: dict[str, str] = {}
+
+    def run(self, kafka_options: dict[str, str]) -> None:
+        """Write the range and report it.
+
+        Raises:
+            SluiceError: the range could not be written; a failed WRITE-STATUS has told the coordinator why.
+        """
+        self._kafka_options = kafka_options
+        table_log = self._control.table_log(self._assignment.table, self._assignment.control_offset)
+        transaction = self._transaction(table_log)
+        try:
+            status = self._write(transaction, table_log)
+        except SluiceError as error:
+            self._report_failure(transaction, error)
+            raise
+        self._control.send(status)
+        reach("participant.after_write_status")
+        log.info("WRITE-STATUS", **self._place(transaction), read=status.records_read, written=status.records_written)
+
+    def _transaction(self, table_log: TableLog) -> Transaction:
+        for transaction in table_log.transactions.values():
+            if transaction.start_offset == self._assignment.control_offset:
+                if not transaction.is_open:
+                    raise _ended(transaction)
+                return transaction
+        raise IntervalError(
+            "The control topic holds no START-COMMIT of this table at that offset.",
+            next_step="run the whole interval again, from start_commit.",
+            table=self._assignment.table,
+            control_offset=self._assignment.control_offset,
+        )
+
+    def _write(self, transaction: Transaction, table_log: TableLog) -> WriteStatus:
+        start = transaction.start
+        planned = start.ranges[self._assignment.range]
+        log.info("reading", **self._place(transaction), offsets=[str(r) for r in planned])
+        reach("participant.before_write")
+        spark = SparkSession.builder.appName(f"sluice {start.dag_id} {start.transaction}").getOrCreate()
+        try:
+            with _Watch(self._control, table_log, transaction, spark) as watch:
+                try:
+                    return self._write_open(spark, transaction, watch)
+                except Exception as error:
+                    if watch.ended:
+                        raise _ended(transaction) from error
+                    raise _classify(error, start) from error
+        finally:
+            spark.stop()
+
+    def _write_open(self, spark: SparkSession, transaction: Transaction, watch: _Watch) -> WriteStatus:
+        start = transaction.start
+        planned = start.ranges[self._assignment.range]
+        java_settings = {**self._source.java(), **self._kafka_options}
+        records = read_range(spark, java_settings, planned, start.isolation_level)
+        schema = parse_ddl(spark, start.writer.schema_ddl)
+        keyed = (*start.writer.record_key, *start.writer.partition_fields, *start.writer.ordering_fields)
+        writer = HudiWriter(spark, start.writer, start.transaction)
+        try:
+            written = writer.write(decode_json(records, schema, keyed))
+        finally:
+            writer.close()
+        reach("participant.after_write")
+        watch.check()
+        return self._status(start, written)
+
+    def _status(self, start: StartCommit, written: Written) -> WriteStatus:
+        counts = observed(written.dataset)
+        planned = start.ranges[self._assignment.range]
+        groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
+        if start.writer.operation == "upsert":
+            counts |= {f"task_{i}": r.partition for i, r in enumerate(planned)}
+        return WriteStatus(
+            **self._envelope(start),
+            range=self._assignment.range,
+            attempt=self._attempt,
+            records_read=int(counts["records"]),
+            records_written=written.records,
+            partitions=partition_results(planned, counts, groups),
+            stats=written.stats,
+        )
+
+    def _report_failure(self, transaction: Transaction, error: SluiceError) -> None:
+        status = WriteStatus(
+            **self._envelope(transaction.start),
+            range=self._assignment.range,
+            attempt=self._attempt,
+            error=str(error)[:20_000],
+            recovery=error.recovery,
+        )
+        try:
+            self._control.send(status)
+        except SluiceError as unsent:  # the first error is the one to tell; this one only hides it from the coordinator
+            log.warning("the failure could not be reported to the control topic", reason=str(unsent))
+
+    def _envelope(self, start: StartCommit) -> dict[str, Any]:
+        same = start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id"})
+        return {**same, "sender": f"participant {self._assignment.range}", "time": datetime.now(UTC)}
+
+    def _place(self, transaction: Transaction) -> dict[str, Any]:
+        return {"instant": transaction.id, "range": self._assignment.range, "attempt": self._attempt[:8]}
+
+
+class _Watch:
+    """Follows the control topic while Spark writes, and cancels the job once the transaction has ended.
+
+    A zombie that goes on after its interval would close files under a committed instant. Awaiting the message stops it
+    at once; what it manages to close in between, the next START sweeps up.
+    """
+
+    def __init__(
+        self, control: ControlTopic, table_log: TableLog, transaction: Transaction, spark: SparkSession
+    ) -> None:
+        self._control = control
+        self._log = table_log
+        self._transaction = transaction
+        self._spark = spark
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sluice-watch", daemon=True)
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transaction is not open any more."""
+        return not self._transaction.is_open
+
+    def check(self) -> None:
+        """Read the control topic to its end, and raise if the transaction is not open any more."""
+        self._stop.set()
+        self._thread.join()
+        self._control.extend(self._log)
+        if self.ended:
+            raise _ended(self._transaction)
+
+    def _follow(self) -> None:
+        for _ in self._control.follow(self._log, self._stop):
+            if self.ended:
+                log.warning("the interval is over; stopping the write", instant=self._transaction.id)
+                self._spark.sparkContext.cancelAllJobs()
+                return
+
+
+def _ended(transaction: Transaction) -> IntervalError:
+    return IntervalError(
+        f"The transaction is not open any more: it is {transaction.state.value}. Nothing of this attempt will be seen.",
+        next_step="none for this task; if rows are missing, run the next interval.",
+        table=transaction.start.table,
+        instant=transaction.id,
+    )
+
+
+def _classify(error: Exception, start: StartCommit) -> SluiceError:
+    if isinstance(error, SluiceError):
+        return error
+    text = str(error)
+    bad = bad_record(text, start.table, start.transaction)
+    if bad is not None:
+        return bad
+    where = {"table": start.table, "instant": start.transaction}
+    if "failOnDataLoss" in text or "OffsetOutOfRange" in text or "Cannot fetch offset" in text:
+        return ActionRequiredError(
+            "Planned offsets could not be read: retention or a delete removed them while the interval ran.",
+            next_step="the next interval says which offsets are lost and obeys source.kafka.on_offset_loss.",
+            **where,
+        )
+    reason = next((line.strip() for line in text.splitlines() if "Caused by" in line), text.strip().splitlines()[0])
+    return RetryableError(
+        "The Spark job failed.",
+        next_step="the task is retried; if it comes back, read the Spark log above.",
+        reason=reason[:1000],
+        **where,
+    )
+
+
+def _by_kafka_partition(written: Written) -> dict[int, list[str]]:
+    """File group ids of an upsert, whose first eight digits are the Kafka partition."""
+    groups: dict[int, list[str]] = {}
+    for stat in written.stats:
+        groups.setdefault(int(str(stat["fileId"])[:8]), []).append(str(stat["fileId"]))
+    return groups

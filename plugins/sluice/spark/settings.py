@@ -1,0 +1,41 @@
+"""Spark settings of the write jobs: what Hudi and the start-up time ask for, with the pipeline's own on top."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sluice import runtime
+
+ARCHIVE = "participant"
+_GIVEN = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
+    "spark.sql.session.timeZone": "UTC",
+    "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
+}
+_DRIVER_OPTIONS = ["-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4", "-XX:-UsePerfData"]
+
+
+def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
+    """The settings of one write job.
+
+    Args:
+        master: Spark's master. On a cluster the jars travel with the job (`spark.jars`); in local mode they are on the
+            driver's own class path, where a class-data-sharing archive can hold them.
+        user: the pipeline's `write.conf`; it wins, but for Java options, which are joined.
+    """
+    jars = [str(jar) for jar in runtime.jars("spark")]
+    conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join(jars)}
+    options = [*_DRIVER_OPTIONS, runtime.LOGGING]
+    if master.startswith("local"):
+        options += runtime.archive_options(ARCHIVE)
+    else:
+        conf["spark.jars"] = ",".join(jars)
+    conf |= user
+    options += user.get("spark.driver.extraJavaOptions", "").split()
+    conf["spark.driver.extraJavaOptions"] = " ".join(options)
+    return conf

@@ -1,0 +1,30 @@
+"""The command line of a write job: one place for the DAG's operator, the command line tool and the benchmark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sluice.coordinator import Started
+from sluice.pipeline.model import Pipeline
+
+APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "write_range.py"
+
+
+def application_arguments(pipeline: Pipeline, started: Started, number: int) -> list[str]:
+    """Arguments of one range's write job. They name places only: settings and secrets travel in the environment."""
+    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control.topic]
+    arguments += ["--control-offset", str(started.control_offset), "--range", str(number)]
+    if pipeline.write.kafka_options:
+        arguments += ["--kafka-options", json.dumps(pipeline.write.kafka_options)]
+    return arguments
+
+
+def submit_command(pipeline: Pipeline, started: Started, number: int, master: str) -> list[str]:
+    """A whole `spark-submit` command for one range, for use without Airflow."""
+    from sluice.spark.settings import spark_conf
+
+    conf = spark_conf(master, pipeline.write.conf)
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command = ["spark-submit", "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
+    return [*command, str(APPLICATION), *application_arguments(pipeline, started, number)]

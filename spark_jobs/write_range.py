@@ -1,0 +1,35 @@
+"""Entry point of a participant: writes one range of Kafka partitions under the interval's Hudi instant."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from sluice.errors import SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.logs import log
+from sluice.spark.participant import Assignment, Participant
+
+
+def main() -> int:
+    """Run one participant; the exit status is 0 when its WRITE-STATUS stands in the control topic."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", required=True, help="the table's path, which keys its messages")
+    parser.add_argument("--control-topic", required=True)
+    parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
+    parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
+    parser.add_argument("--kafka-options", default="{}", type=json.loads, help="further settings of Spark's Kafka client")
+    arguments = parser.parse_args()
+    assignment = Assignment(arguments.table, arguments.control_topic, arguments.control_offset, arguments.range)
+    try:
+        source, control = KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
+        Participant(assignment, source, control).run(arguments.kafka_options)
+    except SluiceError as error:
+        log.error(str(error), recovery=error.recovery)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
