@@ -19,7 +19,9 @@ def main() -> int:
     parser.add_argument("--control-topic", required=True)
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
     parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
-    parser.add_argument("--kafka-options", default="{}", type=json.loads, help="further settings of Spark's Kafka client")
+    parser.add_argument(
+        "--kafka-options", default="{}", type=json.loads, help="further settings of Spark's Kafka client"
+    )
     arguments = parser.parse_args()
     assignment = Assignment(arguments.table, arguments.control_topic, arguments.control_offset, arguments.range)
     try:

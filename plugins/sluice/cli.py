@@ -9,13 +9,17 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
+import structlog
 import typer
 from rich.console import Console
 
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
 
 app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
 interval = typer.Typer(help="Run the steps of one interval by hand, without Airflow.", no_args_is_help=True)
@@ -25,6 +29,12 @@ _err = Console(stderr=True, soft_wrap=True, highlight=False)
 PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
 RunId = Annotated[str, typer.Option(help="What the messages call this run.")]
 _BY_HAND = "by-hand"
+
+
+@app.callback()
+def _log_to_stderr() -> None:
+    """Keep standard output for what a command prints: the log goes beside it."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 
 @app.command()
@@ -39,21 +49,23 @@ def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")
             _err.print(str(error), markup=False, style="red")
         else:
             kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-            print(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+            typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
     raise typer.Exit(1 if failed else 0)
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of pipeline files, for editors."""
-    print(json.dumps(Pipeline.model_json_schema(by_alias=True), indent=2))
+    typer.echo(json.dumps(Pipeline.model_json_schema(by_alias=True), indent=2))
 
 
-def _coordinator(file: Path):  # type: ignore[no-untyped-def]  # the class is imported late: it pulls in Kafka and Py4J
+def _coordinator(file: Path) -> Coordinator:
     from sluice.coordinator import Coordinator
     from sluice.kafka.config import KafkaSettings
 
-    return Coordinator(load_pipeline(file), KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control"))
+    return Coordinator(
+        load_pipeline(file), KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
+    )
 
 
 @interval.command()
@@ -63,15 +75,19 @@ def start(file: PipelineFile, run_id: RunId = _BY_HAND) -> None:
 
     started = _coordinator(file).start(Run("sluice", run_id))
     if isinstance(started, Outcome):
-        print(json.dumps(asdict(started)))
+        typer.echo(json.dumps(asdict(started)))
     else:
-        print(json.dumps({"instant": started.instant, "control_offset": started.control_offset, "ranges": len(started.ranges)}))
+        typer.echo(
+            json.dumps(
+                {"instant": started.instant, "control_offset": started.control_offset, "ranges": len(started.ranges)}
+            )
+        )
 
 
 @interval.command()
 def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help="Where START-COMMIT stands.")]) -> None:
     """Commit an interval whose ranges are written."""
-    print(json.dumps(asdict(_coordinator(file).commit(control_offset))))
+    typer.echo(json.dumps(asdict(_coordinator(file).commit(control_offset))))
 
 
 @interval.command()
@@ -79,7 +95,7 @@ def abort(file: PipelineFile, run_id: RunId = _BY_HAND) -> None:
     """End what a run left open."""
     from sluice.coordinator import Run
 
-    print(json.dumps(asdict(_coordinator(file).abort(Run("sluice", run_id)))))
+    typer.echo(json.dumps(asdict(_coordinator(file).abort(Run("sluice", run_id)))))
 
 
 @interval.command()
@@ -96,16 +112,17 @@ def run(
     this = Run("sluice", run_id or f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     started = coordinator.start(this)
     if isinstance(started, Outcome):
-        print(started.summary)
+        typer.echo(started.summary)
         return
     commands = [submit_command(coordinator.pipeline, started, n, master) for n in range(len(started.ranges))]
     jobs = [subprocess.Popen(command, env=os.environ) for command in commands]
     try:
-        if any([job.wait() for job in jobs]):
+        exit_codes = [job.wait() for job in jobs]
+        if any(exit_codes):
             raise SluiceError("A write job failed.", next_step="read its log above.", instant=started.instant)
-        print(coordinator.commit(started.control_offset).summary)
+        typer.echo(coordinator.commit(started.control_offset).summary)
     except SluiceError:
-        print(coordinator.abort(this).summary)
+        typer.echo(coordinator.abort(this).summary)
         raise
 
 

@@ -1,15 +1,15 @@
 """The transaction coordinator: start, commit and abort one transaction interval (RFC-32's TransactionCoordinator).
 
-Each step is a process of its own, may die anywhere, and may run twice. The order of writes makes that safe: START-COMMIT
-stands in the control topic before the instant stands on the timeline, and END-COMMIT before Hudi's commit, so that
-whoever comes next knows of everything that may be half done.
+Each step is a process of its own, may die anywhere, and may run twice. The order of writes makes that safe:
+START-COMMIT stands in the control topic before the instant stands on the timeline, and END-COMMIT before Hudi's commit,
+so that whoever comes next knows of everything that may be half done.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -85,8 +85,15 @@ class _Committed:
 class Coordinator:
     """Runs the steps of one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, source: KafkaSettings, control: KafkaSettings | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: KafkaSettings,
+        control: KafkaSettings | None = None,
+        jvm: Callable[[], AbstractContextManager[HudiJvm]] = lean_jvm,
+    ) -> None:
         self.pipeline = pipeline
+        self._jvm = jvm
         self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
         self.control = ControlTopic(control or source, pipeline.control.topic)
         self.table_id = pipeline.sink.hudi.path
@@ -134,7 +141,9 @@ class Coordinator:
         reach("coordinator.after_start_commit")
         transaction = self.control.extend(table_log).get(start.transaction)
         if transaction is None or transaction.state is not State.OPEN:
-            log.info("another run moved the table while this one was planning; planning again", instant=start.transaction)
+            log.info(
+                "another run moved the table while this one was planning; planning again", instant=start.transaction
+            )
             return None
         self._end_superseded(table, table_log, committed, start.transaction)
         table.open(start.transaction)
@@ -299,7 +308,7 @@ class Coordinator:
         next_offsets, moved = _next_offsets(start, reported), _moved(start, committed.checkpoint)
         if moved:
             raise IntervalError(
-                "The table's offsets moved since this interval was planned, so committing it would double or lose rows.",
+                "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
                 next_step="nothing was committed; the next interval starts from the table's present offsets.",
                 table=self.table_id,
                 instant=transaction.id,
@@ -321,17 +330,22 @@ class Coordinator:
         )
         through = transaction.start.valid_through if len(reported) == len(transaction.start.ranges) else None
         reach("coordinator.before_ack_commit")
-        self.control.send(
-            AckCommit(**self._envelope_of(transaction), offsets=offsets, valid_through=through, **counts)
-        )
+        envelope: dict[str, Any] = {**self._envelope_of(transaction), **counts}
+        self.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))
         transaction.state = State.COMMITTED
         log.info(
-            "ACK-COMMIT", instant=transaction.id, offsets=[str(o) for o in offsets], valid_through=str(through), **counts
+            "ACK-COMMIT",
+            instant=transaction.id,
+            offsets=[str(o) for o in offsets],
+            valid_through=str(through),
+            **counts,
         )
         try:
             self.cluster.copy_to_group(self.pipeline.consumer_group, next_offsets)
         except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
-            log.warning("offsets were not copied to the consumer group", group=self.pipeline.consumer_group, reason=str(error))
+            log.warning(
+                "offsets were not copied to the consumer group", group=self.pipeline.consumer_group, reason=str(error)
+            )
 
     def _outcome(self, transaction: Transaction) -> Outcome:
         counts = _counts(_reported(transaction))
@@ -380,7 +394,7 @@ class Coordinator:
 
     @contextmanager
     def _table(self) -> Iterator[HudiTable]:
-        with lean_jvm() as jvm:
+        with self._jvm() as jvm:
             writer, columns = self._writer(jvm)
             write_options(writer)  # refuses options that would break the commit, before anything is opened
             yield open_table(jvm, writer, columns)
@@ -532,5 +546,7 @@ def _note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -> dict
         "file_groups": {
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
         },
-        "table_partitions": sorted({str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats})[:500],
+        "table_partitions": sorted({str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats})[
+            :500
+        ],
     }

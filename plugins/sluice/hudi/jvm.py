@@ -53,18 +53,21 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
         class_path.insert(0, os.environ["HADOOP_CONF_DIR"])
     options = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
-    options += [runtime.LOGGING]
+    options += runtime.QUIET
     options += runtime.archive_options(ARCHIVE)
-    port, token = launch_gateway(
+    port, token, process = launch_gateway(
         jarpath=str(py4j_jar),
         classpath=os.pathsep.join(class_path),
         javaopts=options,
         java_path=str(runtime.java_home() / "bin" / "java"),
         die_on_exit=True,
         enable_auth=True,
+        return_proc=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
     try:
         yield HudiJvm(gateway, hadoop or {})
     finally:
         gateway.shutdown()
+        process.stdin.close()  # py4j's server ends with its parent's pipe
+        process.wait()

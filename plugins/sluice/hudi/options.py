@@ -88,4 +88,6 @@ def write_config(jvm: Any, writer: TableWriter, options: dict[str, str], engine:
     builder = jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()
     if engine is not None:
         builder = builder.withEngineType(engine)
-    return builder.withPath(writer.path).withSchema(writer.schema_avro).forTable(writer.name).withProps(properties).build()
+    return (
+        builder.withPath(writer.path).withSchema(writer.schema_avro).forTable(writer.name).withProps(properties).build()
+    )

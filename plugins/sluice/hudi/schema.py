@@ -16,7 +16,7 @@ from sluice.hudi.jvm import HudiJvm
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The same columns as Spark DDL, with NOT NULL where the pipeline says so, and as Hudi's Avro schema, all nullable."""
+    """The columns as Spark DDL, with NOT NULL where the pipeline says so, and as Hudi's Avro schema, all nullable."""
 
     ddl: str
     avro: str
@@ -42,7 +42,10 @@ def read_schema(jvm: HudiJvm, name: str, *, ddl: str | None, avsc: Path | None) 
         avro = conversions.convertStructTypeToHoodieSchema(nullable, record, f"hoodie.{record}").toString()
     except OSError as error:
         raise ActionRequiredError(
-            "The schema file can't be read.", next_step="correct sink.hudi.schema_file.", file=avsc, reason=error.strerror
+            "The schema file can't be read.",
+            next_step="correct sink.hudi.schema_file.",
+            file=avsc,
+            reason=error.strerror,
         ) from error
     except Py4JJavaError as error:
         raise ActionRequiredError(

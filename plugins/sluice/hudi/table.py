@@ -80,17 +80,30 @@ class HudiTable:
         """
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
             timeline = self._meta.reloadActiveTimeline()
-            requested = getattr(self._jvm.nested(_STATE), "REQUESTED")
+            requested = self._jvm.nested(_STATE).REQUESTED
             new = self._meta.getInstantGenerator().createNewInstant(requested, self._action, instant)
             timeline.createNewInstant(new)
             self._meta.reloadActiveTimeline().transitionRequestedToInflight(self._action, instant)
+            if not self._meta.getTableConfig().isMetadataTableAvailable():
+                self._create_metadata_table(instant)
+
+    def _create_metadata_table(self, instant: str) -> None:
+        """Once in a table's life, and by the coordinator: participants would each create it, and break each other's."""
+        client = self._client()
+        try:
+            client.initTable(self._operation(), self._jvm.Option.of(instant))
+        finally:
+            client.close()
+
+    def _operation(self) -> Any:
+        operations = self._hudi.common.model.WriteOperationType
+        return operations.UPSERT_PREPPED if self.writer.operation == "upsert" else operations.BULK_INSERT
 
     def commit(self, instant: str, stats: Iterable[Mapping[str, Any]], extra: Mapping[str, str]) -> None:
         """Commit the write stats with the extra metadata: data and offsets become visible together, or not at all.
 
         Hudi deletes files of the instant that have a marker but no stat, which is what failed attempts leave.
         """
-        operations = self._hudi.common.model.WriteOperationType
         kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
         stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
         mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
@@ -103,8 +116,7 @@ class HudiTable:
         with hudi_errors("committing", table=self.writer.path, instant=instant):
             client = self._client()
             try:
-                upsert = self.writer.operation == "upsert"
-                client.setOperationType(operations.UPSERT_PREPPED if upsert else operations.BULK_INSERT)
+                client.setOperationType(self._operation())
                 client.commitStats(instant, java_stats, self._jvm.Option.of(metadata), self._action)
             finally:
                 client.close()
@@ -151,7 +163,7 @@ class HudiTable:
                 name = str(info.getPath().getName())
                 relative = f"{partition}/{name}" if partition else name
                 instant = instant_in(name)
-                if info.isFile() and instant in committed and relative not in committed[instant]:
+                if info.isFile() and instant is not None and relative not in committed.get(instant, {relative}):
                     storage.deleteFile(info.getPath())
                     deleted.append(relative)
         for instant in committed:
@@ -167,19 +179,13 @@ class HudiTable:
         if not found:
             return set()
         stats = self._meta.getActiveTimeline().readCommitMetadata(found[0]).getWriteStats()
-        paths: set[str] = set()
-        for stat in stats:
-            paths.add(str(stat.getPath()))
-            if hasattr(stat, "getLogFiles") and self._action == "deltacommit":
-                partition = str(stat.getPartitionPath())
-                paths |= {f"{partition}/{name}" if partition else str(name) for name in stat.getLogFiles()}
-        return paths
+        return {str(stat.getPath()) for stat in stats}
 
 
 def instant_in(file_name: str) -> str | None:
     """The instant that a data file's name carries, None for other files.
 
-    Base files are `<file id>_<write token>_<instant>.<extension>`; log files are `.<file id>_<instant>.log.<version>_…`.
+    Base files are `<file id>_<write token>_<instant>.<extension>`, log files `.<file id>_<instant>.log.<version>_…`.
     """
     if file_name.startswith("."):
         head, found, _ = file_name.partition(".log.")
@@ -260,7 +266,9 @@ def _check_schema(jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Mapping
             "The table's own schema can't be read.", next_step="look at the table's last commit.", table=writer.path
         ) from error
     in_table = {n: t for n, t in columns_of(struct).items() if not n.startswith("_hoodie_")}
-    changed = {n: f"{t} in the table, {columns[n]} in the pipeline" for n, t in in_table.items() if columns.get(n, t) != t}
+    changed = {
+        n: f"{t} in the table, {columns[n]} in the pipeline" for n, t in in_table.items() if columns.get(n, t) != t
+    }
     missing = [n for n in in_table if n not in columns]
     if changed or missing:
         raise ActionRequiredError(

@@ -62,9 +62,7 @@ class KafkaCluster:
             end = at_window_end.get(tp, -1)
             bounded = 0 <= end < log_end[tp]
             through = window_end if bounded and window_end else asked_at
-            partitions.append(
-                PartitionBounds(tp, log_start[tp], log_end[tp], end if bounded else log_end[tp], through)
-            )
+            partitions.append(PartitionBounds(tp, log_start[tp], log_end[tp], end if bounded else log_end[tp], through))
         return ClusterState(partitions, {self.settings.name: cluster.cluster_id}, topic_ids)
 
     def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
@@ -92,7 +90,7 @@ class KafkaCluster:
                     if answer.error:
                         raise ActionRequiredError(
                             "Kafka did not take an offset for the consumer group.",
-                            next_step="none is needed for the table; lag monitors show an old figure until the next interval.",
+                            next_step="none for the table; lag monitors show an old figure until the next interval.",
                             group=group,
                             topic=answer.topic,
                             partition=answer.partition,

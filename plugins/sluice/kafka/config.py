@@ -18,7 +18,14 @@ _JAVA_NAMES = {
     "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
     "ssl.key.password": "ssl.key.password",
 }
-_SAME_IN_JAVA = ("security.protocol", "sasl.mechanism", "sasl.jaas.config", "client.id", "client.rack", "request.timeout.ms")
+_SAME_IN_JAVA = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "client.id",
+    "client.rack",
+    "request.timeout.ms",
+)
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -54,7 +61,9 @@ class KafkaSettings:
     def client(self, **more: Any) -> dict[str, Any]:
         """Settings for a confluent-kafka client, with `more` laid over them (underscores stand for dots)."""
         settings = {k: v for k, v in self.librdkafka.items() if k not in ("group.id", "auto.offset.reset")}
-        return {**settings, **{k.replace("_", "."): v for k, v in more.items()}}
+        # Errors reach us as exceptions; librdkafka's own lines on standard error would only cut into the story.
+        quiet = {"log_level": 2, "log.connection.close": False}
+        return {**quiet, **settings, **{k.replace("_", "."): v for k, v in more.items()}}
 
     def java(self) -> dict[str, str]:
         """The same settings for the Java client that Spark's Kafka source uses.
@@ -92,7 +101,9 @@ class KafkaSettings:
                 connection=self.name,
                 mechanism=mechanism or "(none)",
             )
-        quoted = {k: given.get(k, "").replace("\\", "\\\\").replace('"', '\\"') for k in ("sasl.username", "sasl.password")}
+        quoted = {
+            k: given.get(k, "").replace("\\", "\\\\").replace('"', '\\"') for k in ("sasl.username", "sasl.password")
+        }
         return f'{module} required username="{quoted["sasl.username"]}" password="{quoted["sasl.password"]}";'
 
     def to_environment(self, role: Role) -> dict[str, str]:

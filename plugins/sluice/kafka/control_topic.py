@@ -37,7 +37,11 @@ class ControlTopic:
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
-        self._where = {"control_topic": topic, "connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
+        self._where = {
+            "control_topic": topic,
+            "connection": settings.name,
+            "bootstrap_servers": settings.bootstrap_servers,
+        }
 
     def ensure(self) -> None:
         """Create the topic on first use, and check that it has one partition."""
@@ -80,7 +84,10 @@ class ControlTopic:
             messages = list(split(message, limit))
         producer = Producer(
             self.settings.client(
-                enable_idempotence=True, acks="all", message_max_bytes=limit + _OVERHEAD, delivery_timeout_ms=int(TIMEOUT * 1000)
+                enable_idempotence=True,
+                acks="all",
+                message_max_bytes=limit + _OVERHEAD,
+                delivery_timeout_ms=int(TIMEOUT * 1000),
             )
         )
         delivered: list[Message] = []
@@ -110,7 +117,7 @@ class ControlTopic:
                 table=message.table,
                 **self._where,
             )
-        return int(delivered[0].offset())
+        return _offset(delivered[0])
 
     def _message_limit(self) -> int:
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
@@ -202,7 +209,7 @@ class ControlTopic:
         except ValidationError as error:
             raise ActionRequiredError(
                 "A message of this table in the control topic can't be read.",
-                next_step="if a newer release of Sluice has written it, upgrade this one; else find who writes to the topic.",
+                next_step="if a newer release has written it, upgrade this one; else find who writes to the topic.",
                 offset=record.offset() if record.offset() != OFFSET_INVALID else None,
                 table=table,
                 **self._where,

@@ -50,6 +50,6 @@ def classify(error: KafkaError, doing: str, **where: Any) -> SluiceError:
         )
     return RetryableError(
         f"Kafka did not answer as it should ({doing}): {error.name()}.",
-        next_step="check that the brokers are up and that bootstrap.servers can be reached from here; the step is retried.",
+        next_step="check that the brokers are up and can be reached from here; the step is retried.",
         **where,
     )

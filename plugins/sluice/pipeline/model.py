@@ -31,7 +31,9 @@ def _expand(value: str) -> str:
     def replace(match: re.Match[str]) -> str:
         found = os.environ.get(match.group(1), match.group(2))
         if found is None:
-            raise ValueError(f"the environment variable {match.group(1)} is not set; set it, or write ${{{match.group(1)}:-default}}")
+            raise ValueError(
+                f"the environment variable {match.group(1)} is not set; set it, or write ${{{match.group(1)}:-default}}"
+            )
         return found
 
     return _VARIABLE.sub(replace, value)
@@ -52,7 +54,9 @@ OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinsta
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
+    )
 
 
 class Kafka(_Section):
@@ -153,7 +157,10 @@ class Write(_Section):
     @classmethod
     def _conf_is_text(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("conf"), dict):
-            return {**data, "conf": {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in data["conf"].items()}}
+            return {
+                **data,
+                "conf": {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in data["conf"].items()},
+            }
         return data
 
 

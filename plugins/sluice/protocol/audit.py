@@ -1,4 +1,4 @@
-"""The audit before the commit: every record that Kafka delivered is accounted for, and every range was read to its end."""
+"""The audit before the commit: every record delivered is accounted for, and every range was read to its end."""
 
 from __future__ import annotations
 

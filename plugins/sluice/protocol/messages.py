@@ -225,8 +225,7 @@ def split(status: WriteStatus, limit: int) -> list[WriteStatus]:
         slices[-1].append(stat)
         used += size
     return [
-        status.model_copy(update={"part": i, "parts": len(slices), "stats": tuple(s)})
-        for i, s in enumerate(slices)
+        status.model_copy(update={"part": i, "parts": len(slices), "stats": tuple(s)}) for i, s in enumerate(slices)
     ]
 
 

@@ -22,7 +22,7 @@ STREAMER_V2_KEY = "streamer.checkpoint.key.v2"
 
 
 class TopicPartition(NamedTuple):
-    """One Kafka partition. `cluster` is the name of the Airflow connection, so the same topic on two clusters differs."""
+    """One Kafka partition. `cluster` is the Airflow connection's id: the same topic on two clusters differs."""
 
     cluster: str
     topic: str
@@ -54,7 +54,7 @@ class OffsetRange:
 
 
 class TopicCheckpoint(BaseModel):
-    """Next offset of each partition of one topic. `topic_id` is Kafka's own id: it tells a recreated topic (KIP-516)."""
+    """Next offset of each partition of a topic. `topic_id` is Kafka's own: it tells a recreated topic (KIP-516)."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -168,6 +168,4 @@ def read_checkpoint(metadata: Mapping[str, str], cluster: str, topics: Iterable[
             checkpoint_topic=topic or "(unnamed, RFC-32)",
             pipeline_topics=topics,
         )
-    return Checkpoint(
-        clusters={cluster: ClusterCheckpoint(topics={topic: TopicCheckpoint(partitions=partitions)})}
-    )
+    return Checkpoint(clusters={cluster: ClusterCheckpoint(topics={topic: TopicCheckpoint(partitions=partitions)})})

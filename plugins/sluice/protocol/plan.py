@@ -179,9 +179,7 @@ def _lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state
     return None
 
 
-def _resume(
-    bounds: PartitionBounds, committed: int, reason: str, policy: OnOffsetLoss, table: str
-) -> OffsetLoss:
+def _resume(bounds: PartitionBounds, committed: int, reason: str, policy: OnOffsetLoss, table: str) -> OffsetLoss:
     tp = bounds.topic_partition
     if policy == "fail":
         raise ActionRequiredError(

@@ -97,11 +97,7 @@ class Participant:
         records = read_range(spark, java_settings, planned, start.isolation_level)
         schema = parse_ddl(spark, start.writer.schema_ddl)
         keyed = (*start.writer.record_key, *start.writer.partition_fields, *start.writer.ordering_fields)
-        writer = HudiWriter(spark, start.writer, start.transaction)
-        try:
-            written = writer.write(decode_json(records, schema, keyed))
-        finally:
-            writer.close()
+        written = HudiWriter(spark, start.writer, start.transaction).write(decode_json(records, schema, keyed))
         reach("participant.after_write")
         watch.check()
         return self._status(start, written)

@@ -30,7 +30,7 @@ def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
     conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join(jars)}
-    options = [*_DRIVER_OPTIONS, runtime.LOGGING]
+    options = [*_DRIVER_OPTIONS, *runtime.QUIET]
     if master.startswith("local"):
         options += runtime.archive_options(ARCHIVE)
     else:

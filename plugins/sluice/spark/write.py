@@ -48,33 +48,28 @@ class HudiWriter:
         self._spark = spark
         self._writer = writer
         self._instant = instant
-        self._jvm: Any = spark._jvm
-        self._hudi = self._jvm.org.apache.hudi
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._hudi = jvm.org.apache.hudi
         self._options = write_options(writer)
         self._config = write_config(self._jvm, writer, self._options)
-        context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
-        self._client = self._hudi.client.SparkRDDWriteClient(context, self._config)
+        self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
+        # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
+        # a time would do against each other. That is the coordinator's, at START.
+        self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
 
     def write(self, frame: DataFrame) -> Written:
         """Write the records; nothing is visible until the coordinator commits the stats."""
         return self._upsert(frame) if self._writer.operation == "upsert" else self._append(frame)
 
-    def close(self) -> None:
-        """Release Hudi's client."""
-        self._client.close()
-
-    def _table(self, operation: Any) -> Any:
-        return self._client.initTable(operation, self._jvm.org.apache.hudi.common.util.Option.of(self._instant))
-
     def _append(self, frame: DataFrame) -> Written:
         """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
-        table = self._table(self._hudi.common.model.WriteOperationType.BULK_INSERT)
         helper = self._hudi.HoodieDatasetBulkInsertHelper
         rows = frame.drop(*_KAFKA_COLUMNS)
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
-        table_config = table.getMetaClient().getTableConfig()
+        table_config = self._table.getMetaClient().getTableConfig()
         prepared = helper.prepareForBulkInsert(rows._jdf, self._config, table_config, partitioner, self._instant)
-        statuses = helper.bulkInsert(prepared, self._instant, table, self._config, False, False).collectAsList()
+        statuses = helper.bulkInsert(prepared, self._instant, self._table, self._config, False, False).collectAsList()
         return Written(self._stats(statuses), rows._jdf)  # Hudi runs this query and builds its own on the rows
 
     def _upsert(self, frame: DataFrame) -> Written:
@@ -84,7 +79,6 @@ class HudiWriter:
         RFC-32 has it.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
-        table = self._table(operation)
         tagged = self._tag(frame)
         schema = self._hudi.common.schema.HoodieSchema.parse(self._writer.schema_avro)
         parameters = self._jvm.java.util.HashMap()
@@ -103,10 +97,11 @@ class HudiWriter:
             True,  # the meta columns are on the rows already
             False,
             True,
-            table.getMetaClient().getTableConfig(),
+            self._table.getMetaClient().getTableConfig(),
         )
-        records = self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments)
-        statuses = self._client.upsertPreppedRecords(records, self._instant).collect()
+        records = self._hudi.data.HoodieJavaRDD.of(self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments))
+        result = self._table.upsertPrepped(self._context, self._instant, records)
+        statuses = result.getWriteStatuses().collectAsList()
         return Written(self._stats(statuses), tagged._jdf)
 
     def _tag(self, frame: DataFrame) -> DataFrame:

@@ -1,0 +1,83 @@
+# Everything runs in this folder: Python 3.11 and make are all that has to be there.
+# 'make help' lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+DATA   := $(or $(SLUICE_HOME),.sluice)
+SOURCES := plugins spark_jobs dags tests bench
+
+# Stamps: what they stand for is done again only when what it was made from has changed.
+PACKAGES := $(VENV)/.packages
+JARS     := $(DATA)/jars/ivy.sha256
+ARCHIVES := $(DATA)/archive/stamp
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install up down status demo test test-fast lint format bench lock clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(PACKAGES) $(JARS) $(ARCHIVES) ## Install Python packages, Java and the jars into this folder (once, some minutes)
+
+$(PACKAGES): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' \
+	  || { echo "Python 3.11 is needed, and '$(PYTHON)' isn't it. Name one: make install PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(RUN) || { echo "==> Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "==> Installing the packages of requirements.lock"
+	$(RUN) -m pip install --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@echo "==> Installing Sluice itself, as this folder"
+	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(JARS): $(PACKAGES) plugins/sluice/local/ivy.xml
+	@echo "==> Fetching the jars of Spark, Hudi and Kafka"
+	@$(RUN) -m sluice.local jars
+	@touch $@
+
+$(ARCHIVES): $(JARS)
+	@echo "==> Archiving the JVMs' classes, so that every interval starts in half the time"
+	@$(RUN) -m sluice.local archives
+	@touch $@
+
+up: install ## Start Kafka and Airflow, and print where to log in
+	@$(RUN) -m sluice.local up
+
+down: ## Stop them; the data stays
+	@if test -x $(RUN); then $(RUN) -m sluice.local down; fi
+
+status: install ## Show what runs
+	@$(RUN) -m sluice.local status
+
+demo: install ## Show an interval from Kafka to Hudi, interrupted and exactly once all the same
+	@$(RUN) -m sluice.local demo
+
+test: install ## Run all tests (two at a time; name some with ARGS="-k offsets")
+	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)
+
+test-fast: install ## Run only the tests that start no process: seconds
+	$(RUN) -m pytest tests/unit $(ARGS)
+
+lint: install ## Check style and types
+	$(RUN) -m ruff check $(wildcard $(SOURCES))
+	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
+	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
+
+format: install ## Format the sources, and correct what can be corrected by itself
+	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))
+	$(RUN) -m ruff format $(wildcard $(SOURCES))
+
+bench: install ## Measure; results go to bench/results
+	$(RUN) -m bench.run $(ARGS)
+
+lock: install ## Resolve requirements.lock anew from pyproject.toml
+	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url \
+	  --python-version 3.11 --upgrade --quiet --output-file requirements.lock
+
+clean: down ## Remove what running has left, tables and topics included; packages and jars stay
+	rm -rf $(addprefix $(DATA)/,airflow broker lake logs) build dist spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache
+
+distclean: clean ## Also remove packages, Java and jars
+	rm -rf $(VENV) .sluice plugins/sluice.egg-info

@@ -1,0 +1,1 @@
+"""Sluice against its peers, as ratios within one run. See README.md."""

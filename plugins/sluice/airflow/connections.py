@@ -1,0 +1,112 @@
+"""Airflow's connections as settings: `kafka` for a cluster, `spark` for where the write jobs run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+
+_HOW_KAFKA = (
+    "airflow connections add {id} --conn-type kafka --conn-extra '{{\"bootstrap.servers\": \"host:9092\"}}'"
+)
+_HOW_SPARK = "airflow connections add {id} --conn-type spark --conn-host 'local[2]' (or spark://host:7077, yarn, k8s://...)"
+# A Spark connection that is written as a URI has its scheme for a type, which the provider takes for the master's.
+_SPARK_TYPES = ("spark", "k8s")
+_SECRET_PARTS = ("password", "secret", "jaas", "token", "key.pem")
+# Settings of Airflow's own Kafka provider that name Python functions; no other client understands them.
+_CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_delivery")
+
+
+def kafka_settings(connection_id: str) -> KafkaSettings:
+    """The cluster that an Airflow connection of type `kafka` leads to.
+
+    Its extra field holds librdkafka's settings, as Airflow's Kafka provider has it. Host, port, login and password are
+    taken where the extra field doesn't say otherwise; a login without `security.protocol` means SASL_SSL, so that a
+    password never leaves this machine unencrypted by oversight. What is secret is masked in every log of the task.
+
+    Raises:
+        ActionRequiredError: the connection is missing, is of another type, or names no brokers.
+    """
+    connection = _connection(connection_id, ("kafka",), _HOW_KAFKA)
+    settings = {name: value for name, value in _extra(connection).items() if name not in _CALLBACKS}
+    if connection.host and "bootstrap.servers" not in settings:
+        port = "" if ":" in connection.host else f":{connection.port or 9092}"
+        settings["bootstrap.servers"] = f"{connection.host}{port}"
+    if connection.login:
+        login = {"sasl.username": connection.login, "sasl.password": connection.password or ""}
+        mechanism = {} if "sasl.mechanism" in settings else {"sasl.mechanisms": "PLAIN"}
+        settings = {"security.protocol": "SASL_SSL", **mechanism, **login, **settings}
+    for name, value in settings.items():
+        if value and any(part in name for part in _SECRET_PARTS):
+            mask_secret(str(value))
+    return KafkaSettings(connection_id, settings)
+
+
+def spark_master(connection_id: str) -> str:
+    """Spark's master, from an Airflow connection of type `spark`.
+
+    The provider's own hook falls back to `yarn` without a word where the connection is missing; here that is an error.
+
+    Raises:
+        ActionRequiredError: the connection is missing, is of another type, names no master, or asks for the cluster
+            deploy mode: there the Kafka settings, with their secrets, would have to travel on a command line.
+    """
+    connection = _connection(connection_id, _SPARK_TYPES, _HOW_SPARK)
+    how = _HOW_SPARK.format(id=connection_id)
+    if not connection.host:
+        raise ActionRequiredError(
+            "The Spark connection names no master.",
+            next_step=f"put the master into its host field: {how}.",
+            connection=connection_id,
+        )
+    if _extra(connection).get("deploy-mode") == "cluster":
+        raise ActionRequiredError(
+            "The Spark connection asks for deploy mode cluster, in which Kafka's secrets would show on a command line.",
+            next_step='set "deploy-mode": "client" in its extra field; the executors run on the cluster all the same.',
+            connection=connection_id,
+        )
+    whole = connection.conn_type == "spark" and ("://" in connection.host or not connection.port)
+    master = connection.host if whole else f"{connection.conn_type}://{connection.host}"
+    return f"{master}:{connection.port}" if connection.port else master
+
+
+def _connection(connection_id: str, types: tuple[str, ...], how: str) -> Connection:
+    command = how.format(id=connection_id)
+    try:
+        connection: Connection = Connection.get(connection_id)
+    except AirflowNotFoundException:
+        raise ActionRequiredError(
+            f"The Airflow connection {connection_id} is missing.",
+            next_step=f"make it under Admin > Connections, or with: {command}.",
+            connection=connection_id,
+        ) from None
+    if connection.conn_type not in types:
+        raise ActionRequiredError(
+            f"The Airflow connection {connection_id} is of type {connection.conn_type or '(none)'}, not {types[0]}.",
+            next_step=f"name another connection in the pipeline file, or make this one again: {command}.",
+            connection=connection_id,
+        )
+    return connection
+
+
+def _extra(connection: Connection) -> dict[str, Any]:
+    """The extra field as a dictionary. Its text never shows in an error: it may hold secrets."""
+    if not connection.extra:
+        return {}
+    try:
+        extra = json.loads(connection.extra)
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        raise ActionRequiredError(
+            "The connection's extra field is not a JSON object.",
+            next_step='correct it, for example to {"bootstrap.servers": "host:9092"}.',
+            connection=connection.conn_id,
+        )
+    return extra

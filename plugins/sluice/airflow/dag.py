@@ -1,0 +1,128 @@
+"""A pipeline as a DAG: start_commit, one write task for each range, commit, and abort, which always runs last.
+
+From Python, without a pipeline file, in any file of the DAGs folder::
+
+    from sluice.airflow.dag import build_dag
+    from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+
+    dag = build_dag(
+        Pipeline(
+            name="orders",
+            schedule="5 minutes",
+            source=Source(kafka=Kafka(topics="orders")),
+            sink=Sink(hudi=Hudi(path="s3a://lake/orders", schema="id BIGINT, amount DOUBLE")),
+        )
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from airflow.sdk import DAG, TriggerRule
+
+from sluice.airflow.failures import RecoveryPolicy
+from sluice.airflow.notes import ABORT, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
+from sluice.airflow.tasks import AbortOperator, CommitOperator, StartCommitOperator
+from sluice.airflow.timetables import timetable
+from sluice.errors import PipelineFileError
+from sluice.pipeline.model import Notifier, Pipeline
+
+TAG = "sluice"
+
+
+def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
+    """The pipeline's DAG; each of its runs is one transaction interval.
+
+    Args:
+        pipeline: what to load, and how.
+        auto_register: whether Airflow takes up the DAG without its being bound to a name in the module.
+
+    Raises:
+        PipelineFileError: schedule, time zone or a notifier can't be used; `where` names the key.
+    """
+    with DAG(
+        dag_id=pipeline.name,
+        description=pipeline.description or f"{', '.join(pipeline.source.kafka.topics)} to {pipeline.sink.hudi.path}",
+        doc_md=_in_words(pipeline),
+        schedule=timetable(pipeline),
+        start_date=pipeline.start_date,
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=pipeline.paused,
+        tags={TAG, *pipeline.tags},
+        on_failure_callback=[_notifier(n, i) for i, n in enumerate(pipeline.alerts.on_failure)] or None,
+        auto_register=auto_register,
+        default_args={
+            "retries": pipeline.retries,
+            "retry_delay": pipeline.retry_delay,
+            "retry_exponential_backoff": 2.0,
+            "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
+            "retry_policy": RecoveryPolicy(),
+        },
+    ) as dag:
+        start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline)
+        write = SluiceWriteOperator.partial(
+            task_id=WRITE,
+            pipeline=OnePipeline(pipeline),
+            map_index_template="{{ task.reads }}",
+        ).expand_kwargs(start.output)
+        # An interval with nothing to write skips `write`, and is committed or called empty by `commit` all the same:
+        # no rule that counts skipped tasks would do. With ALL_DONE, commit itself fails where start_commit did.
+        tolerant = pipeline.on_missing_range == "commit"
+        commit = CommitOperator(
+            task_id=COMMIT,
+            pipeline=pipeline,
+            trigger_rule=TriggerRule.ALL_DONE if tolerant else TriggerRule.NONE_FAILED,
+        )
+        # A teardown, so that its success leaves a failed run red, and that it runs where a person marks the run failed.
+        # Below all three, since commit is given up as soon as one write has failed, while the others still write.
+        abort = AbortOperator(task_id=ABORT, pipeline=pipeline).as_teardown()
+        start >> write >> commit >> abort
+        start >> commit
+        [start, write] >> abort
+    return dag
+
+
+def _notifier(notifier: Notifier, number: int) -> Callable[..., Any]:
+    """The notifier itself, made here so that a wrong one shows when the file is read, not when it is needed."""
+    key = f"alerts.on_failure.{number}.notifier"
+    module, _, name = notifier.notifier.rpartition(".")
+    try:
+        notifier_class = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise PipelineFileError(
+            f"The notifier {notifier.notifier} can't be imported: {error}.",
+            next_step="correct its path, or install the Airflow provider that has it.",
+            key=key,
+        ) from None
+    try:
+        made: Callable[..., Any] = notifier_class(**notifier.arguments)
+    except Exception as error:  # it is any code's constructor; its arguments may be secret, so they aren't shown
+        raise PipelineFileError(
+            f"The notifier {notifier.notifier} can't be made from its arguments: {type(error).__name__}.",
+            next_step="compare `arguments` with the class's own parameters.",
+            key=f"alerts.on_failure.{number}.arguments",
+        ) from None
+    return made
+
+
+def _in_words(pipeline: Pipeline) -> str:
+    kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+    how = {
+        "append": "Every record becomes a row.",
+        "upsert": f"The last version of each `{', '.join(hudi.record_key)}` is the row.",
+    }[hudi.operation]
+    until = {"latest": "what is there when the run starts", "data_interval_end": "the records of its data interval"}
+    partitioned = f", partitioned by `{', '.join(hudi.partition_fields)}`" if hudi.partition_fields else ""
+    return (
+        f"{pipeline.description or ''}\n\n"
+        f"Loads the Kafka topics `{'`, `'.join(kafka.topics)}` (connection `{kafka.connection}`) into the Hudi table "
+        f"`{pipeline.table_name}` at `{hudi.path}`{partitioned}. {how}\n\n"
+        f"Each run is one transaction: it reads {until[kafka.until]}, at most {kafka.max_records} records, and commits "
+        f"rows and offsets together, or neither. When a run fails, the next one starts from the same offsets.\n"
+    ).lstrip()

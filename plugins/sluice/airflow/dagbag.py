@@ -1,0 +1,123 @@
+"""All pipeline files as DAGs, each file by itself: what is wrong in one is said, and doesn't stop the others."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from airflow.sdk import DAG
+
+from sluice.airflow.dag import build_dag
+from sluice.errors import PipelineFileError
+from sluice.pipeline.load import FOLDERS_VARIABLE, _line_of, load_pipeline, pipeline_files
+from sluice.pipeline.model import Pipeline
+
+
+def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
+    """The DAGs of all pipeline files that are right; the wrong ones are left to `raise_errors`.
+
+    Args:
+        default: the folder of pipeline files beside those that SLUICE_PIPELINE_FOLDERS names.
+        only: the one DAG that is needed, when a task is about to run: files without its name aren't even parsed.
+    """
+    pipelines, _ = _load(default, only)
+    dags = []
+    for path, pipeline in pipelines.items():
+        if only in (None, pipeline.name):
+            try:
+                dags.append(_build(path, pipeline, auto_register=True))
+            except PipelineFileError:
+                continue
+    return dags
+
+
+def raise_errors(default: Path) -> None:
+    """Raise what is wrong in the pipeline files, as one error if there is anything.
+
+    Raises:
+        PipelineFileError: with file, line, key and remedy of every mistake.
+    """
+    pipelines, errors = _load(default)
+    for path, pipeline in pipelines.items():
+        try:
+            _build(path, pipeline, auto_register=False)
+        except PipelineFileError as error:
+            errors.append(error)
+    errors += _missing_folders()
+    if len(errors) == 1:
+        raise errors[0] from None
+    if errors:
+        raise PipelineFileError(
+            f"{len(errors)} pipeline files are wrong:\n\n" + "\n\n".join(map(str, errors)) + "\n\n",
+            next_step="correct them one by one; the DAGs of all other files go on.",
+        ) from None
+
+
+def _load(default: Path, only: str | None = None) -> tuple[dict[Path, Pipeline], list[PipelineFileError]]:
+    """The pipelines of unique name by their files, and the errors of the other files."""
+    pipelines: dict[Path, Pipeline] = {}
+    errors: list[PipelineFileError] = []
+    for path in dict.fromkeys(p.resolve() for p in pipeline_files(default)):
+        if only is not None and only not in _text(path):
+            continue
+        try:
+            pipelines[path] = load_pipeline(path)
+        except PipelineFileError as error:
+            errors.append(error)
+    by_name: dict[str, list[Path]] = defaultdict(list)
+    for path, pipeline in pipelines.items():
+        by_name[pipeline.name].append(path)
+    for name, paths in by_name.items():
+        if len(paths) > 1:  # none of them: a copy that still has the old name must not take over the DAG's history
+            errors.append(_same_name(name, paths))
+            for path in paths:
+                del pipelines[path]
+    return pipelines, errors
+
+
+def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> DAG:
+    try:
+        return build_dag(pipeline, auto_register=auto_register)
+    except PipelineFileError as error:
+        key = str(error.where.get("key", ""))
+        place = {"file": path, "line": _line(path, key), **error.where}
+        raise PipelineFileError(error.what, next_step=error.next_step, **place) from None
+    except Exception as error:
+        raise PipelineFileError(
+            f"Airflow can't make a DAG of the pipeline: {type(error).__name__}: {error}.",
+            next_step="correct what it names, or take the file away until it is reported and mended.",
+            file=path,
+        ) from error
+
+
+def _same_name(name: str, paths: list[Path]) -> PipelineFileError:
+    return PipelineFileError(
+        f"{len(paths)} pipeline files have the name {name}, so none of them is a DAG now.",
+        next_step="give each its own name; a pipeline that keeps its name keeps its DAG and its runs.",
+        files=", ".join(f"{path}:{_line(path, 'name')}" for path in paths),
+        key="name",
+    )
+
+
+def _missing_folders() -> Iterator[PipelineFileError]:
+    for folder in filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)):
+        if not Path(folder).is_dir():
+            yield PipelineFileError(
+                f"A folder that {FOLDERS_VARIABLE} names is not there.",
+                next_step="make it, or take it out of the variable.",
+                folder=folder,
+            )
+
+
+def _line(path: Path, key: str) -> int:
+    return _line_of(yaml.compose(_text(path), Loader=yaml.SafeLoader), key.split("."))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""  # load_pipeline says what is wrong with it

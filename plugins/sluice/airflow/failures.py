@@ -1,0 +1,54 @@
+"""An error's recovery class as the task's fate: what may pass is retried, all else fails the task at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk import Context, RetryDecision, RetryPolicy
+
+from sluice.airflow.notes import NOTE_KEY
+from sluice.errors import SluiceError
+from sluice.logs import log
+
+
+class RecoveryPolicy(RetryPolicy):
+    """Retries what `SluiceError.recovery` says may pass, and errors that nobody foresaw; fails on the others at once.
+
+    As a retry policy, and not by raising AirflowFailException, so that the task's log ends with the error itself, once.
+    """
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002
+        max_tries: int,  # noqa: ARG002
+        context: Context | None = None,  # noqa: ARG002
+    ) -> RetryDecision:
+        """Decide by the exception alone; how often and after what wait is the task's own setting."""
+        if isinstance(exception, SluiceError) and exception.recovery != "retry":
+            return RetryDecision.fail()
+        return RetryDecision.default()
+
+    def serialize(self) -> dict[str, Any]:
+        """It has no settings."""
+        return {}
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> RecoveryPolicy:  # noqa: ARG003
+        """Any instance is like any other."""
+        return cls()
+
+
+@contextmanager
+def told(context: Context) -> Iterator[None]:
+    """Leave what stops the task in an XCom, for the DAG run's note, and in the log as the one message that counts."""
+    try:
+        yield
+    except SluiceError as error:
+        context["ti"].xcom_push(key=NOTE_KEY, value=str(error))
+        if error.__cause__ is not None:
+            log.debug("this is what the error rests on", cause=repr(error.__cause__))
+        error.__cause__, error.__suppress_context__ = None, True
+        raise

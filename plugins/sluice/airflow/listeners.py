@@ -1,0 +1,89 @@
+"""Writes the note of Sluice's DAG runs when they end. Runs in the scheduler, so it must never fail or block it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow.listeners import hookimpl
+
+from sluice.airflow.notes import LONGEST, NOTE_KEY, START_COMMIT, TaskNote, compose
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy.engine import Connection
+
+_log = logging.getLogger(__name__)
+_AUTHOR = "sluice"
+_BELOW = "\n\nSluice: "  # stands between a person's note and ours
+_OPERATOR = "StartCommitOperator"
+
+
+@hookimpl
+def on_dag_run_success(dag_run: DagRun) -> None:
+    """Note what was committed."""
+    _note(dag_run, succeeded=True)
+
+
+@hookimpl
+def on_dag_run_failed(dag_run: DagRun) -> None:
+    """Note what failed, where, and what to do now."""
+    _note(dag_run, succeeded=False)
+
+
+def _note(dag_run: DagRun, *, succeeded: bool) -> None:
+    """Write the note in the scheduler's own transaction.
+
+    It goes through the session's connection, under a savepoint of its own: a session of ours would wait for the row
+    locks that the scheduler holds, and its session forbids a nested transaction. An error here is rolled back to the
+    savepoint and logged; the run's state is settled all the same.
+    """
+    from sqlalchemy.orm import object_session
+
+    try:
+        session = object_session(dag_run)
+        if session is None:
+            return
+        connection = session.connection()
+        with connection.begin_nested():
+            tasks = _tasks(connection, dag_run.dag_id, dag_run.run_id)
+            if tasks:
+                _write(connection, dag_run.id, compose(tasks, succeeded=succeeded))
+    except Exception:
+        _log.exception("the note of DAG run %s of %s could not be written", dag_run.run_id, dag_run.dag_id)
+
+
+def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
+    """The run's task instances with their texts; none if it isn't a run of ours."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import select
+
+    ours = (TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
+    wanted = (TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state, TaskInstance.operator)
+    rows = connection.execute(select(*wanted).where(*ours)).all()
+    if not any(row.task_id == START_COMMIT and row.operator == _OPERATOR for row in rows):
+        return []
+    xcoms = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
+        XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == NOTE_KEY
+    )
+    texts = {(x.task_id, x.map_index): str(XComModel.deserialize_value(x)) for x in connection.execute(xcoms)}
+    return [
+        TaskNote(row.task_id, row.map_index, row.state, texts.get((row.task_id, row.map_index))) for row in rows
+    ]
+
+
+def _write(connection: Connection, dag_run_id: int, text: str) -> None:
+    """Set the note; one that a person wrote stays, with ours below it."""
+    from airflow.models.dagrun import DagRunNote
+    from sqlalchemy import insert, select, update
+
+    there = connection.execute(
+        select(DagRunNote.content, DagRunNote.user_id).where(DagRunNote.dag_run_id == dag_run_id)
+    ).one_or_none()
+    if there is None:
+        connection.execute(insert(DagRunNote).values(dag_run_id=dag_run_id, content=text, user_id=_AUTHOR))
+        return
+    if there.user_id != _AUTHOR and there.content:
+        text = f"{there.content.partition(_BELOW)[0]}{_BELOW}{text}"[:LONGEST]
+    connection.execute(update(DagRunNote).where(DagRunNote.dag_run_id == dag_run_id).values(content=text))

@@ -1,0 +1,57 @@
+"""The DAG run's note: one sentence on what the interval came to, for whoever looks at the grid.
+
+Tasks of Airflow 3 have no way to write a note. They leave their part of the sentence in an XCom, and the listener
+puts the parts together in the scheduler, when the run's state is settled and every task's state is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+NOTE_KEY = "sluice_note"
+START_COMMIT, WRITE, COMMIT, ABORT = "start_commit", "write", "commit", "abort"
+_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, ABORT: 3}
+LONGEST = 1000  # characters that Airflow's table of notes holds
+
+
+@dataclass(frozen=True)
+class TaskNote:
+    """How one task instance ended, and its part of the sentence if it left one. `map_index` is -1 unless mapped."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+    text: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The task as the grid shows it."""
+        return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
+
+
+def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
+    """The note of a run that has ended."""
+    ordered = sorted(tasks, key=lambda t: (_ORDER.get(t.task_id, len(_ORDER)), t.map_index))
+    failed = [t for t in ordered if t.state == "failed"]
+    text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
+    text = next((t.text for t in ordered if t.task_id == COMMIT and t.text), "The interval ended without a commit.")
+    missing = [t.name for t in failed if t.task_id == WRITE]
+    if not missing:
+        return text
+    return f"{text} {', '.join(missing)} failed, so their offsets stay where they were, for the next interval."
+
+
+def _of_failure(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
+    ended = next((t.text for t in ordered if t.task_id == ABORT and t.text), None)
+    first = next((t for t in failed if t.text), next(iter(failed), None))
+    if first is None:
+        return ended or "Failed before any task did; read the scheduler's log."
+    others = len(failed) - 1
+    more = f" ({others} more failed)" if others else ""
+    text = f"Failed in {first.name}{more}: {first.text or 'no reason was recorded; read its log.'}"
+    return f"{text} {ended}" if ended else text

@@ -1,0 +1,194 @@
+"""The write job as a task: `spark-submit` for one range, with Kafka's settings where nobody can read them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
+
+from sluice import runtime
+from sluice.airflow.connections import spark_master
+from sluice.airflow.failures import told
+from sluice.airflow.tasks import source_and_control
+from sluice.errors import IntervalError, RetryableError, SluiceError, from_report
+from sluice.kafka.config import KafkaSettings
+from sluice.logs import log
+from sluice.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from sluice.protocol.transaction import Transaction
+
+_GRACE = 3.0  # seconds between SIGTERM and SIGKILL; the supervisor gives the task itself five
+
+
+class OnePipeline:
+    """A pipeline as a mapped operator's argument: Airflow writes such arguments into its database as text."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __str__(self) -> str:
+        return f"pipeline {self.pipeline.name}"
+
+    __repr__ = __str__
+
+
+class DriverHook(SparkSubmitHook):
+    """The provider's hook, with the driver's environment handed over as such, and the driver ended as a group.
+
+    The provider's `env_vars` would do for a local driver, but they are a template field, and on YARN and Kubernetes
+    they go onto the command line. In client mode the driver is our child, so it simply inherits an environment.
+    """
+
+    environment: dict[str, str] | None = None
+
+    def submit(self, application: str = "", **kwargs: Any) -> None:
+        """Run spark-submit to its end, in a process group of its own."""
+        super().submit(application, env=self.environment, start_new_session=True, **kwargs)
+
+    def on_kill(self) -> None:
+        """End the JVM and the Python driver: asked first, so that Spark can clean up, then killed."""
+        process = self._submit_sp
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+class SluiceWriteOperator(SparkSubmitOperator):
+    """Writes one range of an interval in a Spark job (the transaction participant).
+
+    All that identifies the range is plain data, since it comes through XCom; connections are looked up when it runs.
+
+    Args:
+        pipeline: the pipeline, wrapped.
+        range_number: number of the range in the plan, from 0.
+        control_offset: where the START-COMMIT stands in the control topic.
+        instant: the transaction's id, for the logs.
+        reads: topic, partitions and offsets, which name the mapped task.
+    """
+
+    template_fields: Sequence[str] = ("reads", "instant", "range_number", "control_offset")
+
+    def __init__(
+        self,
+        *,
+        pipeline: OnePipeline,
+        range_number: int,
+        control_offset: int,
+        instant: str,
+        reads: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline.pipeline
+        self.range_number = range_number
+        self.control_offset = control_offset
+        self.instant = instant
+        self.reads = reads
+
+    def execute(self, context: Context) -> None:
+        """Run the job, and see to it that a failure is told in the participant's own words.
+
+        Raises:
+            SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
+        """
+        with told(context):
+            source, control = source_and_control(self.pipeline)
+            if context["ti"].try_number > 1 and self._reported(self._transaction(control)):
+                log.info("an earlier attempt has reported this range already", range=self.reads)
+                return
+            self._prepare(source, control)
+            begun = datetime.now(UTC)
+            try:
+                super().execute(context)
+            except AirflowException as error:
+                transaction = self._transaction(control)
+                if not self._reported(transaction):
+                    raise self._reason(transaction, begun, str(error)) from None
+                log.warning("spark-submit failed after its WRITE-STATUS; the range is written", range=self.reads)
+
+    def _prepare(self, source: KafkaSettings, control: KafkaSettings) -> None:
+        from sluice.coordinator import Started
+        from sluice.spark.settings import spark_conf
+        from sluice.spark.submit import APPLICATION, application_arguments
+
+        write = self.pipeline.write
+        master = spark_master(write.connection)
+        started = Started(self.instant, self.control_offset, ())
+        self.application = str(APPLICATION)
+        self.application_args = application_arguments(self.pipeline, started, self.range_number)
+        self.conf = spark_conf(master, write.conf)
+        self._hook = DriverHook(
+            conf=self.conf,
+            conn_id=write.connection,
+            driver_memory=write.driver_memory,
+            name=f"sluice-{self.pipeline.name}-{self.instant}-{self.range_number}",
+            application_args=self.application_args,
+        )
+        self._hook.environment = driver_environment(source, control)
+
+    def _transaction(self, control: KafkaSettings) -> Transaction | None:
+        from sluice.kafka.control_topic import ControlTopic
+
+        topic = ControlTopic(control, self.pipeline.control.topic)
+        table_log = topic.table_log(self.pipeline.sink.hudi.path, self.control_offset)
+        return next((t for t in table_log.transactions.values() if t.start_offset == self.control_offset), None)
+
+    def _reported(self, transaction: Transaction | None) -> bool:
+        return transaction is not None and transaction.status_of(self.range_number) is not None
+
+    def _reason(self, transaction: Transaction | None, begun: datetime, submit_says: str) -> SluiceError:
+        """Why this attempt failed; what an earlier attempt reported is not its reason."""
+        where = {"table": self.pipeline.sink.hudi.path, "instant": self.instant, "range": self.reads}
+        if transaction is not None:
+            failure = transaction.failure_of(self.range_number)
+            if failure is not None and failure.time >= begun:
+                return from_report(failure.recovery or "fail_run", failure.error or "")
+            if not transaction.is_open:
+                return IntervalError(
+                    f"The transaction is not open any more: it is {transaction.state.value}.",
+                    next_step="none for this task: a later run took over, or this one was aborted.",
+                    **where,
+                )
+        return RetryableError(
+            "The Spark job ended without a WRITE-STATUS.",
+            next_step="the task is retried; if it comes back, read Spark's log above (out of memory, no executors, a "
+            "driver that could not start).",
+            exit=submit_says.rpartition("Error code is: ")[2].rstrip(".")[:200],
+            **where,
+        )
+
+
+def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:
+    """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
+
+    The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
+    it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    scripts = str(Path(sys.executable).parent)
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        **os.environ,
+        "JAVA_HOME": str(runtime.java_home()),
+        "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), scripts]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
+        **source.to_environment("source"),
+        **control.to_environment("control"),
+    }

@@ -1,0 +1,157 @@
+"""The coordinator's steps as tasks: START-COMMIT, commit and abort. The write jobs are in `operators.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+
+from sluice.airflow.connections import kafka_settings
+from sluice.airflow.failures import told
+from sluice.airflow.notes import NOTE_KEY, START_COMMIT
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.kafka.config import KafkaSettings
+from sluice.logs import log
+from sluice.pipeline.model import Pipeline
+
+if TYPE_CHECKING:
+    from sluice.coordinator import Coordinator, Run
+    from sluice.protocol.messages import PlannedRange
+
+TRANSACTION_KEY = "transaction"
+_LONGEST_NAME = 200  # of the 250 characters that Airflow's database holds of a mapped task's name
+
+
+def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
+    """The settings of the cluster that is read and of the one that holds the control topic.
+
+    Raises:
+        ActionRequiredError: a connection is missing or wrong.
+    """
+    source = kafka_settings(pipeline.source.kafka.connection)
+    control = pipeline.control.connection
+    return source, kafka_settings(control) if control else source
+
+
+def in_words(ranges: Iterable[PlannedRange]) -> str:
+    """What one write job reads, as the name of its mapped task: topic, partitions and offsets."""
+    ranges = tuple(ranges)
+    full = ", ".join(f"{r.topic}[{r.partition}] {r.start}-{r.end - 1}" for r in ranges)
+    if len(full) <= _LONGEST_NAME:
+        return full
+    topics = {r.topic: sum(other.topic == r.topic for other in ranges) for r in ranges}
+    named = ", ".join(f"{topic} ({number} partitions)" for topic, number in topics.items())
+    return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
+
+
+class _CoordinatorOperator(BaseOperator):
+    """A step that the coordinator takes; `_step` is run with errors told to the DAG run's note."""
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> Any:
+        with told(context):
+            return self._step(context)
+
+    def _step(self, context: Context) -> Any:
+        raise NotImplementedError
+
+    def _coordinator(self) -> Coordinator:
+        from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
+
+        return Coordinator(self.pipeline, *source_and_control(self.pipeline))
+
+    def _run(self, context: Context, window_end: datetime | None = None) -> Run:
+        from sluice.coordinator import Run
+
+        return Run(context["ti"].dag_id, context["run_id"], window_end)
+
+    @staticmethod
+    def _transaction(context: Context) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY)
+        return found
+
+
+class StartCommitOperator(_CoordinatorOperator):
+    """Plans the interval and opens its transaction; returns one dictionary of arguments for each write job.
+
+    The XCom `transaction` names the transaction for `commit` and `abort`, or says that the window was empty.
+    """
+
+    def _step(self, context: Context) -> list[dict[str, Any]]:
+        from sluice.coordinator import Outcome
+
+        started = self._coordinator().start(self._run(context, self._window_end(context)))
+        ti = context["ti"]
+        if isinstance(started, Outcome):
+            # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
+            ti.xcom_push(key=TRANSACTION_KEY, value={"empty": started.summary, "first_try": ti.try_number == 1})
+            return []
+        transaction = {"control_offset": started.control_offset, "instant": started.instant}
+        ti.xcom_push(key=TRANSACTION_KEY, value=transaction)
+        return [
+            {"range_number": number, "reads": in_words(ranges), **transaction}
+            for number, ranges in enumerate(started.ranges)
+        ]
+
+    def _window_end(self, context: Context) -> datetime | None:
+        if self.pipeline.source.kafka.until == "latest":
+            return None
+        end: datetime | None = context.get("data_interval_end")
+        if end is None:
+            raise ActionRequiredError(
+                "This DAG run has no data interval, and the pipeline says `until: data_interval_end`.",
+                next_step="start it with a logical date, or set source.kafka.until to latest.",
+                run=context["run_id"],
+            )
+        return end
+
+
+class CommitOperator(_CoordinatorOperator):
+    """Commits the interval, or says that its window was empty. Safe to run again at any time."""
+
+    def _step(self, context: Context) -> dict[str, Any]:
+        transaction = self._transaction(context)
+        if transaction is None:  # with `on_missing_range: commit` this task runs whatever came before it
+            raise IntervalError(
+                f"There is nothing to commit: {START_COMMIT} did not open a transaction.",
+                next_step=f"read the log of {START_COMMIT}.",
+                run=context["run_id"],
+            )
+        if "empty" in transaction:
+            result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
+        else:
+            result = asdict(self._coordinator().commit(transaction["control_offset"]))
+        log.info(result["summary"])
+        context["ti"].xcom_push(key=NOTE_KEY, value=result["summary"])
+        return result
+
+
+class AbortOperator(_CoordinatorOperator):
+    """Ends what the run has left open. Runs at the end of every run, and costs no JVM where there is nothing to end."""
+
+    def _step(self, context: Context) -> str:
+        transaction = self._transaction(context)
+        coordinator = self._coordinator()
+        if transaction is not None and not self._left_open(coordinator, transaction):
+            log.info("nothing was left open")
+            return "nothing"
+        outcome = coordinator.abort(self._run(context))
+        log.info(outcome.summary)
+        if outcome.state == "aborted":
+            stands = "nothing of it is seen, and the next run starts from the same offsets."
+            context["ti"].xcom_push(key=NOTE_KEY, value=f"Aborted instant {outcome.instant}: {stands}")
+        elif outcome.state != "nothing":
+            context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
+        return outcome.state
+
+    @staticmethod
+    def _left_open(coordinator: Coordinator, transaction: dict[str, Any]) -> bool:
+        if "empty" in transaction:
+            return not transaction["first_try"]
+        return coordinator.needs_abort(transaction["control_offset"])

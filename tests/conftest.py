@@ -1,0 +1,60 @@
+"""What tests of every kind share: the project's jars, and one embedded broker for each worker of xdist."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sluice.local.broker import LocalBroker
+from sluice.local.home import SluiceHome
+from sluice.local.jars import ensure_jars
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out."""
+    for item in items:
+        if "broker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(scope="session")
+def home() -> SluiceHome:
+    """The project's own home, for its jars. A test's data belong in `tmp_path`."""
+    home = SluiceHome.from_env()
+    ensure_jars(home)
+    return home
+
+
+@pytest.fixture(scope="session")
+def broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A broker that runs for the whole session: tests take topics of their own, and leave it running."""
+    with LocalBroker(home, tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: LocalBroker) -> str:
+    return broker.bootstrap
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Makes a name that no other test has: `topic_name("orders")`."""
+    return lambda prefix="topic": f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def create_topic(bootstrap: str, topic_name: Callable[[str], str]) -> Callable[..., str]:
+    """Creates a topic of its own and returns its name: `create_topic("orders", partitions=3)`."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    def create(prefix: str = "topic", partitions: int = 1, **config: str) -> str:
+        name = topic_name(prefix)
+        topic = NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
+        admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures fail once it is collected
+        admin.create_topics([topic])[name].result(30)
+        return name
+
+    return create

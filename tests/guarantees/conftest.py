@@ -1,0 +1,48 @@
+"""Fixtures of the tests that run whole intervals: real broker, real Spark, real Hudi, processes that really die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .harness import Drivers, Flow, SharedJvm
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One file's tests run in one worker, where they share a broker, a JVM and a Spark driver."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def shared_jvm() -> Iterator[SharedJvm]:
+    shared = SharedJvm()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="session")
+def drivers(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    pool = Drivers(tmp_path_factory.mktemp("drivers"), bootstrap)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def make_flow(
+    tmp_path: Path, bootstrap: str, shared_jvm: SharedJvm, drivers: Drivers, topic_name: Callable[[str], str]
+) -> Callable[..., Flow]:
+    """Makes a pipeline of its own: `make_flow(partitions=2, sink__hudi__operation="upsert")`."""
+
+    def make(partitions: int = 2, **settings: Any) -> Flow:
+        flow = Flow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"), **settings)
+        if partitions:
+            flow.create_topic(partitions)
+        return flow
+
+    return make

@@ -1,0 +1,565 @@
+"""What the tests of the guarantees share: one interval's steps, crashes, and readers of both kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sluice.coordinator import Coordinator, Outcome, Run, Started
+from sluice.failpoints import VARIABLE
+from sluice.hudi.jvm import HudiJvm, lean_jvm
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.control_topic import ControlTopic
+from sluice.pipeline import Pipeline, load_pipeline
+from sluice.protocol.messages import ControlMessage, decode
+from sluice.protocol.offsets import Checkpoint, read_checkpoint
+from sluice.spark.settings import spark_conf
+from sluice.spark.submit import application_arguments, submit_command
+
+MASTER = "local[1]"
+MEMORY = "512m"
+CLUSTER = "kafka_default"
+DDL = "id BIGINT, v STRING, p STRING"
+_PATIENCE = 120.0  # seconds for one step on a busy machine
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout: float = _PATIENCE, pause: float = 0.02) -> Any:
+    """The condition's first true value."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(pause)
+    raise TimeoutError(f"waited {timeout:.0f} s for {what}")
+
+
+class SharedJvm:
+    """One lean JVM of a test worker: the coordinator's steps run in it where no process has to die, and readers too."""
+
+    def __init__(self) -> None:
+        self._context: AbstractContextManager[HudiJvm] | None = None
+        self._jvm: HudiJvm | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[HudiJvm]:
+        if self._jvm is None:
+            self._context = lean_jvm()
+            self._jvm = self._context.__enter__()
+        yield self._jvm
+
+    def close(self) -> None:
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+
+    def files(self, path: str, *, metadata: bool) -> list[str]:
+        """The base files that a reader of a copy-on-write table reads, by Hudi's own file system view."""
+        with self() as jvm:
+            hudi = jvm.jvm.org.apache.hudi
+            builder = hudi.common.table.HoodieTableMetaClient.builder()
+            meta = builder.setConf(jvm.storage).setBasePath(path).build()
+            context = hudi.client.common.HoodieJavaEngineContext(jvm.storage)
+            config = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(metadata).build()
+            views = hudi.common.table.view
+            if metadata:
+                assert meta.getTableConfig().isMetadataTableAvailable(), "the table has no metadata table"
+                view = views.FileSystemViewManager.createInMemoryFileSystemView(context, meta, config)
+            else:
+                done = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+                view = views.HoodieTableFileSystemView.fileListingBasedFileSystemView(context, meta, done)
+            found = []
+            for partition in hudi.common.fs.FSUtils.getAllPartitionPaths(context, meta, config):
+                files = view.getLatestBaseFiles(partition).iterator()
+                while files.hasNext():
+                    found.append(str(files.next().getPath()).removeprefix("file:"))
+            view.close()
+            return found
+
+    def commits(self, path: str) -> list[dict[str, str]]:
+        """Extra metadata of the completed commits on the active timeline, oldest first, with `instant` beside it."""
+        with self() as jvm:
+            builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+            timeline = builder.setConf(jvm.storage).setBasePath(path).build().getActiveTimeline()
+            done = timeline.getCommitsTimeline().filterCompletedInstants()
+            commits = []
+            for instant in done.getInstants():
+                extra = dict(timeline.readCommitMetadata(instant).getExtraMetadata())
+                commits.append({**{str(k): str(v) for k, v in extra.items()}, "instant": str(instant.requestedTime())})
+            return commits
+
+    def pending(self, path: str) -> list[str]:
+        """Instants on the timeline that are neither committed nor rolled back."""
+        with self() as jvm:
+            builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+            timeline = builder.setConf(jvm.storage).setBasePath(path).build().getActiveTimeline()
+            return [str(i.requestedTime()) for i in timeline.filterInflightsAndRequested().getInstants()]
+
+
+@dataclass
+class Job:
+    """A write job that was started: in a warm driver, or as a process of its own."""
+
+    log: Path
+    group: int
+    answer: Callable[[], int | None]  # exit status; None where it was killed
+    _done: list[int | None] = field(default_factory=list)
+
+    def wait(self) -> int | None:
+        if not self._done:
+            self._done.append(self.answer())
+        return self._done[0]
+
+    def succeed(self) -> None:
+        status = self.wait()
+        assert status == 0, f"the write job ended with {status}:\n{self.text()[-4000:]}"
+
+    def text(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the driver's JVM and Python at once."""
+        os.killpg(self.group, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+
+class Driver:
+    """One warm Spark driver in a process group of its own."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True)
+        address = str(folder / "socket")
+        command = spark_submit_of(Path(__file__).with_name("spark_server.py"), [address])
+        with Listener(address, "AF_UNIX") as listener, (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environment, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            accepted: list[Connection] = []
+            thread = Thread(target=lambda: accepted.append(listener.accept()), daemon=True)
+            thread.start()
+            wait_for(lambda: accepted or self._process.poll() is not None, "a Spark driver")
+            assert accepted, (folder / "log").read_text()[-4000:]
+        self._connection = accepted[0]
+        self.log = folder / "log"
+        self.group = self._process.pid
+        self.busy = False
+        self._results = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, *task: Any) -> Any:
+        """Do a task and wait for it; None where the driver died over it."""
+        self.send(*task)
+        return self.receive()
+
+    def send(self, *task: Any) -> None:
+        self.busy = True
+        self._connection.send(task)
+
+    def receive(self) -> Any:
+        try:
+            if not self._connection.poll(_PATIENCE):
+                raise TimeoutError(f"the Spark driver did not answer; its log: {self.log.read_text()[-4000:]}")
+            fine, value = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.kill()
+            return None
+        self.busy = False
+        if not fine:
+            raise RuntimeError(value)
+        return value
+
+    def kill(self) -> None:
+        """End Python and JVM: a driver of which one half has died is dead."""
+        try:
+            os.killpg(self.group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait(30)
+        self._connection.close()
+
+
+def spark_submit_of(application: Path, arguments: Sequence[str]) -> list[str]:
+    """The product's own command, but for the application."""
+    conf = spark_conf(MASTER, {})
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    bin_folder = Path(sys.executable).parent
+    submit = [str(bin_folder / "spark-submit"), "--master", MASTER, "--driver-memory", MEMORY]
+    return [*submit, *options, str(application), *arguments]
+
+
+class Drivers:
+    """The warm Spark drivers of a test worker: one, and more while some are paused."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self._folder = folder
+        self._environment = environment(bootstrap)
+        self._drivers: list[Driver] = []
+        self._started = 0
+
+    def idle(self) -> Driver:
+        self._drivers = [d for d in self._drivers if d.alive]
+        for driver in self._drivers:
+            if not driver.busy:
+                return driver
+        self._started += 1
+        self._drivers.append(Driver(self._folder / str(self._started), self._environment))
+        return self._drivers[-1]
+
+    def close(self) -> None:
+        for driver in self._drivers:
+            driver.kill()
+
+
+def kafka_settings(bootstrap: str) -> KafkaSettings:
+    return KafkaSettings(CLUSTER, {"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def environment(bootstrap: str, **more: str) -> dict[str, str]:
+    """The environment of the product's processes."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_KAFKA") and k != VARIABLE}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    here = Path(__file__).resolve().parents[2]
+    python_path = os.pathsep.join(map(str, (here / "plugins", here / "spark_jobs")))
+    settings = kafka_settings(bootstrap).to_environment("source")
+    return {**inherited, "PATH": path, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable, **settings, **more}
+
+
+@dataclass
+class Sent:
+    """A record that Kafka has taken."""
+
+    partition: int
+    offset: int
+    id: int
+    value: str
+    table_partition: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a coordinator step in a process of its own ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def killed(self) -> bool:
+        return self.status == -signal.SIGKILL
+
+    def started(self) -> Started:
+        assert self.status == 0, self.err
+        found = json.loads(self.out)
+        return Started(found["instant"], found["control_offset"], ((),) * found["ranges"])
+
+
+class Flow:
+    """One pipeline with topic, control topic and table of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, topic: str, **settings: Any) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.jvm = jvm
+        self.drivers = drivers
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.sent: list[Sent] = []
+        self.path = folder / "lake" / topic
+        self.file = folder / f"{topic}.yaml"
+        self.control_topic = f"control-{topic}"
+        self._settings: dict[str, Any] = {
+            "name": topic,
+            "source": {"kafka": {"topics": topic}},
+            "sink": {"hudi": {"path": str(self.path), "schema": DDL, "partition_fields": "p"}},
+            "write": {"driver_memory": MEMORY},
+            "control": {"topic": self.control_topic},
+        }
+        self._runs = 0
+        self._jobs = 0
+        self._next_id = 0
+        self.set(**settings)
+
+    # The pipeline ------------------------------------------------------------------------------------------------
+
+    def set(self, **settings: Any) -> Flow:
+        """Settings by their path in the file, with `__` between the keys: `control__commit_timeout="1 second"`."""
+        for name, value in settings.items():
+            *parents, key = name.split("__")
+            section = self._settings
+            for parent in parents:
+                section = section.setdefault(parent, {})
+            if value is None:
+                section.pop(key, None)
+            else:
+                section[key] = value
+        self.file.write_text(yaml.safe_dump(self._settings))
+        return self
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return load_pipeline(self.file)
+
+    @property
+    def table(self) -> str:
+        """The table as the messages name it."""
+        return self.pipeline.sink.hudi.path
+
+    def coordinator(self) -> Coordinator:
+        return Coordinator(self.pipeline, kafka_settings(self.bootstrap), None, self.jvm)
+
+    # Kafka -------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, partitions: int = 2, **config: str) -> None:
+        new = NewTopic(self.topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
+        self.admin.create_topics([new])[self.topic].result(30)
+        wait_for(lambda: self.topic in self.admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
+
+    def produce(
+        self, count: int, *, partitions: Sequence[int] = (0, 1), ids: Iterable[int] | None = None,
+        values: str = "a", table_partitions: int = 2, **config: Any,
+    ) -> None:  # fmt: skip
+        """Send `count` records round robin; with `ids` given, new versions of those keys."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0, **config})
+        known = list(ids) if ids is not None else range(self._next_id, self._next_id + count)
+        self._next_id = max(self._next_id, *(i + 1 for i in known)) if known else self._next_id
+        for number in known:
+            row = {"id": number, "v": f"{values}{number}", "p": f"p{number % table_partitions}"}
+            self._send(producer, partitions[number % len(partitions)], row)
+        assert producer.flush(30) == 0
+
+    def _send(self, producer: Producer, partition: int, row: Mapping[str, Any], keep: list[Sent] | None = None) -> None:
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None, error
+            where = (message.partition(), message.offset())
+            (self.sent if keep is None else keep).append(Sent(*where, row["id"], row["v"], row["p"]))
+
+        producer.produce(
+            self.topic, json.dumps(row).encode(), str(row["id"]).encode(), partition=partition, on_delivery=delivered
+        )
+
+    def produce_in_transactions(self, transactions: Sequence[tuple[int, bool]], partitions: Sequence[int] = (0, 1)) -> None:
+        """Transactions of so many records, each committed or aborted. What was aborted is not in `sent`."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.topic, "log_level": 0})
+        producer.init_transactions(30)
+        for count, commit in transactions:
+            producer.begin_transaction()
+            records: list[Sent] = []
+            for number in range(self._next_id, self._next_id + count):
+                row = {"id": number, "v": f"t{number}", "p": f"p{number % 2}"}
+                self._send(producer, partitions[number % len(partitions)], row, records)
+            self._next_id += count
+            assert producer.flush(30) == 0
+            if commit:
+                producer.commit_transaction(30)
+                self.sent += records
+            else:
+                producer.abort_transaction(30)
+
+    def produce_raw(self, value: bytes | None, partition: int = 0, key: bytes | None = None) -> int:
+        """One record as it is; returns its offset."""
+        offsets: list[int] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        producer.produce(
+            self.topic, value, key, partition=partition, on_delivery=lambda _, message: offsets.append(message.offset())
+        )
+        assert producer.flush(30) == 0
+        return offsets[0]
+
+    def delete_records(self, before: Mapping[int, int]) -> None:
+        """Move the log start, as retention does."""
+        bounds = [TopicPartition(self.topic, p, offset) for p, offset in before.items()]
+        for future in self.admin.delete_records(bounds).values():
+            future.result(30)
+
+    def log_ends(self) -> dict[int, int]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "ends", "log_level": 0})
+        try:
+            partitions = self.admin.list_topics(self.topic, timeout=10).topics[self.topic].partitions
+            return {p: consumer.get_watermark_offsets(TopicPartition(self.topic, p), 10)[1] for p in partitions}
+        finally:
+            consumer.close()
+
+    def messages(self) -> list[ControlMessage]:
+        """All messages of the control topic."""
+        control = ControlTopic(kafka_settings(self.bootstrap), self.control_topic)
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "messages", "log_level": 0})
+        try:
+            end = control.end()
+            consumer.assign([TopicPartition(self.control_topic, 0, 0)])
+            records = consumer.consume(end, 30) if end else []
+            return [decode(r.value()) for r in records]
+        finally:
+            consumer.close()
+
+    def send(self, message: ControlMessage) -> int:
+        return ControlTopic(kafka_settings(self.bootstrap), self.control_topic).send(message)
+
+    # The steps of an interval --------------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        """A DAG run that no other interval has."""
+        self._runs += 1
+        return Run("tests", f"run-{self._runs}")
+
+    def start(self, run: Run | None = None) -> Started:
+        started = self.coordinator().start(run or self.run())
+        assert isinstance(started, Started), started
+        return started
+
+    def write(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
+        """Start the write job of one range in a warm driver."""
+        driver = self.drivers.idle()
+        self._jobs += 1
+        log = self.folder / f"write-{self._jobs}.log"
+        arguments = application_arguments(self.pipeline, started, number)
+        driver.send("write", arguments, failpoint, str(log))
+        return Job(log, driver.group, driver.receive)
+
+    def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
+        """Start it by the product's own command line, in a process of its own."""
+        self._jobs += 1
+        log = self.folder / f"write-{self._jobs}.log"
+        command = submit_command(self.pipeline, started, number, MASTER)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, env=environment(self.bootstrap, **{VARIABLE: failpoint}), cwd=self.folder, stdout=out,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        return Job(log, process.pid, lambda: process.wait(_PATIENCE))
+
+    def write_all(self, started: Started) -> None:
+        for number in range(len(started.ranges)):
+            self.write(started, number).succeed()
+
+    def commit(self, started: Started) -> Outcome:
+        return self.coordinator().commit(started.control_offset)
+
+    def abort(self, run: Run) -> Outcome:
+        return self.coordinator().abort(run)
+
+    def interval(self) -> Outcome:
+        """One whole interval that nothing disturbs."""
+        started = self.start()
+        self.write_all(started)
+        return self.commit(started)
+
+    def spawn(self, *arguments: str, failpoint: str = "") -> subprocess.Popen[str]:
+        """A coordinator step in a process of its own: `spawn("start", "--run-id", "r1")`."""
+        command = [sys.executable, "-m", "sluice.cli", "interval", arguments[0], str(self.file), *arguments[1:]]
+        return subprocess.Popen(
+            command, env=environment(self.bootstrap, **{VARIABLE: failpoint}), cwd=self.folder, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+
+    def step(self, *arguments: str, failpoint: str = "") -> Step:
+        """A coordinator step in a process of its own, to its end."""
+        return finish(self.spawn(*arguments, failpoint=failpoint))
+
+    # What readers see ----------------------------------------------------------------------------------------------
+
+    def rows(self, *, metadata: bool) -> Counter[tuple[int, str]]:
+        """All rows (id, v), for a reader that asks the metadata table or for one that lists files."""
+        if self.pipeline.sink.hudi.operation == "upsert":
+            found = self.drivers.idle().ask("read", str(self.path), metadata)
+            return Counter((row[0], row[1]) for row in found)
+        counter: Counter[tuple[int, str]] = Counter()
+        for file in self.jvm.files(str(self.path), metadata=metadata):
+            table = pq.read_table(file, columns=["id", "v"], partitioning=None)
+            counter.update(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
+        return counter
+
+    def rows_by_rust(self) -> Counter[tuple[int, str]]:
+        """The same through hudi-rs, which shares no code with what wrote the table."""
+        from hudi import HudiTableBuilder
+
+        batches = HudiTableBuilder.from_base_uri(str(self.path)).build().read()
+        counter: Counter[tuple[int, str]] = Counter()
+        for batch in batches:
+            names = batch.schema.names
+            id_column, v_column = batch.column(names.index("id")), batch.column(names.index("v"))
+            counter.update(zip(id_column.to_pylist(), v_column.to_pylist(), strict=True))
+        return counter
+
+    def commits(self) -> list[dict[str, str]]:
+        return self.jvm.commits(str(self.path))
+
+    def checkpoint(self) -> Checkpoint:
+        """The offsets of the table's last commit."""
+        commits = self.commits()
+        return read_checkpoint(commits[-1], CLUSTER, [self.topic]) if commits else Checkpoint()
+
+    def offsets(self) -> dict[int, int]:
+        topic = self.checkpoint().topic(CLUSTER, self.topic)
+        return dict(topic.partitions) if topic else {}
+
+    def expected(self, offsets: Mapping[int, int] | None = None) -> Counter[tuple[int, str]]:
+        """The rows that belong to the committed offsets: each record, or for upsert the last version of each key."""
+        offsets = self.offsets() if offsets is None else offsets
+        covered = [s for s in self.sent if s.offset < offsets.get(s.partition, 0)]
+        if self.pipeline.sink.hudi.operation == "upsert":
+            last = {s.id: s.value for s in sorted(covered, key=lambda s: s.offset)}
+            return Counter(last.items())
+        return Counter((s.id, s.value) for s in covered)
+
+    def check(self, *, listing: bool = True, complete: bool = True) -> None:
+        """Rows and offsets agree for readers of both kinds; `complete`: and Kafka holds no record beyond them."""
+        expected = self.expected()
+        seen = self.rows(metadata=True)
+        assert seen == expected, _difference("a reader by the metadata table", seen, expected)
+        if listing:
+            listed = self.rows(metadata=False)
+            assert listed == expected, _difference("a reader that lists files", listed, expected)
+        if complete:
+            assert self.offsets() == self.log_ends()
+            assert sum(expected.values()) == len(expected), "the test itself sent a record twice"
+            everything = self.expected(self.log_ends())
+            assert expected == everything, _difference("the table", expected, everything)
+
+
+def finish(process: subprocess.Popen[str]) -> Step:
+    out, err = process.communicate(timeout=_PATIENCE)
+    return Step(process.returncode, out, err)
+
+
+def _difference(who: str, seen: Counter[Any], expected: Counter[Any]) -> str:
+    more, fewer = seen - expected, expected - seen
+    return f"{who} sees {more.total()} rows too many {list(more)[:5]} and misses {fewer.total()} {list(fewer)[:5]}"
+
+
+class Pause:
+    """A failpoint at which a process waits until it is released."""
+
+    def __init__(self, point: str, folder: Path) -> None:
+        self._file = folder / f"{point}.{time.monotonic_ns()}"
+        self.failpoint = f"{point}=pause:{self._file}"
+
+    def reached(self) -> bool:
+        return self._file.with_name(self._file.name + ".reached").exists()
+
+    def wait(self) -> None:
+        wait_for(self.reached, f"{self.failpoint} to be reached")
+
+    def release(self) -> None:
+        self._file.touch()

@@ -1,0 +1,62 @@
+"""A Spark driver that runs one write job after another, and reads tables: starting a JVM is most of a small job's time.
+
+Each job is `write_range.main()` with the command line, environment and Spark settings that a job of its own would have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Client
+from typing import Any
+
+import write_range
+from pyspark.sql import SparkSession
+
+from sluice.failpoints import VARIABLE
+
+
+def write(arguments: Sequence[str], failpoint: str, log: str) -> int:
+    os.environ[VARIABLE] = failpoint
+    with open(log, "a", buffering=1) as file, contextlib.redirect_stdout(file):  # noqa: PTH123
+        sys.argv = ["write_range.py", *arguments]
+        try:
+            return write_range.main()
+        except Exception:
+            traceback.print_exc(file=file)
+            return 1
+
+
+def read(path: str, metadata: bool) -> list[tuple[Any, ...]]:
+    """The rows as a reader sees them that asks the metadata table, or one that lists the table's files."""
+    spark = SparkSession.builder.getOrCreate()
+    options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
+    frame = spark.read.format("hudi").options(**options).load(path)
+    return [tuple(row) for row in frame.select("id", "v", "p").collect()]
+
+
+def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
+    """A commit by Hudi's own Spark data source, as another writer of the table would make it."""
+    frame = SparkSession.builder.getOrCreate().createDataFrame(rows, ddl)
+    frame.write.format("hudi").options(**options).mode("append").save(path)
+
+
+def serve(address: str) -> None:
+    tasks = {"write": write, "read": read, "append": append}
+    with Client(address, "AF_UNIX") as harness:
+        while True:
+            try:
+                name, *arguments = harness.recv()
+            except EOFError:
+                return
+            try:
+                harness.send((True, tasks[name](*arguments)))
+            except Exception:
+                harness.send((False, traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
