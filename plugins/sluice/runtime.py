@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +47,6 @@ def spark_jars() -> list[Path]:
     return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
 
 
-@cache
 def java_home() -> Path:
     """The Java runtime that everything here runs on.
 
