@@ -202,7 +202,8 @@ class Coordinator:
             cluster_ids=dict(state.cluster_ids),
             topic_ids=topic_ids,
             losses=tuple(map(str, plan.losses)),
-            valid_through=None if plan.truncated else min(p.valid_through for p in state.partitions),
+            valid_through=min(p.valid_through for p in state.partitions),
+            truncated=plan.truncated,
             isolation_level=self.pipeline.source.kafka.isolation_level,
             on_missing_range=self.pipeline.on_missing_range,
             writer=table.writer,
@@ -328,7 +329,7 @@ class Coordinator:
             PlannedRange.of(r.offset_range()).model_copy(update={"end": next_offsets[r.topic_partition]})
             for r in (*transaction.start.offset_ranges, *transaction.start.idle)
         )
-        through = transaction.start.valid_through if len(reported) == len(transaction.start.ranges) else None
+        through = _valid_through(transaction.start, reported)
         reach("coordinator.before_ack_commit")
         envelope: dict[str, Any] = {**self._envelope_of(transaction), **counts}
         self.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))
@@ -507,6 +508,16 @@ def _next_offsets(start: StartCommit, reported: Mapping[int, WriteStatus]) -> di
     return offsets
 
 
+def _valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
+    """The time up to which the table is complete: the plan's, or the records' own where limits cut the plan short."""
+    if len(reported) < len(start.ranges):
+        return None
+    if not start.truncated:
+        return start.valid_through
+    times = [p.max_timestamp for status in reported.values() for p in status.partitions if p.max_timestamp]
+    return min(times) if times else None
+
+
 def _moved(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
     """Partitions whose committed offset is not what this interval was planned from, unless a loss was resumed."""
     if start.losses:
@@ -540,7 +551,7 @@ def _note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -> dict
         "run_id": start.run_id,
         **counts,
         "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
-        "valid_through": start.valid_through.isoformat() if start.valid_through else None,
+        "valid_through": through.isoformat() if (through := _valid_through(start, reported)) else None,
         "losses": list(start.losses),
         "ranges": [r.model_dump() for r in start.offset_ranges],
         "file_groups": {

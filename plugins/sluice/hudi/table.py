@@ -154,8 +154,9 @@ class HudiTable:
             What was deleted, relative to the table.
         """
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
+        markers = {instant: self._marker_partitions(instant) for instant in committed}
         deleted = []
-        for partition in sorted(set(partitions)):
+        for partition in sorted(set(partitions).union(*markers.values())):
             folder = path_class(f"{self.writer.path}/{partition}" if partition else self.writer.path)
             if not storage.exists(folder):
                 continue
@@ -166,11 +167,20 @@ class HudiTable:
                 if info.isFile() and instant is not None and relative not in committed.get(instant, {relative}):
                     storage.deleteFile(info.getPath())
                     deleted.append(relative)
-        for instant in committed:
-            markers = path_class(self._meta.getMarkerFolderPath(instant))
-            if storage.exists(markers):
-                storage.deleteDirectory(markers)
+        for instant, left in markers.items():
+            if left:
+                storage.deleteDirectory(path_class(self._meta.getMarkerFolderPath(instant)))
         return deleted
+
+    def _marker_partitions(self, instant: str) -> set[str]:
+        """Table partitions in which markers of an ended instant were made again: a zombie opened files there."""
+        storage = self._meta.getStorage()
+        folder = self._hudi.storage.StoragePath(self._meta.getMarkerFolderPath(instant))
+        if not storage.exists(folder):
+            return set()
+        root = str(folder.toString())
+        found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
+        return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
 
     def paths_of(self, instant: str) -> set[str]:
         """The paths that a completed instant registered, relative to the table."""

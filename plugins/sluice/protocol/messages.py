@@ -119,6 +119,7 @@ class StartCommit(_Message):
     topic_ids: dict[str, dict[str, str | None]] = Field(default_factory=dict)
     losses: tuple[str, ...] = ()
     valid_through: datetime | None = None
+    truncated: bool = False
     isolation_level: str = "read_committed"
     on_missing_range: Literal["abort", "commit"] = "abort"
     writer: TableWriter
