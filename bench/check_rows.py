@@ -11,10 +11,6 @@ table_format, path, out = sys.argv[1:]
 spark = SparkSession.builder.appName("check-rows").getOrCreate()
 began = time.monotonic()
 table = spark.read.format(table_format).load(path)
-[(rows, ids, volume)] = table.selectExpr(
-    "count(*)", "count(distinct id)", "coalesce(sum(volume), 0)"
-).collect()
-Path(out).write_text(
-    json.dumps({"rows": rows, "ids": ids, "volume": volume, "read_seconds": time.monotonic() - began})
-)
+[(rows, ids, volume)] = table.selectExpr("count(*)", "count(distinct id)", "coalesce(sum(volume), 0)").collect()
+Path(out).write_text(json.dumps({"rows": rows, "ids": ids, "volume": volume, "read_seconds": time.monotonic() - began}))
 spark.stop()

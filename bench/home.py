@@ -18,9 +18,7 @@ def jars(part: str) -> Path:
     """The folder of one class path, `spark` or `broker`. Raises FileNotFoundError if it holds no jar."""
     folder = sluice_home() / "jars" / part
     if not any(folder.glob("*.jar")):
-        raise FileNotFoundError(
-            f"no jars in {folder}: install them first, or set SLUICE_HOME to where they are"
-        )
+        raise FileNotFoundError(f"no jars in {folder}: install them first, or set SLUICE_HOME to where they are")
     return folder
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PEERS = Path(__file__).resolve().parent / "peers"
 
-# What Hudi's Spark quick start says to set. (A class path stands for its --packages: nothing to resolve.)
+# What Hudi's Spark quick start says to set; its --packages are a class path here, so nothing is resolved.
 HUDI_SESSION = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -83,9 +83,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def spark_submit(
-    script: Path, *arguments: str, master: str, driver_memory: str, hudi: bool = True
-) -> list[str]:
+def spark_submit(script: Path, *arguments: str, master: str, driver_memory: str, hudi: bool = True) -> list[str]:
     """The peers' command line: PySpark's own spark-submit, without a class-data-sharing archive."""
     conf = {
         "spark.driver.extraClassPath": str(jars("spark") / "*"),
@@ -100,11 +98,7 @@ def spark_submit(
 
 
 def _peer(job: Job, script: str, *arguments: str, hudi: bool = True) -> list[list[str]]:
-    return [
-        spark_submit(
-            PEERS / script, *arguments, master=job.master, driver_memory=job.driver_memory, hudi=hudi
-        )
-    ]
+    return [spark_submit(PEERS / script, *arguments, master=job.master, driver_memory=job.driver_memory, hudi=hudi)]
 
 
 def _window(job: Job) -> list[str]:
@@ -158,9 +152,7 @@ def sluice(job: Job) -> list[list[str]]:
 
 
 SLUICE = Participant("sluice", "Sluice: start, write, commit", sluice)
-STREAMING = Participant(
-    "structured_streaming", "(a) Structured Streaming, availableNow", structured_streaming
-)
+STREAMING = Participant("structured_streaming", "(a) Structured Streaming, availableNow", structured_streaming)
 FOREACH_BATCH = Participant(
     "streaming_foreach_batch", "(a') Structured Streaming, foreachBatch", streaming_foreach_batch
 )

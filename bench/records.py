@@ -57,9 +57,7 @@ def volume(bits: int, version: int) -> int:
 def record(seed: int, number: int, version: int = 0) -> str:
     """One record's JSON."""
     bits = mix(seed, number)
-    symbol = (
-        f"{chr(65 + bits % 26)}{chr(65 + (bits >> 5) % 26)}{chr(65 + (bits >> 10) % 26)}{(bits >> 15) % 10}"
-    )
+    symbol = f"{chr(65 + bits % 26)}{chr(65 + (bits >> 5) % 26)}{chr(65 + (bits >> 10) % 26)}{(bits >> 15) % 10}"
     price, desk, lot = (bits >> 20) % 1_000_000 / 100, DESKS[(bits >> 40) & 7], (bits >> 30) % 997
     note = f"order {bits:016x} revision {version}, routed by the {desk} desk, allocation {lot}"
     return (
@@ -120,9 +118,7 @@ def produce(bootstrap: str, topic: str, seed: int, window: Window) -> float:
     producer.flush(120)
     grown = sum(end_offsets(bootstrap, topic).values()) - before
     if failures or grown != len(window):
-        raise RuntimeError(
-            f"{topic}: {len(window)} records sent, {failures} refused, the log grew by {grown}"
-        )
+        raise RuntimeError(f"{topic}: {len(window)} records sent, {failures} refused, the log grew by {grown}")
     return size / max(1, len(window))
 
 
@@ -133,10 +129,7 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     try:
         while True:
             try:
-                return {
-                    p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1]
-                    for p in range(PARTITIONS)
-                }
+                return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(PARTITIONS)}
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise

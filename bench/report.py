@@ -52,17 +52,13 @@ def rows(scenario: Scenario, samples: list[Sample]) -> list[tuple[str, ...]]:
     ]
 
 
-def _row(
-    participant: Participant, samples: list[Sample], middle: dict[str, dict[str, float]]
-) -> tuple[str, ...]:
+def _row(participant: Participant, samples: list[Sample], middle: dict[str, dict[str, float]]) -> tuple[str, ...]:
     valid = [s for s in samples if s.void is None]
     count = f"{len(valid)} of {len(samples)}"
     if not valid:
         return (participant.title, "void", "void", NONE, NONE, NONE, NONE, count)
     ours, this = middle.get(SLUICE.name), middle[participant.name]
-    ratios = [
-        f"{ours[m] / this[m]:.2f}" if ours and participant is not SLUICE else NONE for m in ("wall", "cpu")
-    ]
+    ratios = [f"{ours[m] / this[m]:.2f}" if ours and participant is not SLUICE else NONE for m in ("wall", "cpu")]
     reads = [s.read_seconds for s in valid if s.read_seconds is not None]
     return (
         participant.title,
@@ -103,15 +99,13 @@ def show(console: Console, scenario: Scenario, samples: list[Sample]) -> None:
     """Prints the scenario's tables."""
     table = Table(title=f"{scenario.name}: {scenario.says}", title_justify="left")
     for number, column in enumerate(COLUMNS):
-        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows(scenario, samples):
         table.add_row(*row)
     console.print(table)
     for target, ratio, verdict in verdicts(scenario, samples):
         colour = {"pass": "green", "FAIL": "bold red", "void": "bold red"}.get(verdict, "yellow")
-        console.print(
-            f"  [{colour}]{verdict:7}[/] {target.says}" + (f": {ratio:.2f}" if ratio is not None else "")
-        )
+        console.print(f"  [{colour}]{verdict:7}[/] {target.says}" + (f": {ratio:.2f}" if ratio is not None else ""))
 
 
 def markdown(scenario: Scenario, samples: list[Sample]) -> str:
@@ -145,9 +139,7 @@ def setting(records: int, runs: int, seed: int, master: str, driver_memory: str)
     }
 
 
-def write(
-    name: str, how: dict[str, object], measured: dict[str, tuple[Scenario, list[Sample]]]
-) -> tuple[Path, Path]:
+def write(name: str, how: dict[str, object], measured: dict[str, tuple[Scenario, list[Sample]]]) -> tuple[Path, Path]:
     """Writes results/NAME.json and results/NAME.md; returns their paths."""
     RESULTS.mkdir(exist_ok=True)
     as_json, as_markdown = RESULTS / f"{name}.json", RESULTS / f"{name}.md"
@@ -157,9 +149,7 @@ def write(
             key: {
                 "says": scenario.says,
                 "samples": [s.as_json() for s in samples],
-                "targets": [
-                    {"says": t.says, "ratio": r, "verdict": v} for t, r, v in verdicts(scenario, samples)
-                ],
+                "targets": [{"says": t.says, "ratio": r, "verdict": v} for t, r, v in verdicts(scenario, samples)],
             }
             for key, (scenario, samples) in measured.items()
         },

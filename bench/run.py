@@ -17,16 +17,12 @@ from bench.scenarios import Scenario, scenarios
 
 
 def main(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[append|upsert|small|empty|coordinator]…")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[append|upsert|small|empty|coordinator]…")] = None,
     records: Annotated[int, typer.Option(help="Records in append and upsert.", min=8)] = 2_000_000,
     runs: Annotated[int, typer.Option(help="Runs of each participant, interleaved.", min=1)] = 3,
     only: Annotated[list[str] | None, typer.Option(help="Only this participant; may be repeated.")] = None,
     name: Annotated[str, typer.Option(help="Name of the results' files.")] = "latest",
-    onto_empty: Annotated[
-        bool, typer.Option(help="Upsert into a new table, not over an existing one.")
-    ] = False,
+    onto_empty: Annotated[bool, typer.Option(help="Upsert into a new table, not over an existing one.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the records.")] = 7,
     master: Annotated[str, typer.Option(help="Spark master of all participants.")] = "local[2]",
     driver_memory: Annotated[str, typer.Option(help="Driver memory of all participants.")] = "2g",

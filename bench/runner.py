@@ -125,9 +125,7 @@ class Bench:
             raise StepError(problem)
         shutil.copytree(job.home, _kept(job))
 
-    def _run(
-        self, scenario: Scenario, participant: Participant, job: Job, run: int, wanted: Expected
-    ) -> Sample:
+    def _run(self, scenario: Scenario, participant: Participant, job: Job, run: int, wanted: Expected) -> Sample:
         shutil.rmtree(job.home, ignore_errors=True)
         if _kept(job).exists():
             shutil.copytree(_kept(job), job.home)

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import TYPE_CHECKING
 
+import yaml
+
+from bench.records import DDL
+from sluice.coordinator import Started
+from sluice.kafka.config import KafkaSettings
+from sluice.pipeline import load_pipeline
+from sluice.spark.submit import submit_command
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.participants import Job
 
 
-class NotYetError(RuntimeError):
-    """Sluice's commands are not known to the benchmark yet; its runs are void, loudly."""
-
-
 def sluice_commands(job: Job) -> list[list[str]]:
-    """The argv of each process of one interval, in order: start first, commit last, the writes between them.
+    """The argv of each process of one interval, in order: start first, commit last, the write between them.
 
-    They run one after the other, each a cold process with the environment of `participants.environment()`.
-    This is called outside the timed part, so it may write the pipeline's YAML below `job.home`, which exists.
-    The table is `job.table`; it is put back to its seeded state before every run, always at the same path, so
-    the control topic has to be a new one for each `job.run`. In the `empty` scenario the list may hold the
-    start alone. In `coordinator` only the first and the last are counted.
-
-    Raises:
-        NotYetError: always, until the commands are filled in.
+    They are what the DAG's tasks run, without Airflow round them, as the peers run without it. Each run has a control
+    topic of its own, so START-COMMIT stands at offset 0 and the later commands are known beforehand.
     """
-    raise NotYetError(f"sluice_commands: nothing to run for {job.scenario} yet")
+    file = _pipeline_file(job)
+    pipeline = load_pipeline(file)
+    settings = KafkaSettings("bench", {"bootstrap.servers": job.bootstrap})
+    environment = [f"{name}={value}" for name, value in settings.to_environment("source").items()]
+    step = ["env", *environment, sys.executable, "-m", "sluice.cli", "interval"]
+    start = [*step, "start", str(file)]
+    if job.scenario == "empty":
+        return [start]
+    write = submit_command(pipeline, Started("", 0, ()), 0, job.master)
+    return [start, ["env", *environment, *write], [*step, "commit", str(file), "--control-offset", "0"]]
+
+
+def _pipeline_file(job: Job) -> Path:
+    starting: object = "earliest"
+    if job.starting is not None:
+        starting = {job.topic: job.starting}
+    pipeline = {
+        "name": "bench",
+        "source": {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}},
+        "sink": {
+            "hudi": {
+                "path": str(job.table),
+                "operation": "upsert" if job.operation == "upsert" else "append",
+                "record_key": "id",
+                "partition_fields": "exchange",
+                "ordering_field": "ts",
+                "schema": DDL,
+            }
+        },
+        "write": {"ranges": 1, "driver_memory": job.driver_memory},
+        "control": {"topic": f"control-{job.run}"},
+    }
+    file = job.home / f"{job.run}.yaml"
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(pipeline))))
+    return file

@@ -8,9 +8,7 @@ import argparse
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, from_json
 
-SCHEMA = (
-    "id long, symbol string, ts long, price double, volume long, exchange string, note string, flag boolean"
-)
+SCHEMA = "id long, symbol string, ts long, price double, volume long, exchange string, note string, flag boolean"
 
 parser = argparse.ArgumentParser()
 for name in ("--bootstrap", "--topic", "--path"):

@@ -12,9 +12,7 @@ import argparse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
-SCHEMA = (
-    "id long, symbol string, ts long, price double, volume long, exchange string, note string, flag boolean"
-)
+SCHEMA = "id long, symbol string, ts long, price double, volume long, exchange string, note string, flag boolean"
 
 parser = argparse.ArgumentParser()
 for name in ("--bootstrap", "--topic", "--path", "--checkpoint"):
@@ -49,9 +47,7 @@ records = (
     .select("r.*")
 )
 writer = (
-    records.writeStream.outputMode("append")
-    .option("checkpointLocation", args.checkpoint)
-    .trigger(availableNow=True)
+    records.writeStream.outputMode("append").option("checkpointLocation", args.checkpoint).trigger(availableNow=True)
 )
 if args.foreach_batch:
     query = writer.foreachBatch(write_batch).start()

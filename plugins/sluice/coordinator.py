@@ -37,6 +37,20 @@ from sluice.protocol.messages import (
 )
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, read_checkpoint
 from sluice.protocol.plan import ClusterState, IntervalPlan, plan_interval
+from sluice.protocol.settlement import (
+    abort_reason,
+    commit_note,
+    committed_statuses,
+    count_records,
+    instant_gone,
+    missing_error,
+    moved_offsets,
+    positions_after,
+    require_ours,
+    table_partitions,
+    transaction_at,
+    valid_through,
+)
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 _ATTEMPTS_TO_START = 5
@@ -245,7 +259,7 @@ class Coordinator:
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._abort_message(transaction, f"superseded by {own}")
             ended[transaction.id] = table.paths_of(transaction.id) if transaction.state is State.COMMITTED else set()
-            partitions |= _table_partitions(transaction)
+            partitions |= table_partitions(transaction)
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
@@ -260,24 +274,24 @@ class Coordinator:
             IntervalError, ActionRequiredError: a range is missing, the audit failed, or the transaction was superseded.
         """
         table_log = self.control.table_log(self.table_id, control_offset)
-        transaction = _at(table_log, control_offset)
+        transaction = transaction_at(table_log, control_offset)
         if transaction.state is State.COMMITTED:
             log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
             return self._outcome(transaction)
-        _still_ours(transaction)
+        require_ours(transaction)
         reported, missing = self._audited(transaction)
         with self._table() as table:
             on_timeline = table.state_of(transaction.id)
             if on_timeline != "completed":
                 if on_timeline == "absent":
-                    raise _gone(transaction)
+                    raise instant_gone(transaction)
                 if transaction.state is State.OPEN:
                     reach("coordinator.before_end_commit")
                     self.control.send(
                         EndCommit(**self._envelope_of(transaction), reported=tuple(sorted(reported)), missing=missing)
                     )
                     log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
-                    _still_ours(self.control.extend(table_log).transactions[transaction.id])
+                    require_ours(self.control.extend(table_log).transactions[transaction.id])
                 reach("coordinator.before_hudi_commit")
                 self._hudi_commit(table, transaction)
                 reach("coordinator.after_hudi_commit")
@@ -291,7 +305,7 @@ class Coordinator:
         """The statuses that count, each audited; raises what the missing ranges say unless they may be missing."""
         missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
         if missing and transaction.start.on_missing_range == "abort":
-            raise _missing(transaction, missing)
+            raise missing_error(transaction, missing)
         reported: dict[int, WriteStatus] = {}
         for number in range(len(transaction.start.ranges)):
             status = transaction.status_of(number)
@@ -299,14 +313,14 @@ class Coordinator:
                 audit(transaction.start, number, status)
                 reported[number] = status
         if missing and not reported:
-            raise _missing(transaction, missing)
+            raise missing_error(transaction, missing)
         return reported, missing
 
     def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
         reported, _ = self._audited(transaction)
         start = transaction.start
         committed = self._committed(table)
-        next_offsets, moved = _next_offsets(start, reported), _moved(start, committed.checkpoint)
+        next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
         if moved:
             raise IntervalError(
                 "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
@@ -318,18 +332,18 @@ class Coordinator:
         topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
         checkpoint = committed.checkpoint.advance(next_offsets, start.cluster_ids, topic_ids)
         stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
-        note = _note(transaction, reported)
+        note = commit_note(transaction, reported)
         table.commit(transaction.id, stats, {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)})
 
     def _acknowledge(self, transaction: Transaction) -> None:
-        reported = _reported(transaction)
-        counts = _counts(reported)
-        next_offsets = _next_offsets(transaction.start, reported)
+        reported = committed_statuses(transaction)
+        counts = count_records(reported)
+        next_offsets = positions_after(transaction.start, reported)
         offsets = tuple(
             PlannedRange.of(r.offset_range()).model_copy(update={"end": next_offsets[r.topic_partition]})
             for r in (*transaction.start.offset_ranges, *transaction.start.idle)
         )
-        through = _valid_through(transaction.start, reported)
+        through = valid_through(transaction.start, reported)
         reach("coordinator.before_ack_commit")
         envelope: dict[str, Any] = {**self._envelope_of(transaction), **counts}
         self.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))
@@ -349,7 +363,7 @@ class Coordinator:
             )
 
     def _outcome(self, transaction: Transaction) -> Outcome:
-        counts = _counts(_reported(transaction))
+        counts = count_records(committed_statuses(transaction))
         return Outcome(
             "committed",
             f"Committed instant {transaction.id}: {counts['records_written']} rows from "
@@ -370,7 +384,7 @@ class Coordinator:
 
     def needs_abort(self, control_offset: int) -> bool:
         """Whether the transaction still has to be ended; asks the control topic only, so it costs no JVM."""
-        transaction = _at(self.control.table_log(self.table_id, control_offset), control_offset)
+        transaction = transaction_at(self.control.table_log(self.table_id, control_offset), control_offset)
         return transaction.state not in (State.COMMITTED, State.ABORTED)
 
     def _abort_one(self, table: HudiTable, transaction: Transaction, reason: str | None) -> Outcome | None:
@@ -379,7 +393,7 @@ class Coordinator:
         if table.state_of(transaction.id) == "completed":
             self._acknowledge(transaction)
             return self._outcome(transaction)
-        why = reason or _why(transaction)
+        why = reason or abort_reason(transaction)
         table.rollback(transaction.id)
         self._abort_message(transaction, why)
         log.warning("ABORT-COMMIT", instant=transaction.id, reason=why)
@@ -436,128 +450,3 @@ def _starting(
         tp = bounds.topic_partition
         starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, "earliest")
     return starting
-
-
-def _at(table_log: TableLog, control_offset: int) -> Transaction:
-    for transaction in table_log.transactions.values():
-        if transaction.start_offset == control_offset:
-            return transaction
-    raise IntervalError(
-        "The control topic holds no START-COMMIT of this table at that offset.",
-        next_step="start a new interval; the control topic was recreated or its retention has passed.",
-        table=table_log.table,
-        control_offset=control_offset,
-    )
-
-
-def _still_ours(transaction: Transaction) -> None:
-    if transaction.state in (State.OPEN, State.DECIDED, State.COMMITTED):
-        return
-    raise IntervalError(
-        f"This transaction can't be committed any more: it is {transaction.state.value}.",
-        next_step="none: a later run took over from the same offsets, or this one was aborted; nothing is lost.",
-        table=transaction.start.table,
-        instant=transaction.id,
-        epoch=transaction.start.epoch,
-        reason=transaction.reason,
-    )
-
-
-def _gone(transaction: Transaction) -> IntervalError:
-    return IntervalError(
-        "The instant is not on the timeline any more: something rolled it back.",
-        next_step="start a new interval; check that no other writer cleans up failed writes of this table.",
-        table=transaction.start.table,
-        instant=transaction.id,
-    )
-
-
-def _missing(transaction: Transaction, missing: tuple[int, ...]) -> SluiceError:
-    """The error of a transaction whose ranges did not all report: the first range's own words if it has any."""
-    for number in missing:
-        failure = transaction.failure_of(number)
-        if failure is not None:
-            return from_report(failure.recovery or "fail_run", failure.error or "")
-    planned = [str(r) for number in missing for r in transaction.start.ranges[number]]
-    return IntervalError(
-        "Ranges did not report a WRITE-STATUS.",
-        next_step="read the logs of their write tasks; the next interval starts from the same offsets.",
-        table=transaction.start.table,
-        instant=transaction.id,
-        missing=planned,
-    )
-
-
-def _why(transaction: Transaction) -> str:
-    missing = transaction.missing_ranges()
-    return str(_missing(transaction, missing)) if missing else "the commit did not finish; see its task's log."
-
-
-def _reported(transaction: Transaction) -> dict[int, WriteStatus]:
-    """The statuses that were committed: those that END-COMMIT names, so that a late one changes nothing."""
-    numbers = transaction.end.reported if transaction.end else range(len(transaction.start.ranges))
-    found = {number: transaction.status_of(number) for number in numbers}
-    return {number: status for number, status in found.items() if status is not None}
-
-
-def _next_offsets(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[TopicPartition, int]:
-    """Where each partition stands after the commit: the planned end, or its start where its range did not report."""
-    offsets = {r.topic_partition: r.start for r in (*start.offset_ranges, *start.idle)}
-    for status in reported.values():
-        offsets |= {p.topic_partition: p.next_offset for p in status.partitions}
-    return offsets
-
-
-def _valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
-    """The time up to which the table is complete: the plan's, or the records' own where limits cut the plan short."""
-    if len(reported) < len(start.ranges):
-        return None
-    if not start.truncated:
-        return start.valid_through
-    times = [p.max_timestamp for status in reported.values() for p in status.partitions if p.max_timestamp]
-    return min(times) if times else None
-
-
-def _moved(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
-    """Partitions whose committed offset is not what this interval was planned from, unless a loss was resumed."""
-    if start.losses:
-        return []
-    return [
-        f"{r.topic_partition} planned from {r.start}, now {checkpoint.next_offset(r.topic_partition)}"
-        for r in start.offset_ranges
-        if checkpoint.next_offset(r.topic_partition) not in (None, r.start)
-    ]
-
-
-def _counts(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
-    names = ("records_read", "records_written", "records_quarantined", "records_skipped")
-    return {name: sum(getattr(status, name) for status in reported.values()) for name in names}
-
-
-def _table_partitions(transaction: Transaction) -> set[str]:
-    return {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
-
-
-def _note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -> dict[str, Any]:
-    """Our note of the transaction in the commit's metadata, beside the offsets."""
-    counts = _counts(reported)
-    bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
-    start = transaction.start
-    return {
-        "instant": transaction.id,
-        "epoch": start.epoch,
-        "control_offset": transaction.start_offset,
-        "dag_id": start.dag_id,
-        "run_id": start.run_id,
-        **counts,
-        "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
-        "valid_through": through.isoformat() if (through := _valid_through(start, reported)) else None,
-        "losses": list(start.losses),
-        "ranges": [r.model_dump() for r in start.offset_ranges],
-        "file_groups": {
-            f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
-        },
-        "table_partitions": sorted({str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats})[
-            :500
-        ],
-    }

@@ -1,0 +1,154 @@
+"""How a transaction ends: which statuses count, what they add up to, and the error where it can't be committed.
+
+Pure functions of what the control topic says; the coordinator carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sluice.errors import IntervalError, SluiceError, from_report
+from sluice.protocol.messages import StartCommit, WriteStatus
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+
+def transaction_at(table_log: TableLog, control_offset: int) -> Transaction:
+    """The transaction whose START-COMMIT stands at the control-topic offset.
+
+    Raises:
+        IntervalError: there is none.
+    """
+    for transaction in table_log.transactions.values():
+        if transaction.start_offset == control_offset:
+            return transaction
+    raise IntervalError(
+        "The control topic holds no START-COMMIT of this table at that offset.",
+        next_step="start a new interval; the control topic was recreated or its retention has passed.",
+        table=table_log.table,
+        control_offset=control_offset,
+    )
+
+
+def require_ours(transaction: Transaction) -> None:
+    """Check that the transaction may still be committed.
+
+    Raises:
+        IntervalError: it was superseded, aborted, or void from the start.
+    """
+    if transaction.state in (State.OPEN, State.DECIDED, State.COMMITTED):
+        return
+    raise IntervalError(
+        f"This transaction can't be committed any more: it is {transaction.state.value}.",
+        next_step="none: a later run took over from the same offsets, or this one was aborted; nothing is lost.",
+        table=transaction.start.table,
+        instant=transaction.id,
+        epoch=transaction.start.epoch,
+        reason=transaction.reason,
+    )
+
+
+def instant_gone(transaction: Transaction) -> IntervalError:
+    """The error of an instant that somebody else took off the timeline."""
+    return IntervalError(
+        "The instant is not on the timeline any more: something rolled it back.",
+        next_step="start a new interval; check that no other writer cleans up failed writes of this table.",
+        table=transaction.start.table,
+        instant=transaction.id,
+    )
+
+
+def missing_error(transaction: Transaction, missing: tuple[int, ...]) -> SluiceError:
+    """The error of a transaction whose ranges did not all report: the first range's own words if it has any."""
+    for number in missing:
+        failure = transaction.failure_of(number)
+        if failure is not None:
+            return from_report(failure.recovery or "fail_run", failure.error or "")
+    planned = [str(r) for number in missing for r in transaction.start.ranges[number]]
+    return IntervalError(
+        "Ranges did not report a WRITE-STATUS.",
+        next_step="read the logs of their write tasks; the next interval starts from the same offsets.",
+        table=transaction.start.table,
+        instant=transaction.id,
+        missing=planned,
+    )
+
+
+def abort_reason(transaction: Transaction) -> str:
+    """Why a transaction is aborted, in a sentence for ABORT-COMMIT."""
+    missing = transaction.missing_ranges()
+    return str(missing_error(transaction, missing)) if missing else "the commit did not finish; see its task's log."
+
+
+def committed_statuses(transaction: Transaction) -> dict[int, WriteStatus]:
+    """The statuses that were committed: those that END-COMMIT names, so that a late one changes nothing."""
+    numbers = transaction.end.reported if transaction.end else range(len(transaction.start.ranges))
+    found = {number: transaction.status_of(number) for number in numbers}
+    return {number: status for number, status in found.items() if status is not None}
+
+
+def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[TopicPartition, int]:
+    """Where each partition stands after the commit: the planned end, or its start where its range did not report."""
+    offsets = {r.topic_partition: r.start for r in (*start.offset_ranges, *start.idle)}
+    for status in reported.values():
+        offsets |= {p.topic_partition: p.next_offset for p in status.partitions}
+    return offsets
+
+
+def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
+    """The time up to which the table is complete: the plan's, or the records' own where limits cut the plan short."""
+    if len(reported) < len(start.ranges):
+        return None
+    if not start.truncated:
+        return start.valid_through
+    times = [p.max_timestamp for status in reported.values() for p in status.partitions if p.max_timestamp]
+    return min(times) if times else None
+
+
+def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
+    """Partitions whose committed offset is not what this interval was planned from, unless a loss was resumed."""
+    if start.losses:
+        return []
+    return [
+        f"{r.topic_partition} planned from {r.start}, now {checkpoint.next_offset(r.topic_partition)}"
+        for r in start.offset_ranges
+        if checkpoint.next_offset(r.topic_partition) not in (None, r.start)
+    ]
+
+
+def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
+    """Records read, written, quarantined and skipped over all ranges."""
+    names = ("records_read", "records_written", "records_quarantined", "records_skipped")
+    return {name: sum(getattr(status, name) for status in reported.values()) for name in names}
+
+
+def table_partitions(transaction: Transaction) -> set[str]:
+    """Table partitions in which any attempt of the transaction has written."""
+    return {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
+
+
+def commit_note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -> dict[str, Any]:
+    """Our note of the transaction in the commit's metadata, beside the offsets."""
+    counts = count_records(reported)
+    bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
+    start = transaction.start
+    return {
+        "instant": transaction.id,
+        "epoch": start.epoch,
+        "control_offset": transaction.start_offset,
+        "dag_id": start.dag_id,
+        "run_id": start.run_id,
+        **counts,
+        "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
+        "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
+        "losses": list(start.losses),
+        "ranges": [r.model_dump() for r in start.offset_ranges],
+        "file_groups": {
+            f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
+        },
+        "table_partitions": sorted({str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats})[
+            :500
+        ],
+    }
