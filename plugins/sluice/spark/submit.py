@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 from sluice.coordinator import Started
@@ -26,5 +28,7 @@ def submit_command(pipeline: Pipeline, started: Started, number: int, master: st
 
     conf = spark_conf(master, pipeline.write.conf)
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    command = ["spark-submit", "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
+    # Beside this Python where PATH doesn't name one: an environment needn't be activated.
+    program = shutil.which("spark-submit") or str(Path(sys.executable).with_name("spark-submit"))
+    command = [program, "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
     return [*command, str(APPLICATION), *application_arguments(pipeline, started, number)]
