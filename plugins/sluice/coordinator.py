@@ -138,7 +138,7 @@ class Coordinator:
         read_position = self.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._committed(table)
         table_log = self.control.table_log(self.table_id, committed.control_offset)
-        if self._resolve_unfinished(table, table_log):
+        if self._resolve_unfinished(table, table_log, run):
             return None
         state = self.cluster.state(self.pipeline.source.kafka.topics, run.window_end)
         plan = self._plan(committed, state)
@@ -160,7 +160,13 @@ class Coordinator:
             )
             return None
         self._end_superseded(table, table_log, committed, start.transaction)
+        reach("coordinator.before_open_instant")
         table.open(start.transaction)
+        if self.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
+            # Whoever superseded this START may have looked for its instant before it was there.
+            table.rollback(start.transaction)
+            log.info("another run took over while this one was starting; planning again", instant=start.transaction)
+            return None
         reach("coordinator.after_open_instant")
         log.info(
             "START-COMMIT",
@@ -223,17 +229,17 @@ class Coordinator:
             writer=table.writer,
         )
 
-    def _resolve_unfinished(self, table: HudiTable, table_log: TableLog) -> bool:
+    def _resolve_unfinished(self, table: HudiTable, table_log: TableLog, run: Run) -> bool:
         """Finish a commit that was decided by END-COMMIT but never acknowledged; True if one was finished here."""
         unfinished = table_log.unfinished()
-        if unfinished is None or unfinished.end is None:
+        if unfinished is None or unfinished.lease is None:
             return False
         on_timeline = table.state_of(unfinished.id)
         if on_timeline == "absent":
             self._abort_message(unfinished, "its instant is not on the timeline any more")
             return True
         if on_timeline == "pending":
-            age = datetime.now(UTC) - unfinished.end.time
+            age = datetime.now(UTC) - unfinished.lease.time
             if age < self.pipeline.control.commit_timeout:
                 raise RetryableError(
                     "Another run of this table is committing just now.",
@@ -244,6 +250,7 @@ class Coordinator:
                     decided_ago=str(age),
                 )
             log.warning("finishing the commit that another coordinator decided and left", instant=unfinished.id)
+            self._decide(unfinished, table_log, run.run_id)
             self._hudi_commit(table, unfinished)
         self._acknowledge(unfinished)
         return True
@@ -258,7 +265,11 @@ class Coordinator:
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._abort_message(transaction, f"superseded by {own}")
-            ended[transaction.id] = table.paths_of(transaction.id) if transaction.state is State.COMMITTED else set()
+            registered = table.paths_of(transaction.id)
+            if registered is not None:
+                ended[transaction.id] = registered
+            elif transaction.state is not State.COMMITTED:  # else it is archived: which files are its own isn't known
+                ended[transaction.id] = set()
             partitions |= table_partitions(transaction)
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         for path in swept:
@@ -279,19 +290,14 @@ class Coordinator:
             log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
             return self._outcome(transaction)
         require_ours(transaction)
-        reported, missing = self._audited(transaction)
+        self._audited(transaction)
         with self._table() as table:
             on_timeline = table.state_of(transaction.id)
             if on_timeline != "completed":
                 if on_timeline == "absent":
                     raise instant_gone(transaction)
-                if transaction.state is State.OPEN:
-                    reach("coordinator.before_end_commit")
-                    self.control.send(
-                        EndCommit(**self._envelope_of(transaction), reported=tuple(sorted(reported)), missing=missing)
-                    )
-                    log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
-                    require_ours(self.control.extend(table_log).transactions[transaction.id])
+                reach("coordinator.before_end_commit")
+                self._decide(transaction, table_log, transaction.start.run_id)
                 reach("coordinator.before_hudi_commit")
                 self._hudi_commit(table, transaction)
                 reach("coordinator.after_hudi_commit")
@@ -300,6 +306,24 @@ class Coordinator:
         self._acknowledge(transaction)
         reach("coordinator.after_ack_commit")
         return self._outcome(transaction)
+
+    def _decide(self, transaction: Transaction, table_log: TableLog, run_id: str) -> None:
+        """Send END-COMMIT, and check that it counts and that no other coordinator carries the decision out."""
+        reported, missing = self._audited(transaction)
+        envelope = self._envelope_of(transaction)
+        offset = self.control.send(
+            EndCommit(**envelope, reported=tuple(sorted(reported)), missing=missing, carried_out_by=run_id)
+        )
+        log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
+        self.control.extend(table_log)
+        require_ours(transaction)
+        if transaction.lease_offset != offset:
+            raise RetryableError(
+                "Another coordinator is carrying this commit out.",
+                next_step="this step is retried; it then finds the commit done.",
+                table=self.table_id,
+                instant=transaction.id,
+            )
 
     def _audited(self, transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
         """The statuses that count, each audited; raises what the missing ranges say unless they may be missing."""
@@ -393,11 +417,26 @@ class Coordinator:
         if table.state_of(transaction.id) == "completed":
             self._acknowledge(transaction)
             return self._outcome(transaction)
+        self._refuse_foreign_lease(transaction)
         why = reason or abort_reason(transaction)
         table.rollback(transaction.id)
         self._abort_message(transaction, why)
         log.warning("ABORT-COMMIT", instant=transaction.id, reason=why)
         return Outcome("aborted", f"Aborted instant {transaction.id}: {why}", transaction.id)
+
+    def _refuse_foreign_lease(self, transaction: Transaction) -> None:
+        """A decided commit that a later run's coordinator has taken over to finish is not rolled back under it."""
+        lease = transaction.lease
+        if lease is None or lease.carried_out_by == transaction.start.run_id:
+            return
+        if datetime.now(UTC) - lease.time < self.pipeline.control.commit_timeout:
+            raise RetryableError(
+                "A later run is finishing this commit.",
+                next_step="this step is retried; it then finds the commit done.",
+                table=self.table_id,
+                instant=transaction.id,
+                run=lease.carried_out_by,
+            )
 
     def _abort_message(self, transaction: Transaction, reason: str) -> None:
         standing = tuple(

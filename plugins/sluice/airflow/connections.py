@@ -12,10 +12,10 @@ from airflow.sdk.log import mask_secret
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 
-_HOW_KAFKA = (
-    "airflow connections add {id} --conn-type kafka --conn-extra '{{\"bootstrap.servers\": \"host:9092\"}}'"
+_HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
+_HOW_SPARK = (
+    "airflow connections add {id} --conn-type spark --conn-host 'local[2]' (or spark://host:7077, yarn, k8s://...)"
 )
-_HOW_SPARK = "airflow connections add {id} --conn-type spark --conn-host 'local[2]' (or spark://host:7077, yarn, k8s://...)"
 # A Spark connection that is written as a URI has its scheme for a type, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
 _SECRET_PARTS = ("password", "secret", "jaas", "token", "key.pem")

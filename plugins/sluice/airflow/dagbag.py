@@ -48,7 +48,7 @@ def raise_errors(default: Path) -> None:
             errors.append(error)
     errors += _missing_folders()
     if len(errors) == 1:
-        raise errors[0] from None
+        raise errors[0].with_traceback(None) from None  # what is wrong is in the file, not in our code
     if errors:
         raise PipelineFileError(
             f"{len(errors)} pipeline files are wrong:\n\n" + "\n\n".join(map(str, errors)) + "\n\n",

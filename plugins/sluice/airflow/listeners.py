@@ -68,9 +68,7 @@ def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
         XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == NOTE_KEY
     )
     texts = {(x.task_id, x.map_index): str(XComModel.deserialize_value(x)) for x in connection.execute(xcoms)}
-    return [
-        TaskNote(row.task_id, row.map_index, row.state, texts.get((row.task_id, row.map_index))) for row in rows
-    ]
+    return [TaskNote(row.task_id, row.map_index, row.state, texts.get((row.task_id, row.map_index))) for row in rows]
 
 
 def _write(connection: Connection, dag_run_id: int, text: str) -> None:

@@ -70,8 +70,16 @@ class HudiTable:
     # The two phases ----------------------------------------------------------------------------------------------
 
     def new_instant(self) -> str:
-        """A new instant time of Hudi's own generator. Nothing is written."""
-        return str(self._meta.createNewInstantTime(True))
+        """A new instant time, of Hudi's own generator, later than all that stand on the timeline. Nothing is written.
+
+        The clocks of two workers may differ, and the newest checkpoint is found by the order of instants.
+        """
+        instant = str(self._meta.createNewInstantTime(True))
+        last = self._meta.reloadActiveTimeline().lastInstant()
+        if last.isPresent() and str(last.get().requestedTime()) >= instant:
+            generator = self._hudi.common.table.timeline.HoodieInstantTimeGenerator
+            instant = str(generator.instantTimePlusMillis(last.get().requestedTime(), 1))
+        return instant
 
     def open(self, instant: str) -> None:
         """Put the instant on the timeline, requested and then inflight.
@@ -182,12 +190,12 @@ class HudiTable:
         found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
         return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
 
-    def paths_of(self, instant: str) -> set[str]:
-        """The paths that a completed instant registered, relative to the table."""
+    def paths_of(self, instant: str) -> set[str] | None:
+        """The paths that an instant registered, relative to the table; None unless the active timeline completed it."""
         timeline = self._meta.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         found = [i for i in timeline.getInstants() if str(i.requestedTime()) == instant]
         if not found:
-            return set()
+            return None
         stats = self._meta.getActiveTimeline().readCommitMetadata(found[0]).getWriteStats()
         return {str(stat.getPath()) for stat in stats}
 

@@ -84,6 +84,7 @@ class AirflowEnvironment:
             "NO_PROXY": direct,
             "no_proxy": direct,
             "SLUICE_HOME": str(self.home.root),
+            "SLUICE_LAKE": os.environ.get("SLUICE_LAKE") or str(self.home.lake),
             "SLUICE_PROJECT": str(project),
             **search_path(project / "plugins"),
         }

@@ -161,12 +161,14 @@ class EndCommit(_Message):
     """The write phase is over and the coordinator has decided to commit: which ranges reported, which did not.
 
     The first END of the newest START decides the transaction. After it no other coordinator may plan until ACK or
-    ABORT, so nobody reads offsets that are about to move.
+    ABORT, so nobody reads offsets that are about to move. Whoever carries the decision out sends one more, which is its
+    lease for `control.commit_timeout`: two processes never commit one instant at the same time.
     """
 
     type: Literal["END-COMMIT"] = "END-COMMIT"
     reported: tuple[int, ...]
     missing: tuple[int, ...] = ()
+    carried_out_by: str
 
 
 class AckCommit(_Message):

@@ -134,8 +134,10 @@ def plan_interval(
         committed = checkpoint.next_offset(tp)
         if committed is None:
             first_interval = checkpoint.topic(tp.cluster, tp.topic) is None
-            start = _first_start(bounds, starting.get(tp, "earliest") if first_interval else "earliest")
-            moves = moves or start > bounds.log_start
+            wanted = starting.get(tp, "earliest") if first_interval else "earliest"
+            start = _first_start(bounds, wanted)
+            # "latest" is a moment: an empty topic's has to be recorded too, or what comes next would be passed over.
+            moves = moves or start > bounds.log_start or wanted == "latest"
         else:
             reason = _lost(bounds, committed, checkpoint, state)
             start = committed
@@ -198,11 +200,13 @@ def _resume(bounds: PartitionBounds, committed: int, reason: str, policy: OnOffs
 
 
 def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
-    """Share the limit out in proportion to backlog, so that no partition starves; the remainder goes first come."""
+    """Share the limit out in proportion to backlog; no partition starves; the remainder goes first come."""
     total = sum(r.span for r in backlog)
     if total <= limit:
         return list(backlog)
-    quota = [r.span * limit // total for r in backlog]
+    waiting = sum(1 for r in backlog if r.span)
+    floor = 1 if waiting <= limit else 0  # a proportion alone would round a small partition's down to nothing, for ever
+    quota = [floor + (r.span - floor) * (limit - floor * waiting) // total if r.span else 0 for r in backlog]
     left = limit - sum(quota)
     for i, r in enumerate(backlog):
         extra = min(left, r.span - quota[i])

@@ -8,6 +8,7 @@ each reader comes to the same verdict without a lock:
   at that moment: its plan is then known to rest on the table's last offsets;
 - the newest START that counts holds the table; every earlier open transaction is superseded, and can't commit any more;
 - an END counts only for the transaction that holds the table: it decides for commit. Until ACK or ABORT nobody plans.
+  What was decided does not change with a further END; that is a lease on carrying it out, and the last one holds it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Transaction:
     statuses: list[WriteStatus] = field(default_factory=list)
     reason: str | None = None
     end: EndCommit | None = None
+    lease: EndCommit | None = None
+    lease_offset: int = -1
 
     @property
     def id(self) -> str:
@@ -130,8 +133,9 @@ class TableLog:
             transaction.statuses.append(message)
             return
         self._last_turn = offset
-        if isinstance(message, EndCommit) and transaction.state is State.OPEN:
-            transaction.state, transaction.end = State.DECIDED, message
+        if isinstance(message, EndCommit) and transaction.state in (State.OPEN, State.DECIDED):
+            transaction.state, transaction.end = State.DECIDED, transaction.end or message
+            transaction.lease, transaction.lease_offset = message, offset
         elif isinstance(message, AckCommit):
             transaction.state = State.COMMITTED
         elif isinstance(message, AbortCommit) and transaction.state is not State.COMMITTED:

@@ -178,6 +178,7 @@ class _Watch:
             raise _ended(self._transaction)
 
     def _follow(self) -> None:
+        reach("participant.watch")
         for _ in self._control.follow(self._log, self._stop):
             if self.ended:
                 log.warning("the interval is over; stopping the write", instant=self._transaction.id)

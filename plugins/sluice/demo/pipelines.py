@@ -1,0 +1,77 @@
+"""The two pipelines of the demo: the files that come with the project, as they are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint, last_versions
+from sluice.demo.flights import Stream, flight_status, flights
+from sluice.demo.tables import append_table, upsert_table
+from sluice.demo.topics import records
+from sluice.kafka.config import KafkaSettings
+from sluice.local.home import SluiceHome, project_root
+from sluice.pipeline import Pipeline, load_pipeline
+
+
+@dataclass(frozen=True)
+class DemoPipeline:
+    """A pipeline and the stream that is published for it."""
+
+    pipeline: Pipeline
+    stream: Stream
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name, which is its DAG's id."""
+        return self.pipeline.name
+
+    @property
+    def topic(self) -> str:
+        """The topic that it reads."""
+        return self.stream.topic
+
+    @property
+    def upserts(self) -> bool:
+        """Whether a key's last version is the row, rather than every record."""
+        return self.pipeline.sink.hudi.operation == "upsert"
+
+    def compare(self, settings: KafkaSettings, path: str) -> Verdict:
+        """Read the whole topic and the whole table, and put them side by side.
+
+        Args:
+            settings: the cluster.
+            path: the table that the intervals wrote, as START-COMMIT names it.
+        """
+        hudi = self.pipeline.sink.hudi
+        ddl = hudi.schema_ or ""
+        columns: Columns = columns_of(ddl)
+        in_kafka = records(settings, self.topic)
+        if self.upserts:
+            in_kafka = iter(last_versions(in_kafka, hudi.record_key[0], hudi.ordering_field[0]))
+        in_table = upsert_table(path, ddl) if self.upserts else append_table(path, columns)
+        return Verdict(fingerprint(in_kafka, columns), in_table)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What Kafka holds, and what the table holds."""
+
+    kafka: Fingerprint
+    table: Fingerprint
+
+    @property
+    def same(self) -> bool:
+        """Whether the table holds exactly what Kafka does: no row lost, doubled or changed."""
+        return self.kafka == self.table
+
+
+def demo_pipelines(home: SluiceHome) -> list[DemoPipeline]:
+    """Both of them, with the topics that their files name."""
+    os.environ.setdefault("SLUICE_LAKE", str(home.lake))  # where Airflow's tasks have it, too
+    folder = project_root() / "dags" / "pipelines"
+    made = []
+    for file, stream in (("flights.yaml", flights), ("flight_status.yaml", flight_status)):
+        pipeline = load_pipeline(folder / file)
+        made.append(DemoPipeline(pipeline, stream(pipeline.source.kafka.topics[0])))
+    return made

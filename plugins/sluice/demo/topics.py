@@ -1,0 +1,82 @@
+"""The demo's topics: made to keep everything, since they are what the tables are compared with."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from sluice.kafka.config import KafkaSettings
+from sluice.local.errors import LocalRuntimeError
+
+PARTITIONS = 4
+_TIMEOUT = 30.0
+_BATCH = 10_000
+
+
+def ensure_topic(settings: KafkaSettings, topic: str) -> bool:
+    """Make the topic where it isn't there, with no limit on how long it keeps its records; True if it was made.
+
+    Raises:
+        LocalRuntimeError: it is there, and has lost its first records.
+    """
+    admin = AdminClient(settings.client())
+    new = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1", "retention.bytes": "-1"})
+    try:
+        admin.create_topics([new])[topic].result(_TIMEOUT)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    else:
+        return True
+    if any(low > 0 for low, _ in bounds(settings, topic).values()):
+        raise LocalRuntimeError(
+            f"The topic {topic} no longer holds its first records, so that no table can be compared with it.",
+            next_step="run 'make clean', which removes topics and tables, and then the demo again.",
+        )
+    return False
+
+
+def bounds(settings: KafkaSettings, topic: str) -> dict[int, tuple[int, int]]:
+    """First and next offset of each partition."""
+    consumer = _consumer(settings)
+    try:
+        partitions = consumer.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions
+        return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT) for p in partitions}
+    finally:
+        consumer.close()
+
+
+def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
+    """The values of all records that the topic holds now, those of a partition in their order."""
+    open_ends = {p: high for p, (low, high) in bounds(settings, topic).items() if low < high}
+    consumer = _consumer(settings)
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in open_ends])
+        while open_ends:
+            messages = consumer.consume(_BATCH, timeout=_TIMEOUT)
+            if not messages:
+                raise LocalRuntimeError(
+                    f"The topic {topic} could not be read to its end: the broker doesn't answer.",
+                    next_step="run 'make status'; 'make up' starts what is missing.",
+                )
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                if message.offset() < open_ends.get(message.partition(), 0):
+                    yield json.loads(message.value())
+                    if message.offset() + 1 == open_ends[message.partition()]:
+                        del open_ends[message.partition()]
+    finally:
+        consumer.close()
+
+
+def _consumer(settings: KafkaSettings) -> Consumer:
+    # The group is never joined or committed; librdkafka wants one.
+    return Consumer(
+        settings.client(group_id=f"demo-{uuid.uuid4()}", enable_auto_commit=False, auto_offset_reset="error")
+    )

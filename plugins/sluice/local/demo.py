@@ -1,0 +1,178 @@
+"""`make demo`: real flights from Kafka into Hudi tables by Airflow's scheduler, and the proof that none is lost.
+
+It goes on from what an earlier demo left: the flights are published again, so that topic and append table both grow,
+and the month's states change once more. Nothing that is there is deleted; `make clean` does that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaException
+from rich.console import Console
+from rich.panel import Panel
+
+from sluice.demo import screen
+from sluice.demo.airflow_api import AirflowApi
+from sluice.demo.arrival import INTERVALS, Arrival
+from sluice.demo.intervals import Interval
+from sluice.demo.pipelines import DemoPipeline, demo_pipelines
+from sluice.demo.topics import PARTITIONS, ensure_topic
+from sluice.errors import SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.control_topic import ControlTopic
+from sluice.local.airflow import LocalAirflow
+from sluice.local.archive import ensure_archives
+from sluice.local.broker import LocalBroker
+from sluice.local.credentials import ADMIN
+from sluice.local.errors import LocalRuntimeError
+from sluice.local.home import SluiceHome
+from sluice.local.jars import ensure_jars
+
+_BROKER_PORT = 9092
+
+
+def run() -> None:
+    """Run the demo; the process ends with 1 where Kafka and a table differ, with 130 at Ctrl-C.
+
+    Raises:
+        LocalRuntimeError: something on this machine stops it.
+    """
+    out = screen.console()
+    try:
+        same = _Demo(SluiceHome.from_env().create(), out).run()
+    except KeyboardInterrupt:
+        out.print("\n[yellow]Interrupted.[/] What was committed stays committed.")
+        out.print("[bold]make demo[/] goes on from there, [bold]make down[/] stops all that still runs.")
+        raise SystemExit(130) from None
+    except SluiceError as error:
+        where = "\n".join(f"{name}: {value}" for name, value in error.where.items())
+        raise LocalRuntimeError(error.what, next_step=error.next_step, detail=where) from error
+    except KafkaException as error:
+        raise LocalRuntimeError(f"Kafka: {error}.", next_step="run 'make status', then the demo again.") from error
+    if not same:
+        raise SystemExit(1)
+
+
+class _Demo:
+    def __init__(self, home: SluiceHome, out: Console) -> None:
+        self._home = home
+        self._out = out
+        self._broker = LocalBroker(home, port=_BROKER_PORT)
+
+    def run(self) -> bool:
+        """All of it; whether Kafka and both tables hold the same."""
+        began = time.monotonic()
+        self._heading("1. Java, jars and class archives")
+        self._install()
+        self._heading("2. Kafka and Airflow")
+        airflow = self._start()
+        settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._broker.bootstrap})
+        pipelines = self._pipelines(settings)
+        api = AirflowApi(airflow.environment)
+        with self._out.status("Waiting for Airflow to read the pipelines"):
+            for demo in pipelines:
+                api.await_dag(demo.name)
+        self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {' and '.join(p.name for p in pipelines)}")
+
+        self._heading("3. Flights arrive, the scheduler's intervals land them")
+        self._out.print(f"At least {INTERVALS} intervals of each pipeline commit while records are still arriving.")
+
+        def check_alive() -> None:
+            for part, running in (("The broker", self._broker.running), ("Airflow", airflow.running)):
+                if not running:
+                    raise LocalRuntimeError(f"{part} has ended.", next_step="'make demo' starts it, and goes on.")
+
+        intervals = Arrival(self._out, settings, api, pipelines, check_alive).run()
+
+        self._heading("4. Is every record in its table, once?")
+        same = self._compare(settings, pipelines, intervals)
+        self._out.print(screen.intervals_table([(name, i) for name, found in intervals.items() for i in found]))
+        self._finish(airflow, pipelines, intervals, same, time.monotonic() - began)
+        return same
+
+    def _heading(self, text: str) -> None:
+        self._out.print()
+        self._out.rule(f"[bold]{text}[/]", align="left")
+
+    def _install(self) -> None:
+        with self._out.status("Looking for the jars") as status:
+            fetched = 0
+
+            def show(line: str) -> None:
+                nonlocal fetched
+                if "[SUCCESSFUL ]" in line:
+                    fetched += 1
+                    status.update(f"Fetching the jars of Spark, Hudi and Kafka: {fetched} so far")
+
+            changed = ensure_jars(self._home, show)
+            self._out.print("Jars     fetched" if changed else "Jars     there already")
+            status.update("Archiving the classes of both JVMs: once, about a minute, and every interval starts faster")
+            made = ensure_archives(self._home)
+            self._out.print("Archives made" if made else "Archives there already")
+
+    def _start(self) -> LocalAirflow:
+        with self._home.locked("runtime"):
+            with self._out.status("Starting the Kafka broker"):
+                self._broker.start()
+            self._out.print(f"Kafka    {self._broker.bootstrap}")
+            airflow = LocalAirflow.of_home(self._home, self._broker.bootstrap)
+            with self._out.status("Starting Airflow: the first time it takes about a minute"):
+                airflow.start()
+        return airflow
+
+    def _pipelines(self, settings: KafkaSettings) -> list[DemoPipeline]:
+        with self._out.status("Reading the flights"):
+            pipelines = demo_pipelines(self._home)
+            for demo in pipelines:
+                made = ensure_topic(settings, demo.topic)
+                state = f"made, {PARTITIONS} partitions" if made else "there already; its records stay, new ones follow"
+                self._out.print(f"Topic    {demo.topic}: {state}; {demo.stream.total:,} records will be published")
+                ControlTopic(settings, demo.pipeline.control.topic).ensure()
+        return pipelines
+
+    def _compare(
+        self, settings: KafkaSettings, pipelines: Sequence[DemoPipeline], intervals: dict[str, list[Interval]]
+    ) -> bool:
+        verdicts = []
+        for demo in pipelines:
+            reader = "Spark" if demo.upserts else "hudi-rs, which shares no code with what wrote it"
+            with self._out.status(f"Reading the topic {demo.topic}, and its table with {reader}"):
+                verdicts.append((demo, demo.compare(settings, intervals[demo.name][-1].start.table)))
+        self._out.print(screen.verdict_table(verdicts))
+        return all(verdict.same for _, verdict in verdicts)
+
+    def _finish(
+        self,
+        airflow: LocalAirflow,
+        pipelines: Sequence[DemoPipeline],
+        intervals: dict[str, list[Interval]],
+        same: bool,
+        seconds: float,
+    ) -> None:
+        url = airflow.environment.url
+        committed = sum(i.committed for found in intervals.values() for i in found)
+        verdict = (
+            f"[bold green]EXACTLY ONCE[/]: {committed} intervals, and both tables hold what Kafka holds, row for row."
+            if same
+            else "[bold red]NOT THE SAME[/]: a table differs from its topic; see above. Please report this."
+        )
+        pages = "\n".join(f"  {url}/dags/{p.name}" for p in pipelines)
+        tables = "\n".join(f"  {intervals[p.name][-1].start.table}" for p in pipelines)
+        password = airflow.environment.credentials().password
+        self._out.print()
+        self._out.print(
+            Panel(
+                f"{verdict}  ({seconds / 60:.1f} minutes)\n\n"
+                f"Airflow goes on running: {url}\n"
+                # Shown, because whoever may run this may also read the file; not written to any log.
+                f"Log in as [bold]{ADMIN}[/] with [bold]{password}[/]\n\n"
+                f"Look at each interval in the grid, with a note on what it committed:\n{pages}\n"
+                f"The tables:\n{tables}\n"
+                "The pipelines, which you can copy for your own topics:\n"
+                + "\n".join(f"  dags/pipelines/{p.name}.yaml" for p in pipelines)
+                + "\n\n[bold]make demo[/] publishes the flights again. [bold]make down[/] stops all; the data stays.",
+                border_style="green" if same else "red",
+            )
+        )

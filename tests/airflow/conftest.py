@@ -1,0 +1,122 @@
+"""Airflow's own database and home for these tests, and a client of its API. Set before anything imports Airflow."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HOME = tempfile.mkdtemp(prefix="sluice-airflow-")
+atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+_SETTINGS = {
+    "AIRFLOW_HOME": _HOME,
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parents[2] / "plugins"),
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+}
+for _name, _value in _SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+PROJECT = Path(__file__).parents[2]
+PIPELINE = """
+name: {name}
+source: {{kafka: {{topics: {topic}}}}}
+sink: {{hudi: {{path: {path}, partition_fields: shop, schema: "id BIGINT, shop STRING, amount DOUBLE"}}}}
+write: {{ranges: 2}}
+retry_delay: 1 second
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Airflow reads .airflowignore with a class that its author has since renamed."""
+    config.addinivalue_line("filterwarnings", "ignore:GitWildMatchPattern:DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def project() -> Path:
+    return PROJECT
+
+
+@pytest.fixture(scope="session")
+def pipeline_text() -> Callable[..., str]:
+    """The text of a small pipeline file: `pipeline_text("orders", topic="t", path="/lake/orders")`."""
+    return lambda name, topic="orders", path="/tmp/lake/orders": PIPELINE.format(name=name, topic=topic, path=path)
+
+
+@pytest.fixture(scope="session")
+def api() -> Callable[[str, str, str], Api]:
+    """Logs in: `api(url, user, password)`."""
+    return Api
+
+
+class Api:
+    """What a person would look at in Airflow's pages, by its API."""
+
+    def __init__(self, url: str, user: str, password: str) -> None:
+        self._url = url
+        # Without a proxy, whatever the environment says: it is a process of this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._token: str | None = None
+        self._token = self.call("/auth/token", {"username": user, "password": password})["access_token"]
+
+    def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)
+        with self._opener.open(request, timeout=30) as response:
+            return json.load(response)
+
+    def until(self, what: str, check: Callable[[], Any], timeout: float = 180.0) -> Any:
+        """Ask again and again until there is an answer that is true."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            try:
+                found = check()
+            except urllib.error.HTTPError as error:
+                if error.code != 404:
+                    raise
+                found = None
+            if found:
+                return found
+            time.sleep(0.5)
+        raise AssertionError(f"{what}: not within {timeout:.0f} s")
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run, as soon as the DAG is known."""
+        self.until(f"DAG {dag_id}", lambda: self.call(f"/api/v2/dags/{dag_id}"))
+        return str(self.call(f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+
+    def ended(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """The run, once it has ended."""
+
+        def look() -> Any:
+            run = self.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+            return run if run["state"] in ("success", "failed") else None
+
+        run: dict[str, Any] = self.until(f"run of {dag_id}", look)
+        return run
+
+    def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """The run's task instances."""
+        found: list[dict[str, Any]] = self.call(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances")[
+            "task_instances"
+        ]
+        return found
+
+    def log(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[Any]:
+        """The events of a task's first attempt."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/1?map_index={map_index}"
+        content: list[Any] = self.call(path)["content"]
+        return content

@@ -1,0 +1,92 @@
+"""Airflow's connections as settings: what is missing or wrong is named, and secrets show nowhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sluice.airflow.connections import kafka_settings, spark_master
+from sluice.errors import ActionRequiredError
+
+SECRET = "correct-horse-battery"
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the connection `c` out of its fields."""
+    return lambda **fields: monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(fields))
+
+
+def test_extra_is_librdkafkas(connection: Any) -> None:
+    connection(conn_type="kafka", extra={"bootstrap.servers": "k:9092", "error_cb": "some.function"})
+    settings = kafka_settings("c")
+    assert (settings.name, dict(settings.librdkafka)) == ("c", {"bootstrap.servers": "k:9092"})
+
+
+def test_fields_fill_what_extra_leaves_open(connection: Any) -> None:
+    connection(conn_type="kafka", host="k", port=9093, login="svc", password=SECRET)
+    settings = kafka_settings("c")
+    assert settings.librdkafka == {
+        "bootstrap.servers": "k:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "svc",
+        "sasl.password": SECRET,
+    }
+    assert SECRET not in repr(settings)
+
+
+def test_secrets_are_masked_in_logs(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    connection(
+        conn_type="kafka",
+        extra={"bootstrap.servers": "k:9092", "sasl.password": SECRET, "ssl.key.password": "pw-of-key"},
+    )
+    kafka_settings("c")
+    assert SECRET not in str(redact(f"login failed with {SECRET}"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (None, "airflow connections add c --conn-type kafka"),
+        ({"conn_type": "spark", "host": "k"}, "is of type spark, not kafka"),
+        ({"conn_type": "kafka"}, "names no bootstrap servers"),
+    ],
+)
+def test_wrong_kafka_connections(connection: Any, fields: dict[str, Any] | None, says: str) -> None:
+    if fields:
+        connection(**fields)
+    with pytest.raises(ActionRequiredError, match=says) as caught:
+        kafka_settings("c")
+    assert caught.value.where["connection"] == "c"
+
+
+def test_spark_masters(connection: Any) -> None:
+    connection(conn_type="spark", host="local[2]", extra={"deploy-mode": "client"})
+    assert spark_master("c") == "local[2]"
+    connection(conn_type="spark", host="spark://m", port=7077)
+    assert spark_master("c") == "spark://m:7077"
+    connection(conn_type="spark", host="m", port=7077)
+    assert spark_master("c") == "spark://m:7077"
+    connection(conn_type="spark", host="yarn")
+    assert spark_master("c") == "yarn"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (None, "airflow connections add c --conn-type spark"),
+        ({"conn_type": "kafka", "host": "k"}, "is of type kafka, not spark"),
+        ({"conn_type": "spark"}, "names no master"),
+        ({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}, "deploy mode cluster"),
+    ],
+)
+def test_a_missing_spark_connection_is_not_yarn(connection: Any, fields: dict[str, Any] | None, says: str) -> None:
+    if fields:
+        connection(**fields)
+    with pytest.raises(ActionRequiredError, match=says):
+        spark_master("c")

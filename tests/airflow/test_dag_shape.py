@@ -1,0 +1,145 @@
+"""What Airflow makes of a pipeline: tasks, edges, rules and timetable; nothing here needs a broker or a database."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+
+from sluice.airflow.dag import build_dag
+from sluice.errors import PipelineFileError
+from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source, load_pipeline
+from sluice.protocol.messages import PlannedRange
+
+
+def a_pipeline(**more: Any) -> Pipeline:
+    columns = {"schema": "id BIGINT, shop STRING"}
+    kafka = Kafka(topics="orders", **more.pop("kafka", {}))
+    return Pipeline(
+        name="orders", source=Source(kafka=kafka), sink=Sink(hudi=Hudi(path="/lake/orders", **columns)), **more
+    )
+
+
+def serialized(pipeline: Pipeline) -> Any:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.to_dict(build_dag(pipeline, auto_register=False))
+
+
+def test_tasks_are_the_protocol() -> None:
+    dag = build_dag(a_pipeline(), auto_register=False)
+    assert {t.task_id: set(t.downstream_task_ids) for t in dag.tasks} == {
+        "start_commit": {"write", "commit", "abort"},
+        "write": {"commit", "abort"},
+        "commit": {"abort"},
+        "abort": set(),
+    }
+    assert dag.get_task("write").is_mapped
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+    assert "sluice" in dag.tags
+
+
+def test_abort_always_runs_and_leaves_the_run_red() -> None:
+    abort = build_dag(a_pipeline(), auto_register=False).get_task("abort")
+    assert abort.is_teardown
+    assert not abort.on_failure_fail_dagrun
+
+
+@pytest.mark.parametrize(("on_missing_range", "rule"), [("abort", "none_failed"), ("commit", "all_done")])
+def test_commit_runs_though_nothing_was_mapped(on_missing_range: str, rule: str) -> None:
+    dag = build_dag(a_pipeline(on_missing_range=on_missing_range), auto_register=False)
+    assert dag.get_task("commit").trigger_rule == rule
+
+
+@pytest.mark.parametrize(
+    ("schedule", "length"),
+    [
+        ("1 minute", timedelta(minutes=1)),
+        (timedelta(hours=2), timedelta(hours=2)),
+        ("*/5 * * * *", timedelta(minutes=5)),
+        ("@hourly", timedelta(hours=1)),
+    ],
+)
+def test_intervals_have_a_length(schedule: Any, length: timedelta) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import TimeRestriction
+
+    dag = DagSerialization.from_dict(serialized(a_pipeline(schedule=schedule, timezone="Europe/Berlin")))
+    restriction = TimeRestriction(pendulum.datetime(2026, 1, 1), None, catchup=False)
+    run = dag.timetable.next_dagrun_info(last_automated_data_interval=None, restriction=restriction)
+    assert run is not None
+    assert run.data_interval.end - run.data_interval.start == length
+
+
+def test_no_schedule_means_by_hand() -> None:
+    assert build_dag(a_pipeline(), auto_register=False).timetable.can_be_scheduled is False
+
+
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"schedule": "every minute"}, "schedule"),
+        ({"schedule": timedelta(0)}, "schedule"),
+        ({"schedule": "@hourly", "timezone": "Mars/Olympus"}, "timezone"),
+        ({"alerts": Alerts(on_failure=(Notifier(notifier="no.such.Notifier"),))}, "alerts.on_failure.0.notifier"),
+        (
+            {"alerts": Alerts(on_failure=(Notifier(notifier="airflow.sdk.BaseNotifier", arguments={"x": 1}),))},
+            "alerts.on_failure.0.arguments",
+        ),
+    ],
+)
+def test_what_airflow_would_choke_on_is_an_error_of_the_pipeline_file(wrong: dict[str, Any], key: str) -> None:
+    with pytest.raises(PipelineFileError) as caught:
+        build_dag(a_pipeline(**wrong), auto_register=False)
+    assert caught.value.where["key"] == key
+
+
+def test_the_database_gets_neither_options_nor_arguments() -> None:
+    secret = "s3cr3t-of-the-notifier"
+    path = "airflow.providers.standard.operators.empty.EmptyOperator"  # any class that takes keywords
+    alerts = Alerts(on_failure=(Notifier(notifier=path, arguments={"task_id": "x", "doc": secret}),))
+    text = json.dumps(serialized(a_pipeline(alerts=alerts)))
+    assert secret not in text
+    assert '"pipeline": "pipeline orders"' in text
+
+
+def test_example_pipelines_are_right(project: Path) -> None:
+    for name in ("flights", "flight_status"):
+        pipeline = load_pipeline(project / "dags" / "pipelines" / f"{name}.yaml")
+        assert build_dag(pipeline, auto_register=False).dag_id == name
+
+
+def test_names_of_mapped_tasks_fit_airflows_column() -> None:
+    from sluice.airflow.tasks import in_words
+
+    def planned(partition: int) -> PlannedRange:
+        return PlannedRange(cluster="c", topic="orders", partition=partition, start=0, end=100)
+
+    assert in_words([planned(0), planned(3)]) == "orders[0] 0-99, orders[3] 0-99"
+    assert in_words([planned(i) for i in range(900)]) == "orders (900 partitions) 90000 offsets"
+
+
+def test_reading_the_files_starts_neither_spark_nor_kafka(project: Path) -> None:
+    """In a process of its own, since these tests have imported half of it already."""
+    program = (
+        "import sys, time, airflow.sdk, pydantic, yaml\n"
+        "from airflow.providers.apache.spark.operators import spark_submit\n"
+        "begun = time.process_time()\n"
+        "from pathlib import Path\n"
+        "from sluice.airflow.dagbag import build_dags\n"
+        f"dags = build_dags(Path({str(project / 'dags' / 'pipelines')!r}))\n"
+        "print(len(dags), time.process_time() - begun)\n"
+        "print([m for m in ('pyspark', 'confluent_kafka', 'py4j') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    counted, heavy = done.stdout.splitlines()[-2:]
+    number, seconds = counted.split()
+    assert int(number) >= 2
+    assert float(seconds) < 1.0
+    assert heavy == "[]"
