@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from sluice.errors import SluiceError
@@ -19,14 +18,11 @@ def main() -> int:
     parser.add_argument("--control-topic", required=True)
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
     parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
-    parser.add_argument(
-        "--kafka-options", default="{}", type=json.loads, help="further settings of Spark's Kafka client"
-    )
     arguments = parser.parse_args()
     assignment = Assignment(arguments.table, arguments.control_topic, arguments.control_offset, arguments.range)
     try:
         source, control = KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-        Participant(assignment, source, control).run(arguments.kafka_options)
+        Participant(assignment, source, control).run()
     except SluiceError as error:
         log.error(str(error), recovery=error.recovery)
         return 1

@@ -27,8 +27,8 @@ def shared_jvm() -> Iterator[SharedJvm]:
 
 
 @pytest.fixture(scope="session")
-def drivers(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
-    pool = Drivers(tmp_path_factory.mktemp("drivers"), bootstrap)
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    pool = Drivers(tmp_path_factory.mktemp("drivers"))
     yield pool
     pool.close()
 

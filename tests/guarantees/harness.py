@@ -212,9 +212,9 @@ def spark_submit_of(application: Path, arguments: Sequence[str]) -> list[str]:
 class Drivers:
     """The warm Spark drivers of a test worker: one, and more while some are paused."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._environment = environment(bootstrap)
+        self._environment = environment("not.used:1")  # each write job brings its own
         self._drivers: list[Driver] = []
         self._started = 0
 
@@ -278,7 +278,9 @@ class Step:
 class Flow:
     """One pipeline with topic, control topic and table of its own."""
 
-    def __init__(self, folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, topic: str, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, topic: str, **settings: Any
+    ) -> None:
         self.folder = folder
         self.bootstrap = bootstrap
         self.topic = topic
@@ -299,6 +301,7 @@ class Flow:
         self._runs = 0
         self._jobs = 0
         self._next_id = 0
+        self.others: Counter[tuple[int, str]] = Counter()  # rows that other writers have put into the table
         self.set(**settings)
 
     # The pipeline ------------------------------------------------------------------------------------------------
@@ -359,7 +362,9 @@ class Flow:
             self.topic, json.dumps(row).encode(), str(row["id"]).encode(), partition=partition, on_delivery=delivered
         )
 
-    def produce_in_transactions(self, transactions: Sequence[tuple[int, bool]], partitions: Sequence[int] = (0, 1)) -> None:
+    def produce_in_transactions(
+        self, transactions: Sequence[tuple[int, bool]], partitions: Sequence[int] = (0, 1)
+    ) -> None:
         """Transactions of so many records, each committed or aborted. What was aborted is not in `sent`."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.topic, "log_level": 0})
         producer.init_transactions(30)
@@ -434,7 +439,8 @@ class Flow:
         self._jobs += 1
         log = self.folder / f"write-{self._jobs}.log"
         arguments = application_arguments(self.pipeline, started, number)
-        driver.send("write", arguments, failpoint, str(log))
+        settings = kafka_settings(self.bootstrap).to_environment("source")
+        driver.send("write", arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)
 
     def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
@@ -490,6 +496,15 @@ class Flow:
             counter.update(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
         return counter
 
+    def data_files(self, instant: str | None = None) -> list[Path]:
+        """The data files that lie in the table's folders, registered or not."""
+        files = [f for f in self.path.rglob("*") if f.is_file() and ".hoodie" not in f.parts and ".crc" not in f.name]
+        data = [f for f in files if f.name.endswith(".parquet") or ".log." in f.name]
+        return [f for f in data if instant is None or f"_{instant}." in f.name]
+
+    def markers(self, instant: str) -> list[Path]:
+        return list((self.path / ".hoodie" / ".temp" / instant).rglob("*.marker.*"))
+
     def rows_by_rust(self) -> Counter[tuple[int, str]]:
         """The same through hudi-rs, which shares no code with what wrote the table."""
         from hudi import HudiTableBuilder
@@ -521,7 +536,7 @@ class Flow:
         if self.pipeline.sink.hudi.operation == "upsert":
             last = {s.id: s.value for s in sorted(covered, key=lambda s: s.offset)}
             return Counter(last.items())
-        return Counter((s.id, s.value) for s in covered)
+        return self.others + Counter((s.id, s.value) for s in covered)
 
     def check(self, *, listing: bool = True, complete: bool = True) -> None:
         """Rows and offsets agree for readers of both kinds; `complete`: and Kafka holds no record beyond them."""

@@ -16,11 +16,9 @@ from typing import Any
 import write_range
 from pyspark.sql import SparkSession
 
-from sluice.failpoints import VARIABLE
 
-
-def write(arguments: Sequence[str], failpoint: str, log: str) -> int:
-    os.environ[VARIABLE] = failpoint
+def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
+    os.environ.update(environment)
     with open(log, "a", buffering=1) as file, contextlib.redirect_stdout(file):  # noqa: PTH123
         sys.argv = ["write_range.py", *arguments]
         try:

@@ -33,6 +33,7 @@ from sluice.errors import PipelineFileError
 from sluice.pipeline.model import Notifier, Pipeline
 
 TAG = "sluice"
+_OF_THE_LEASE = 0.8  # a commit has ended, one way or the other, before another coordinator may take it over
 
 
 def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
@@ -77,6 +78,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         commit = CommitOperator(
             task_id=COMMIT,
             pipeline=pipeline,
+            execution_timeout=pipeline.control.commit_timeout * _OF_THE_LEASE,
             trigger_rule=TriggerRule.ALL_DONE if tolerant else TriggerRule.NONE_FAILED,
         )
         # A teardown, so that its success leaves a failed run red, and that it runs where a person marks the run failed.

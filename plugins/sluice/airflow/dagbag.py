@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 
 from sluice.airflow.dag import build_dag
 from sluice.errors import PipelineFileError
-from sluice.pipeline.load import FOLDERS_VARIABLE, _line_of, load_pipeline, pipeline_files
+from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_pipeline, pipeline_files
 from sluice.pipeline.model import Pipeline
 
 
@@ -113,7 +113,7 @@ def _missing_folders() -> Iterator[PipelineFileError]:
 
 
 def _line(path: Path, key: str) -> int:
-    return _line_of(yaml.compose(_text(path), Loader=yaml.SafeLoader), key.split("."))
+    return line_of(yaml.compose(_text(path), Loader=yaml.SafeLoader), key.split("."))
 
 
 def _text(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     Raises:
         ActionRequiredError: a connection is missing or wrong.
     """
-    source = kafka_settings(pipeline.source.kafka.connection)
+    source = replace(kafka_settings(pipeline.source.kafka.connection), java_options=pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
 

@@ -179,4 +179,4 @@ class Arrival:
         for interval in w.intervals:
             if interval.end is not None and interval.start.transaction not in w.told:
                 w.told.add(interval.start.transaction)
-                self._out.print(ended(w.demo.name, interval))
+                self._out.print(ended(w.demo.name, interval, arriving=not w.replay.finished))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint, last_versions
 from sluice.demo.flights import Stream, flight_status, flights
@@ -46,9 +48,9 @@ class DemoPipeline:
         hudi = self.pipeline.sink.hudi
         ddl = hudi.schema_ or ""
         columns: Columns = columns_of(ddl)
-        in_kafka = records(settings, self.topic)
+        in_kafka: Iterable[Mapping[str, Any]] = records(settings, self.topic)
         if self.upserts:
-            in_kafka = iter(last_versions(in_kafka, hudi.record_key[0], hudi.ordering_field[0]))
+            in_kafka = last_versions(in_kafka, hudi.record_key[0], hudi.ordering_field[0])
         in_table = upsert_table(path, ddl) if self.upserts else append_table(path, columns)
         return Verdict(fingerprint(in_kafka, columns), in_table)
 

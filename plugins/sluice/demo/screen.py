@@ -64,13 +64,14 @@ class Bars:
         self._progress.update(self._committed[name], completed=committed, note=note)
 
 
-def ended(name: str, interval: Interval) -> str:
-    """The line for an interval that has come to its end."""
+def ended(name: str, interval: Interval, *, arriving: bool) -> str:
+    """The line for an interval that has come to its end, while records were still `arriving` or later."""
     state = f"[{_COLOURS.get(interval.state, 'yellow')}]{interval.state.value}[/]"
     what = f"{interval.rows:,} rows" if interval.rows is not None else ""
     if isinstance(interval.end, AbortCommit):
         what = escape(interval.end.reason)
-    return f"  {name:<13}  instant {interval.start.transaction}  {state}  {what}  {_seconds(interval)} s"
+    more = ", records still arriving" if arriving else ""
+    return f"  {name:<13}  instant {interval.start.transaction}  {state}  {what} in {_seconds(interval)} s{more}"
 
 
 def intervals_table(intervals: list[tuple[str, Interval]]) -> Table:
@@ -100,7 +101,7 @@ def verdict_table(verdicts: list[tuple[DemoPipeline, Verdict]]) -> Table:
     table = Table("Pipeline", "What is compared", "In Kafka", "In the table", "Verdict", title="Kafka and the tables")
     table.title_justify = "left"
     for pipeline, verdict in verdicts:
-        what = "the last version of each key" if pipeline.upserts else "every record"
+        what = "each key's last version" if pipeline.upserts else "every record"
         same = "[bold green]identical[/]" if verdict.same else "[bold red]DIFFERENT[/]"
         table.add_row(pipeline.name, what, _lines(verdict.kafka), _lines(verdict.table), same, end_section=True)
     return table

@@ -15,7 +15,6 @@ from sluice.local.errors import LocalRuntimeError
 
 PARTITIONS = 4
 _TIMEOUT = 30.0
-_BATCH = 10_000
 
 
 def ensure_topic(settings: KafkaSettings, topic: str) -> bool:
@@ -58,19 +57,19 @@ def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in open_ends])
         while open_ends:
-            messages = consumer.consume(_BATCH, timeout=_TIMEOUT)
-            if not messages:
+            message = consumer.poll(_TIMEOUT)
+            if message is None:
                 raise LocalRuntimeError(
                     f"The topic {topic} could not be read to its end: the broker doesn't answer.",
                     next_step="run 'make status'; 'make up' starts what is missing.",
                 )
-            for message in messages:
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-                if message.offset() < open_ends.get(message.partition(), 0):
-                    yield json.loads(message.value())
-                    if message.offset() + 1 == open_ends[message.partition()]:
-                        del open_ends[message.partition()]
+            error, end = message.error(), open_ends.get(message.partition(), 0)
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None and message.offset() < end:
+                yield json.loads(message.value())
+            if error is not None or message.offset() + 1 >= end:
+                open_ends.pop(message.partition(), None)
     finally:
         consumer.close()
 
@@ -78,5 +77,10 @@ def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
 def _consumer(settings: KafkaSettings) -> Consumer:
     # The group is never joined or committed; librdkafka wants one.
     return Consumer(
-        settings.client(group_id=f"demo-{uuid.uuid4()}", enable_auto_commit=False, auto_offset_reset="error")
+        settings.client(
+            group_id=f"demo-{uuid.uuid4()}",
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+        )
     )

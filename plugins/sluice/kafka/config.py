@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sluice.errors import ActionRequiredError
@@ -40,10 +40,12 @@ class KafkaSettings:
     Attributes:
         name: the cluster's name, which is the id of the Airflow connection.
         librdkafka: client settings under librdkafka's names.
+        java_options: further settings of Spark's Java client, under its names; they win over translated ones.
     """
 
     name: str
     librdkafka: Mapping[str, Any] = field(repr=False)
+    java_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
@@ -79,25 +81,25 @@ class KafkaSettings:
                 java[name] = value
             elif name in _JAVA_NAMES:
                 java[_JAVA_NAMES[name]] = value
-        if "sasl.username" in given and "sasl.jaas.config" not in given:
+        if "sasl.username" in given and "sasl.jaas.config" not in {**given, **self.java_options}:
             java["sasl.jaas.config"] = self._jaas(given, java.get("sasl.mechanism", ""))
         if "ssl.ca.location" in given:
             java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
-        if "ssl.certificate.location" in given:
+        if "ssl.certificate.location" in given and "ssl.keystore.location" not in self.java_options:
             raise ActionRequiredError(
                 "A client certificate in separate PEM files can't be handed to Spark's Kafka client.",
                 next_step="put certificate and key into one PEM file and name it in `ssl.keystore.location` "
                 "under `write.kafka_options` with `ssl.keystore.type: PEM`.",
                 connection=self.name,
             )
-        return java
+        return {**java, **self.java_options}
 
     def _jaas(self, given: Mapping[str, str], mechanism: str) -> str:
         module = _LOGIN_MODULES.get(mechanism.upper())
         if module is None:
             raise ActionRequiredError(
                 "This SASL mechanism needs Java's own settings for Spark.",
-                next_step="name `sasl.jaas.config` under `write.kafka_options`.",
+                next_step="name `sasl.jaas.config` under `write.kafka_options`; it is handed on by environment only.",
                 connection=self.name,
                 mechanism=mechanism or "(none)",
             )
@@ -108,7 +110,7 @@ class KafkaSettings:
 
     def to_environment(self, role: Role) -> dict[str, str]:
         """The settings as an environment variable, which is how a Spark driver gets them: not its command line."""
-        return {_variable(role): json.dumps({"name": self.name, "librdkafka": dict(self.librdkafka)})}
+        return {_variable(role): json.dumps(asdict(self))}
 
     @classmethod
     def from_environment(cls, role: Role) -> KafkaSettings:

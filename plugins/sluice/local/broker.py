@@ -125,9 +125,7 @@ class LocalBroker:
         # librdkafka would report each refused connection on standard error; log_level 0 keeps it quiet.
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
-        )
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200})
         attempts = Retrying(
             retry=retry_if_exception_type(_NotReadyError),
             stop=stop_after_delay(timeout),

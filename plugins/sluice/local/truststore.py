@@ -67,9 +67,7 @@ def _write_store(store: Path, authorities: list[bytes]) -> None:
             except ValueError:
                 continue
             certificates.append(pkcs12.PKCS12Certificate(certificate, f"ca-{number}".encode()))
-        content = pkcs12.serialize_java_truststore(
-            certificates, BestAvailableEncryption(_STORE_PASSWORD.encode())
-        )
+        content = pkcs12.serialize_java_truststore(certificates, BestAvailableEncryption(_STORE_PASSWORD.encode()))
     store.parent.mkdir(parents=True, exist_ok=True)
     store.write_bytes(content)
 

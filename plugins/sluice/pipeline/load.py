@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _with_schema_file(pipeline: Pipeline, path: Path) -> Pipeline:
 
 def _explain(path: Path, root: yaml.Node | None, problem: Any) -> str:
     keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
-    line = _line_of(root, keys)
+    line = line_of(root, keys)
     message = str(problem["msg"]).removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         message = f"there is no such key{_suggest(keys)}"
@@ -99,25 +100,19 @@ def _is_branch(key: Any) -> bool:
 
 
 def _suggest(keys: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    known = {name for model in _models(Pipeline) for name in _names(model)}
-    close = get_close_matches(keys[-1], sorted(known), n=1)
-    return f"; did you mean `{close[0]}`?" if close else "; see the JSON Schema (`sluice schema`) for those there are"
-
-
-def _names(model: Any) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _models(model: Any) -> Iterator[Any]:
-    yield model
-    for field in model.model_fields.values():
-        if hasattr(field.annotation, "model_fields"):
-            yield from _models(field.annotation)
+    """The key of the same section that was probably meant."""
+    section: Any = Pipeline
+    for key in keys[:-1]:
+        field = next((f for name, f in section.model_fields.items() if key in (name, f.alias)), None)
+        if field is None or not hasattr(field.annotation, "model_fields"):
+            break
+        section = field.annotation
+    known = sorted(field.alias or name for name, field in section.model_fields.items())
+    close = get_close_matches(keys[-1], known, n=1)
+    return f"; did you mean `{close[0]}`?" if close else f"; there are {', '.join(known)}"
 
 
-def _line_of(node: yaml.Node | None, keys: Sequence[str]) -> int:
+def line_of(node: yaml.Node | None, keys: Sequence[str]) -> int:
     """The line (from 1) of a key; of its nearest parent where the key itself isn't there."""
     line = node.start_mark.line + 1 if node is not None else 1
     for key in keys:

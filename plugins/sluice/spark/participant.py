@@ -40,15 +40,13 @@ class Participant:
         self._source = source
         self._control = ControlTopic(control, assignment.control_topic)
         self._attempt = str(uuid.uuid4())
-        self._kafka_options: dict[str, str] = {}
 
-    def run(self, kafka_options: dict[str, str]) -> None:
+    def run(self) -> None:
         """Write the range and report it.
 
         Raises:
             SluiceError: the range could not be written; a failed WRITE-STATUS has told the coordinator why.
         """
-        self._kafka_options = kafka_options
         table_log = self._control.table_log(self._assignment.table, self._assignment.control_offset)
         transaction = self._transaction(table_log)
         try:
@@ -93,8 +91,7 @@ class Participant:
     def _write_open(self, spark: SparkSession, transaction: Transaction, watch: _Watch) -> WriteStatus:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
-        java_settings = {**self._source.java(), **self._kafka_options}
-        records = read_range(spark, java_settings, planned, start.isolation_level)
+        records = read_range(spark, self._source.java(), planned, start.isolation_level)
         schema = parse_ddl(spark, start.writer.schema_ddl)
         keyed = (*start.writer.record_key, *start.writer.partition_fields, *start.writer.ordering_fields)
         written = HudiWriter(spark, start.writer, start.transaction).write(decode_json(records, schema, keyed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -17,8 +16,6 @@ def application_arguments(pipeline: Pipeline, started: Started, number: int) -> 
     """Arguments of one range's write job. They name places only: settings and secrets travel in the environment."""
     arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control.topic]
     arguments += ["--control-offset", str(started.control_offset), "--range", str(number)]
-    if pipeline.write.kafka_options:
-        arguments += ["--kafka-options", json.dumps(pipeline.write.kafka_options)]
     return arguments
 
 

@@ -1,0 +1,72 @@
+"""The broker goes down during an interval: steps come through or fail, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from threading import Timer
+
+import pytest
+
+from sluice.local.broker import LocalBroker
+
+from .harness import Flow, Pause, finish
+
+
+@pytest.fixture
+def broker_of_its_own(home, tmp_path_factory):
+    with LocalBroker(home, tmp_path_factory.mktemp("restarts")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def flow(broker_of_its_own, tmp_path, shared_jvm, drivers, topic_name) -> Flow:
+    flow = Flow(tmp_path, broker_of_its_own.bootstrap, shared_jvm, drivers, topic_name("t"))
+    flow.create_topic(2)
+    return flow
+
+
+def test_killed_and_started_again_between_and_within_the_steps(flow, broker_of_its_own):
+    broker = broker_of_its_own
+    flow.produce(40)
+    started = flow.start()
+    broker.kill()
+    broker.start()
+    pause = Pause("participant.before_write", flow.folder)
+    job = flow.write(started, failpoint=pause.failpoint)
+    pause.wait()
+    broker.kill()
+    pause.release()  # the job finds the broker gone
+    broker.start()
+    if job.wait() != 0:
+        flow.write(started).succeed()
+    broker.stop()
+    again = Timer(3, broker.start)
+    again.start()
+    committing = flow.spawn("commit", "--control-offset", str(started.control_offset))
+    again.join()
+    step = finish(committing)
+    if step.status != 0:
+        assert "Next step:" in step.err
+        assert "Traceback" not in step.err
+        flow.commit(started)
+    flow.check()
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+
+
+def test_gone_before_the_status_is_sent(flow, broker_of_its_own):
+    broker = broker_of_its_own
+    flow.produce(40)
+    started = flow.start()
+    pause = Pause("participant.after_write", flow.folder)
+    job = flow.write(started, failpoint=pause.failpoint)
+    pause.wait()
+    broker.kill()
+    again = Timer(2, broker.start)
+    again.start()
+    pause.release()
+    again.join()
+    if job.wait() != 0:
+        flow.write(started).succeed()
+    flow.commit(started)
+    flow.check()

@@ -1,0 +1,106 @@
+"""The coordinator dies at any step: run again it finishes; never run again, the next interval's start finishes or undoes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sluice.errors import SluiceError
+from sluice.protocol.messages import AckCommit
+
+from .harness import Flow
+
+START_POINTS = ["before_start_commit", "after_start_commit", "after_open_instant"]
+COMMIT_POINTS = [
+    "before_end_commit",
+    "before_hudi_commit",
+    "after_hudi_commit",
+    "before_ack_commit",
+    "after_ack_commit",
+]
+QUICK = {"control__commit_timeout": "0 seconds"}
+
+
+@pytest.mark.parametrize("then", ["again", "next", "abort"])
+@pytest.mark.parametrize("point", START_POINTS)
+def test_killed_while_starting(make_flow, point, then):
+    flow = make_flow()
+    flow.produce(40)
+    run = flow.run()
+    step = flow.step("start", "--run-id", run.run_id, failpoint=f"coordinator.{point}=kill")
+    assert step.killed, step.err
+    if (flow.path / ".hoodie").exists():
+        assert flow.rows(metadata=point == "after_open_instant") == Counter()
+    if then == "abort":
+        aborted = flow.step("abort", "--run-id", run.run_id)
+        assert aborted.status == 0, aborted.err
+        assert flow.jvm.pending(str(flow.path)) == []
+    started = flow.start(run if then == "again" else None)
+    flow.write_all(started)
+    flow.commit(started)
+    flow.check()
+    assert flow.jvm.pending(str(flow.path)) == []
+    assert len(flow.commits()) == 1
+
+
+def _killed_commit(flow: Flow, point: str):
+    flow.produce(40)
+    started = flow.start()
+    flow.write_all(started)
+    step = flow.step("commit", "--control-offset", str(started.control_offset), failpoint=f"coordinator.{point}=kill")
+    assert step.killed, step.err
+    return started
+
+
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+def test_killed_while_committing_and_run_again(make_flow, point):
+    flow = make_flow()
+    started = _killed_commit(flow, point)
+    again = flow.commit(started)
+    assert (again.state, again.records) == ("committed", 40)
+    flow.check()
+    assert len(flow.commits()) == 1
+    assert sum(isinstance(m, AckCommit) for m in flow.messages()) == 1
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+
+
+@pytest.mark.parametrize("point", COMMIT_POINTS)
+def test_killed_while_committing_and_never_run_again(make_flow, point):
+    flow = make_flow(**QUICK)
+    left = _killed_commit(flow, point)
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+    # What END-COMMIT had decided was finished; what was not decided was undone and loaded again with the next.
+    assert len(flow.commits()) == (1 if point == "before_end_commit" else 2)
+    assert flow.jvm.pending(str(flow.path)) == []
+    if point == "before_end_commit":
+        with pytest.raises(SluiceError, match="can't be committed any more"):
+            flow.commit(left)
+    else:
+        assert flow.commit(left).state == "committed"
+    flow.check()
+
+
+@pytest.mark.parametrize("then", ["again", "next", "abort"])
+def test_killed_between_the_metadata_tables_commit_and_the_tables_own(make_flow, then):
+    flow = make_flow(**QUICK)
+    started = _killed_commit(flow, "before_ack_commit")
+    # A kill in there leaves the table's own commit unwritten: nothing else distinguishes the two states on disk.
+    completed = list((flow.path / ".hoodie" / "timeline").glob(f"{started.instant}_*.commit"))
+    assert len(completed) == 1
+    completed[0].unlink()
+    assert flow.rows(metadata=True) == Counter()
+    assert flow.rows(metadata=False) == Counter()
+    if then == "again":
+        assert flow.commit(started).state == "committed"
+    elif then == "abort":
+        step = flow.step("abort", "--run-id", "run-1")
+        assert step.status == 0, step.err
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+    assert flow.jvm.pending(str(flow.path)) == []

@@ -1,0 +1,55 @@
+"""Ranges that did not report: abort by default; with `on_missing_range: commit` the others are committed, exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import IntervalError
+from sluice.protocol.messages import EndCommit
+
+from .harness import Pause
+
+
+def test_by_default_nothing_is_committed(make_flow):
+    flow = make_flow(write__ranges=2)
+    flow.produce(40)
+    run = flow.run()
+    started = flow.start(run)
+    flow.write(started, 0).succeed()
+    with pytest.raises(IntervalError, match="did not report") as caught:
+        flow.commit(started)
+    assert caught.value.where["missing"] == [str(r) for r in started.ranges[1]]
+    flow.abort(run)
+    assert flow.commits() == []
+    flow.interval()
+    flow.check()
+
+
+def test_the_others_are_committed_and_the_missing_one_comes_with_the_next(make_flow):
+    flow = make_flow(write__ranges=2, on_missing_range="commit")
+    flow.produce(40)
+    flow.interval()
+    flow.produce(40)
+    started = flow.start()
+    late = Pause("participant.before_write", flow.folder)
+    slow = flow.write(started, 1, late.failpoint)
+    late.wait()
+    flow.write(started, 0).succeed()
+    assert flow.commit(started).records == 20
+    assert [m.missing for m in flow.messages() if isinstance(m, EndCommit)][-1] == (1,)
+    flow.check(complete=False)
+    missing = started.ranges[1][0]
+    assert flow.offsets()[missing.partition] == missing.start
+    late.release()
+    assert slow.wait() == 1
+    flow.check(listing=False, complete=False)
+    flow.interval()
+    flow.check()
+
+
+def test_no_range_at_all_is_not_committed_as_nothing(make_flow):
+    flow = make_flow(write__ranges=2, on_missing_range="commit")
+    flow.produce(10)
+    with pytest.raises(IntervalError, match="did not report"):
+        flow.commit(flow.start())
+    assert flow.commits() == []

@@ -1,0 +1,122 @@
+"""Offsets that can't be read any more: stop and say so, or do what `on_offset_loss` says, never silently."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import TRANSACTION_KEY
+
+from .harness import Flow, wait_for
+
+
+def _lost_from_retention(flow: Flow) -> None:
+    """20 records in the table, 20 more of which retention has taken half of partition 0's."""
+    flow.produce(20)
+    flow.interval()
+    flow.produce(20)
+    flow.delete_records({0: 15})
+
+
+def _recreate(flow: Flow) -> None:
+    flow.admin.delete_topics([flow.topic])[flow.topic].result(30)
+    wait_for(lambda: flow.topic not in flow.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+    flow.create_topic(2)
+
+
+def _losses(flow: Flow) -> list[str]:
+    return json.loads(flow.commits()[-1][TRANSACTION_KEY])["losses"]
+
+
+def test_by_default_the_interval_stops_and_says_which_offsets_are_lost(make_flow):
+    flow = make_flow()
+    _lost_from_retention(flow)
+    messages = flow.messages()
+    with pytest.raises(ActionRequiredError, match="retention or a delete has removed") as caught:
+        flow.start()
+    where = caught.value.where
+    assert (where["topic"], where["partition"]) == (flow.topic, 0)
+    assert (where["committed_offset"], where["log_start"]) == (10, 15)
+    assert "on_offset_loss" in caught.value.next_step
+    assert flow.messages() == messages
+    flow.check(complete=False)
+
+
+def test_earliest_goes_on_with_what_is_left(make_flow):
+    flow = make_flow(source__kafka__on_offset_loss="earliest")
+    _lost_from_retention(flow)
+    flow.sent = [s for s in flow.sent if (s.partition, s.offset // 5) != (0, 2)]  # offsets 10 to 14 of partition 0
+    flow.interval()
+    flow.check()
+    assert len(_losses(flow)) == 1
+    assert "committed 10, resumed at 15" in _losses(flow)[0]
+    flow.produce(10)
+    flow.interval()
+    flow.check()
+    assert _losses(flow) == []
+
+
+def test_latest_goes_on_from_now_for_that_partition_alone(make_flow):
+    flow = make_flow(source__kafka__on_offset_loss="latest")
+    _lost_from_retention(flow)
+    flow.sent = [s for s in flow.sent if s.partition == 1 or s.offset < 10]
+    flow.interval()
+    flow.check()
+    assert flow.offsets() == {0: 20, 1: 20}
+
+
+def test_latest_with_nothing_to_read_records_its_position(make_flow):
+    flow = make_flow(source__kafka__on_offset_loss="latest")
+    flow.produce(20)
+    flow.interval()
+    flow.produce(20)
+    flow.delete_records({0: 15, 1: 15})
+    started = flow.start()
+    assert started.ranges == ()
+    flow.commit(started)
+    assert flow.offsets() == {0: 20, 1: 20}
+    assert len(_losses(flow)) == 2
+    flow.sent = [s for s in flow.sent if s.offset < 10]
+    flow.check()
+    flow.set(source__kafka__on_offset_loss="fail")
+    flow.produce(10)
+    flow.interval()
+    flow.check()
+
+
+def test_a_topic_that_was_deleted_and_created_again(make_flow):
+    flow = make_flow()
+    flow.produce(20)
+    flow.interval()
+    loaded = flow.expected()
+    _recreate(flow)
+    flow.sent = []
+    flow.produce(40)  # as many offsets as before and more: the offsets alone don't tell
+    with pytest.raises(ActionRequiredError, match="deleted and created again") as caught:
+        flow.start()
+    assert caught.value.where["topic"] == flow.topic
+    flow.set(source__kafka__on_offset_loss="earliest")
+    flow.others = loaded
+    flow.interval()
+    flow.check()
+    flow.set(source__kafka__on_offset_loss="fail")
+    flow.produce(10)
+    flow.interval()
+    flow.check()
+
+
+def test_records_removed_while_the_interval_runs_are_not_passed_over(make_flow):
+    flow = make_flow()
+    flow.produce(20)
+    run = flow.run()
+    started = flow.start(run)
+    flow.delete_records({0: 5})
+    job = flow.write(started)
+    assert job.wait() == 1
+    with pytest.raises(ActionRequiredError, match="could not be read") as caught:
+        flow.commit(started)
+    assert "on_offset_loss" in caught.value.next_step
+    flow.abort(run)
+    assert flow.commits() == []

@@ -1,0 +1,112 @@
+"""Commits of other writers: ours are found behind them, and what a peer has loaded is gone on from."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
+
+from .harness import DDL, Flow
+
+
+def _append_by_spark(flow: Flow, ids: range, **more: str) -> Counter[tuple[int, str]]:
+    """A commit by Hudi's data source for Spark, which knows nothing of ours."""
+    rows = [(i, f"spark{i}", f"p{i % 2}") for i in ids]
+    options = {
+        "hoodie.table.name": flow.topic,
+        "hoodie.datasource.write.operation": "bulk_insert",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "p",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+        "hoodie.bulkinsert.shuffle.parallelism": "1",
+        "hoodie.metadata.index.column.stats.enable": "true",
+        "hoodie.embed.timeline.server": "false",
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+    flow.drivers.idle().ask("append", str(flow.path), DDL, rows, options)
+    added = Counter((row[0], row[1]) for row in rows)
+    flow.others += added
+    return added
+
+
+def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
+    flow = make_flow(sink__hudi__record_key="id")
+    flow.produce(20)
+    flow.interval()
+    offsets = flow.offsets()
+    _append_by_spark(flow, range(1000, 1010))
+    assert OFFSETS_KEY not in flow.commits()[-1]
+    flow.produce(20)
+    started = flow.start()
+    assert {r.partition: r.start for r in started.ranges[0]} == offsets
+    flow.write_all(started)
+    _append_by_spark(flow, range(2000, 2010))  # while an interval is open
+    flow.commit(started)
+    flow.check()
+
+
+def test_offsets_are_found_in_the_archive_and_archived_files_are_not_swept(make_flow):
+    flow = make_flow(sink__hudi__record_key="id")
+    flow.produce(20)
+    flow.interval()
+    ours = flow.commits()[-1]["instant"]
+    archiving = {
+        "hoodie__clean__commits__retained": "1",
+        "hoodie__keep__min__commits": "2",
+        "hoodie__keep__max__commits": "3",
+        "hoodie__commits__archival__batch": "1",
+    }
+    for i in range(9):
+        _append_by_spark(flow, range(1000 + i * 10, 1005 + i * 10), **archiving)
+        if ours not in {c["instant"] for c in flow.commits()}:
+            break
+    assert ours not in {c["instant"] for c in flow.commits()}, "our commit was not archived, so this test shows nothing"
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+
+
+def _peers_table(flow: Flow, key: str, prefix: str, checkpoint: str) -> None:
+    """A table that a peer has loaded from our topic up to its checkpoint."""
+    flow.produce(40)
+    flow.drivers.idle()
+    options = {"hoodie.datasource.write.commitmeta.key.prefix": prefix, key: checkpoint}
+    _append_by_spark(flow, range(1000, 1020), **{k.replace(".", "__"): v for k, v in options.items()})
+    assert flow.commits()[-1][key] == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("key", "prefix", "checkpoint"),
+    [
+        (STREAMER_V1_KEY, "deltastreamer.checkpoint", "{topic},0:10,1:12"),
+        (STREAMER_V2_KEY, "streamer.checkpoint", "{topic},0:10,1:12"),
+        (RFC32_KEY, "kafka.commit", "0=10,1=12"),
+    ],
+)
+def test_a_peers_table_goes_on_from_its_own_checkpoint(make_flow, key, prefix, checkpoint):
+    flow = make_flow(sink__hudi__record_key="id", source__kafka__starting_offsets="earliest")
+    _peers_table(flow, key, prefix, checkpoint.format(topic=flow.topic))
+    flow.sent = [
+        s for s in flow.sent if s.offset >= (10 if s.partition == 0 else 12)
+    ]  # the peer's rows stand for these
+    started = flow.start()
+    assert {r.partition: r.start for r in started.ranges[0]} == {0: 10, 1: 12}
+    flow.write_all(started)
+    flow.commit(started)
+    flow.check()
+    # And back: a peer that takes the table over finds its own key at our offsets.
+    ends = flow.log_ends()
+    written = flow.commits()[-1]
+    assert written[RFC32_KEY] == f"0={ends[0]},1={ends[1]}"
+    assert written[STREAMER_V1_KEY] == written[STREAMER_V2_KEY] == f"{flow.topic},0:{ends[0]},1:{ends[1]}"
+
+
+def test_a_peers_checkpoint_past_the_logs_end_is_refused(make_flow):
+    flow = make_flow(sink__hudi__record_key="id")
+    _peers_table(flow, STREAMER_V1_KEY, "deltastreamer.checkpoint", f"{flow.topic},0:10,1:9999")
+    with pytest.raises(ActionRequiredError, match="past the log's end") as caught:
+        flow.start()
+    assert (caught.value.where["partition"], caught.value.where["committed_offset"]) == (1, 9999)

@@ -1,0 +1,116 @@
+"""A WRITE-STATUS counts once, whole, and only if the audit accounts for every record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from sluice.errors import IntervalError
+from sluice.protocol.messages import PartitionResult, WriteStatus
+
+from .harness import Flow
+
+
+def _statuses(flow: Flow) -> list[WriteStatus]:
+    return [m for m in flow.messages() if isinstance(m, WriteStatus)]
+
+
+def test_a_status_that_comes_twice_counts_once(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    started = flow.start()
+    flow.write_all(started)
+    status = _statuses(flow)[0]
+    flow.send(status)  # as a producer that sends again
+    flow.send(status.model_copy(update={"attempt": "another"}))
+    assert flow.commit(started).records == 40
+    flow.check()
+
+
+def test_two_attempts_that_both_report_count_once(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    started = flow.start()
+    flow.write_all(started)
+    flow.write_all(started)
+    assert len({s.attempt for s in _statuses(flow)}) == 2
+    assert flow.commit(started).records == 40
+    flow.check()
+
+
+def test_a_large_status_travels_in_parts(make_flow):
+    flow = make_flow()
+    limit = 9000
+    small = NewTopic(flow.control_topic, 1, config={"max.message.bytes": str(limit)})
+    flow.admin.create_topics([small])[flow.control_topic].result(30)
+    flow.produce(120, table_partitions=30)
+    started = flow.start()
+    flow.write_all(started)
+    parts = _statuses(flow)
+    assert len(parts) > 1
+    assert {(s.part, s.parts) for s in parts} == {(i, len(parts)) for i in range(len(parts))}
+    assert flow.commit(started).records == 120
+    flow.check()
+
+
+def test_half_of_a_split_status_does_not_count(make_flow):
+    flow = make_flow()
+    flow.produce(10)
+    run = flow.run()
+    started = flow.start(run)
+    flow.send(_forged(flow, started).model_copy(update={"part": 0, "parts": 2}))
+    with pytest.raises(IntervalError, match="did not report"):
+        flow.commit(started)
+    flow.abort(run)
+    flow.interval()
+    flow.check()
+
+
+def _forged(flow: Flow, started, **changes) -> WriteStatus:
+    """The status that a participant would send that had written all, but for the changes."""
+    planned = started.ranges[0]
+    partitions = tuple(
+        PartitionResult(
+            **r.model_dump(include={"cluster", "topic", "partition", "start"}),
+            next_offset=r.end, records_read=r.end - r.start, gaps=0, bytes_read=1,
+        )
+        for r in planned
+    )  # fmt: skip
+    read = sum(p.records_read for p in partitions)
+    same = {"table": flow.table, "transaction": started.instant, "epoch": 1, "dag_id": "tests", "run_id": "run-1"}
+    status = WriteStatus(
+        **same, sender="test", time=datetime.now(UTC), range=0, attempt="forged", records_read=read,
+        records_written=read, partitions=partitions, stats=({"numWrites": read},),
+    )  # fmt: skip
+    return status.model_copy(update=changes)
+
+
+def test_an_audit_that_does_not_add_up_refuses_the_commit(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+
+    def short(status: WriteStatus) -> dict:
+        first, *others = status.partitions
+        return {"partitions": (first.model_copy(update={"next_offset": first.next_offset - 1}), *others)}
+
+    wrong = [
+        lambda status: {"records_written": status.records_read - 1},
+        lambda status: {"stats": ({"numWrites": status.records_read - 1},)},
+        lambda status: {"stats": ({"numWrites": status.records_read, "totalWriteErrors": 1},)},
+        lambda status: {"partitions": status.partitions[:1]},
+        short,
+    ]
+    for change in wrong:
+        run = flow.run()
+        started = flow.start(run)
+        status = _forged(flow, started)
+        flow.send(status.model_copy(update=change(status)))
+        with pytest.raises(IntervalError, match="The audit failed") as caught:
+            flow.commit(started)
+        assert caught.value.where["instant"] == started.instant
+        assert flow.abort(run).state == "aborted"
+        assert flow.commits() == []
+    flow.interval()
+    flow.check()

@@ -1,0 +1,142 @@
+"""A participant that goes on after its interval has ended changes nothing that a reader sees.
+
+A reader by the metadata table sees each row once at once; one that lists files, once the next START has swept.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from sluice.protocol.messages import WriteStatus
+
+from .harness import Flow, Pause, wait_for
+
+ENDS = ["aborted", "superseded", "committed"]
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
+
+
+def _end(flow: Flow, end: str, run, started) -> None:
+    """End the zombie's interval while it is paused."""
+    if end == "aborted":
+        assert flow.abort(run).state == "aborted"
+    elif end == "superseded":
+        flow.interval()
+    else:
+        flow.write(started).succeed()
+        flow.commit(started)
+
+
+def _strays(flow: Flow, instant: str) -> set[str]:
+    """Files of the instant that no commit has registered."""
+    registered = set(flow.jvm.files(str(flow.path), metadata=True))
+    return {str(f) for f in flow.data_files(instant)} - registered
+
+
+def _statuses(flow: Flow, instant: str) -> int:
+    return sum(isinstance(m, WriteStatus) and m.transaction == instant and m.error is None for m in flow.messages())
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_zombie_that_cannot_hear_writes_its_files_to_the_end(make_flow, end):
+    """Paused before its write, and deaf to the control topic until its files are closed: the worst that can be."""
+    flow = make_flow()
+    flow.produce(60)
+    flow.interval()
+    flow.produce(60)
+    run = flow.run()
+    started = flow.start(run)
+    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
+    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
+    asleep.wait()
+    _end(flow, end, run, started)
+    asleep.release()
+    written.wait()
+
+    assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
+    flow.check(listing=end != "committed", complete=False)
+    if end == "committed":
+        assert flow.rows(metadata=False) != flow.expected(), "a stray of a committed instant is what listing shows"
+    deaf.release()
+    written.release()
+    assert zombie.wait() == 1
+    assert "not open any more" in zombie.text()
+    assert _statuses(flow, started.instant) == (1 if end == "committed" else 0)
+
+    flow.produce(20)
+    flow.interval()
+    assert _strays(flow, started.instant) == set()
+    assert flow.markers(started.instant) == []
+    flow.check()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_zombie_stopped_in_the_middle_of_its_write(make_flow, end):
+    """Stopped by SIGSTOP with files half written, as a machine's long pause would, and continued when all is over."""
+    flow = make_flow()
+    flow.produce(120, table_partitions=40)
+    run = flow.run()
+    started = flow.start(run)
+    zombie = flow.write(started)
+    wait_for(lambda: flow.markers(started.instant), "the first file to be opened", pause=0.001)
+    zombie.signal(signal.SIGSTOP)
+    assert _statuses(flow, started.instant) == 0
+    _end(flow, end, run, started)
+    zombie.signal(signal.SIGCONT)
+    assert zombie.wait() == 1
+    assert _statuses(flow, started.instant) == (1 if end == "committed" else 0)
+    if end != "aborted":
+        flow.check(listing=False)
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+    assert _strays(flow, started.instant) == set()
+
+
+def test_a_zombie_of_an_upsert(make_flow):
+    flow = make_flow(**UPSERT)
+    flow.produce(60)
+    flow.interval()
+    flow.produce(0, ids=range(0, 60, 2), values="b")
+    started = flow.start()
+    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
+    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
+    asleep.wait()
+    _end(flow, "committed", None, started)
+    before = set(flow.data_files(started.instant))
+    asleep.release()
+    written.wait()
+    assert set(flow.data_files(started.instant)) - before, "the zombie wrote nothing, so this test shows nothing"
+    deaf.release()
+    written.release()
+    assert zombie.wait() == 1
+    flow.check(listing=False)
+    # Newer versions in between, and a reader that lists files must not get the zombie's older ones back.
+    flow.produce(0, ids=range(0, 60, 3), values="c")
+    flow.interval()
+    assert set(flow.data_files(started.instant)) <= before
+    flow.check()
+
+
+def test_a_zombie_that_sleeps_over_two_intervals(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    started = flow.start()
+    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
+    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
+    asleep.wait()
+    _end(flow, "committed", None, started)
+    for _ in range(2):
+        flow.produce(20)
+        flow.interval()
+    asleep.release()
+    written.wait()
+    assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
+    deaf.release()
+    written.release()
+    assert zombie.wait() == 1
+    flow.check(listing=False)
+    flow.produce(20)
+    flow.interval()
+    flow.check()
