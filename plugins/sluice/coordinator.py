@@ -46,6 +46,7 @@ from sluice.protocol.settlement import (
     missing_error,
     moved_offsets,
     positions_after,
+    registered_paths,
     require_ours,
     table_partitions,
     transaction_at,
@@ -95,6 +96,11 @@ class _Committed:
     def control_offset(self) -> int:
         return int(self.transaction.get("control_offset", 0))
 
+    @property
+    def recent_control_offsets(self) -> list[int]:
+        """Where the STARTs of the last commits stand, oldest first."""
+        return [int(offset) for offset in self.transaction.get("recent_control_offsets", [self.control_offset])]
+
 
 class Coordinator:
     """Runs the steps of one pipeline."""
@@ -137,7 +143,8 @@ class Coordinator:
     def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | None:
         read_position = self.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._committed(table)
-        table_log = self.control.table_log(self.table_id, committed.control_offset)
+        # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
+        table_log = self.control.table_log(self.table_id, committed.recent_control_offsets[0])
         if self._resolve_unfinished(table, table_log, run):
             return None
         state = self.cluster.state(self.pipeline.source.kafka.topics, run.window_end)
@@ -265,11 +272,8 @@ class Coordinator:
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._abort_message(transaction, f"superseded by {own}")
-            registered = table.paths_of(transaction.id)
-            if registered is not None:
-                ended[transaction.id] = registered
-            elif transaction.state is not State.COMMITTED:  # else it is archived: which files are its own isn't known
-                ended[transaction.id] = set()
+            committed_here = transaction.state is State.COMMITTED or table.state_of(transaction.id) == "completed"
+            ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         for path in swept:
@@ -356,7 +360,7 @@ class Coordinator:
         topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
         checkpoint = committed.checkpoint.advance(next_offsets, start.cluster_ids, topic_ids)
         stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
-        note = commit_note(transaction, reported)
+        note = commit_note(transaction, reported, committed.recent_control_offsets if committed.transaction else ())
         table.commit(transaction.id, stats, {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)})
 
     def _acknowledge(self, transaction: Transaction) -> None:

@@ -35,15 +35,14 @@ class _Watched:
         self.told: set[str] = set()
         self._settings = settings
         self._watch = ControlTopicWatch(settings, demo.pipeline.control.topic)
-        self._watch.poll()
-        self._earlier = {i.start.transaction for i in self._watch.intervals(demo.name)}
+        self._earlier = {i.start.transaction for i in self._watch.intervals(demo.name) if i.over}
         self._base = sum(self._watch.committed_offsets(demo.name).values())
         self.backlog = sum(high for _, high in bounds(settings, demo.topic).values()) - self._base
         self._ends: dict[int, int] = {}
 
     @property
     def intervals(self) -> list[Interval]:
-        """The intervals that were started since the demo began."""
+        """The intervals that came to their end since the demo began, or have not yet."""
         return [i for i in self._watch.intervals(self.demo.name) if i.start.transaction not in self._earlier]
 
     @property

@@ -6,12 +6,15 @@ import uuid
 from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from pydantic import ValidationError
 
 from sluice.kafka.config import KafkaSettings
-from sluice.protocol.messages import AbortCommit, AckCommit, StartCommit, decode
+from sluice.local.errors import LocalRuntimeError
+from sluice.protocol.messages import AbortCommit, AckCommit, ControlMessage, StartCommit, decode
 from sluice.protocol.transaction import State, TableLog, Transaction
 
-_POLL = 0.2  # seconds to wait for a message before the topic is taken to be at its end
+_POLL = 0.2  # seconds to wait for news
+_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Interval:
         return self.state is State.COMMITTED
 
     @property
+    def over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state not in (State.OPEN, State.DECIDED)
+
+    @property
     def rows(self) -> int | None:
         """How many records became rows or new versions of rows."""
         return self.end.records_written if isinstance(self.end, AckCommit) else None
@@ -54,7 +62,11 @@ class _Table:
 
 
 class ControlTopicWatch:
-    """Follows the control topic from its beginning."""
+    """Follows the control topic: what stands there already is read at once.
+
+    Raises:
+        LocalRuntimeError: the broker doesn't answer, or a message is of a release that wrote them otherwise.
+    """
 
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self._tables: dict[str, _Table] = {}
@@ -67,20 +79,30 @@ class ControlTopicWatch:
             )
         )
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        if not self._read_on(_TIMEOUT):
+            raise LocalRuntimeError(
+                f"The control topic {topic} could not be read: the broker doesn't answer.",
+                next_step="run 'make status'; 'make up' starts what is missing.",
+            )
 
     def poll(self) -> None:
         """Take in what has come since the last time."""
-        while (record := self._consumer.poll(_POLL)) is not None:
+        self._read_on(_POLL)
+
+    def _read_on(self, timeout: float) -> bool:
+        """Read what is there, waiting at most so many seconds for each message; whether the end was reached."""
+        while (record := self._consumer.poll(timeout)) is not None:
             error = record.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
-                    return
+                    return True
                 raise KafkaException(error)
-            message = decode(record.value())
+            message = _decode(record.value())
             table = self._tables.setdefault(message.table, _Table(TableLog(message.table)))
             table.log.extend([(record.offset(), message)])
             if isinstance(message, AckCommit | AbortCommit):
                 table.ends[message.transaction] = message
+        return False
 
     def intervals(self, dag_id: str) -> list[Interval]:
         """All intervals of a pipeline, oldest first."""
@@ -99,3 +121,14 @@ class ControlTopicWatch:
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
+
+
+def _decode(value: bytes) -> ControlMessage:
+    try:
+        return decode(value)
+    except ValidationError as error:
+        raise LocalRuntimeError(
+            "The control topic holds messages that this release can't read.",
+            next_step="run 'make clean', which removes topics and tables, and then the demo again.",
+            detail=str(error),
+        ) from error

@@ -57,7 +57,7 @@ class Bars:
         """Move a pipeline's bars."""
         done = sum(i.committed for i in intervals)
         note = f"{done} interval{'s' * (done != 1)}"
-        if intervals and intervals[-1].state in (State.OPEN, State.DECIDED):
+        if intervals and not intervals[-1].over:
             reading = sum(r.end - r.start for r in intervals[-1].start.offset_ranges)
             note += f", one open with {reading:,} records"
         self._progress.update(self._published[name], completed=published)

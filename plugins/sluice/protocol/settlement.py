@@ -5,7 +5,7 @@ Pure functions of what the control topic says; the coordinator carries them out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,9 @@ from sluice.errors import IntervalError, SluiceError, from_report
 from sluice.protocol.messages import StartCommit, WriteStatus
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.transaction import State, TableLog, Transaction
+
+REMEMBERED_INTERVALS = 20
+"""How many committed intervals back START looks for files of zombies."""
 
 
 def transaction_at(table_log: TableLog, control_offset: int) -> Transaction:
@@ -124,13 +127,26 @@ def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
     return {name: sum(getattr(status, name) for status in reported.values()) for name in names}
 
 
+def registered_paths(transaction: Transaction) -> set[str]:
+    """The files that a committed transaction's commit registered, relative to the table."""
+    return {str(stat["path"]) for status in committed_statuses(transaction).values() for stat in status.stats}
+
+
 def table_partitions(transaction: Transaction) -> set[str]:
     """Table partitions in which any attempt of the transaction has written."""
     return {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
 
 
-def commit_note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -> dict[str, Any]:
-    """Our note of the transaction in the commit's metadata, beside the offsets."""
+def commit_note(
+    transaction: Transaction, reported: Mapping[int, WriteStatus], earlier: Sequence[int]
+) -> dict[str, Any]:
+    """Our note of the transaction in the commit's metadata, beside the offsets.
+
+    Args:
+        transaction: what is committed.
+        reported: the statuses that are committed.
+        earlier: where the STARTs of the commits before it stand, oldest first.
+    """
     counts = count_records(reported)
     bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
     start = transaction.start
@@ -138,6 +154,7 @@ def commit_note(transaction: Transaction, reported: Mapping[int, WriteStatus]) -
         "instant": transaction.id,
         "epoch": start.epoch,
         "control_offset": transaction.start_offset,
+        "recent_control_offsets": [*earlier, transaction.start_offset][-REMEMBERED_INTERVALS:],
         "dag_id": start.dag_id,
         "run_id": start.run_id,
         **counts,
