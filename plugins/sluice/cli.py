@@ -91,11 +91,15 @@ def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help=
 
 
 @interval.command()
-def abort(file: PipelineFile, run_id: RunId = _BY_HAND) -> None:
+def abort(
+    file: PipelineFile,
+    run_id: RunId = _BY_HAND,
+    dag_id: Annotated[str, typer.Option(help="The DAG of the run; `sluice` for those by hand.")] = "sluice",
+) -> None:
     """End what a run left open."""
     from sluice.coordinator import Run
 
-    typer.echo(json.dumps(asdict(_coordinator(file).abort(Run("sluice", run_id)))))
+    typer.echo(json.dumps(asdict(_coordinator(file).abort(Run(dag_id, run_id)))))
 
 
 @interval.command()

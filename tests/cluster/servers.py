@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyspark
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
@@ -193,8 +195,6 @@ class CommandLines:
 
     def _watch(self) -> None:
         while not self._stop.wait(0.2):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    self.seen.add(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-                except OSError:
-                    continue  # it has ended
+            for process in psutil.process_iter():
+                with contextlib.suppress(psutil.Error):  # it has ended
+                    self.seen.add(" ".join(process.cmdline()))

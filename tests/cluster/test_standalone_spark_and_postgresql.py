@@ -75,8 +75,6 @@ def place(
     password = secrets.token_urlsafe(16)
     login = {"sasl.username": "svc", "sasl.password": password, "sasl.mechanisms": "PLAIN"}
     kafka = {"bootstrap.servers": broker.bootstrap, "security.protocol": "PLAINTEXT", **login}
-    (base / "spark").mkdir()
-    (base / "spark" / "spark-defaults.conf").write_text("spark.executor.memory 512m\n")
     environment = AirflowEnvironment(
         home,
         broker.bootstrap,
@@ -88,7 +86,7 @@ def place(
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgresql.url,
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
             "SLUICE_LAKE": str(base / "lake"),
-            "SPARK_CONF_DIR": str(base / "spark"),
+            "SPARK_EXECUTOR_MEMORY": "512m",
             # The executors call the driver back, at an address that this machine may not route to itself.
             "SPARK_LOCAL_IP": LOOPBACK,
         },
@@ -183,10 +181,14 @@ def test_the_records_were_read_by_an_executor_on_the_worker(
 def test_the_drivers_have_no_executors_of_their_own(
     place: Place, spark_cluster: SparkCluster, command_lines: CommandLines
 ) -> None:
-    drivers = [line for line in command_lines.seen if "spark-submit" in line]
-    drivers = [line for line in drivers if any(f"sluice-{name}-" in line for name in KEYS)]
-    assert drivers
-    assert [line for line in drivers if f"--master {spark_cluster.url}" not in line] == []
+    for name in KEYS:
+        drivers = [
+            line
+            for line in command_lines.seen
+            if "SparkSubmit" in line and f"--table file://{place.lake}/{name} " in line
+        ]
+        assert drivers
+        assert [line for line in drivers if f"--master {spark_cluster.url} " not in line] == []
 
 
 def test_no_password_shows(place: Place, postgresql: PostgreSql, command_lines: CommandLines) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -192,10 +192,8 @@ class Driver:
 
     def kill(self) -> None:
         """End Python and JVM: a driver of which one half has died is dead."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait(30)
         self._connection.close()
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from multiprocessing.connection import Client
 from typing import Any
 
-import write_range
 from pyspark.sql import SparkSession
+
+import write_range
 
 
 def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:

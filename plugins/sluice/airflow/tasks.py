@@ -126,7 +126,7 @@ class CommitOperator(_CoordinatorOperator):
         if "empty" in transaction:
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
         else:
-            result = asdict(self._coordinator().commit(transaction["control_offset"]))
+            result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
         log.info(result["summary"])
         context["ti"].xcom_push(key=NOTE_KEY, value=result["summary"])
         return result

@@ -18,7 +18,8 @@ ARCHIVE = "coordinator"
 class HudiJvm:
     """The JVM's view for callers: `jvm` is Py4J's, `storage` Hudi's storage configuration."""
 
-    def __init__(self, gateway: JavaGateway, hadoop: dict[str, str]) -> None:
+    def __init__(self, gateway: JavaGateway, hadoop: dict[str, str], pid: int) -> None:
+        self.pid = pid
         self.jvm = gateway.jvm
         configuration = self.jvm.org.apache.hadoop.conf.Configuration()
         for name, value in hadoop.items():
@@ -66,7 +67,7 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
     try:
-        yield HudiJvm(gateway, hadoop or {})
+        yield HudiJvm(gateway, hadoop or {}, process.pid)
     finally:
         gateway.shutdown()
         process.stdin.close()  # py4j's server ends with its parent's pipe

@@ -54,6 +54,14 @@ def write_options(writer: TableWriter) -> dict[str, str]:
                 next_step=f"remove {name} from sink.hudi.options.",
                 table=writer.name,
             )
+    version = writer.options.get("hoodie.write.table.version")
+    if writer.operation == "upsert" and version is not None and int(version) < 8:
+        raise ActionRequiredError(
+            "Upsert needs a table of version 8 or later: before it a log file's name does not tell its instant.",
+            next_step="remove hoodie.write.table.version from sink.hudi.options, or use operation append.",
+            table=writer.name,
+            version=version,
+        )
     options = {
         **DEFAULTS,
         **(UPSERT_DEFAULTS if writer.operation == "upsert" else {}),

@@ -13,11 +13,11 @@ from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.options import key_generator, write_config, write_options
 from sluice.hudi.schema import columns_of
+from sluice.process import identity
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import holds_checkpoint
 
 InstantState = Literal["absent", "pending", "completed"]
-_META_FIELDS = 5
 _STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 
 
@@ -30,6 +30,11 @@ class HudiTable:
         self.writer = writer
         self._hudi = jvm.jvm.org.apache.hudi
         self._action = "commit" if writer.table_type == "COPY_ON_WRITE" else "deltacommit"
+
+    @property
+    def process(self) -> str:
+        """The process in which this table's commits are carried out."""
+        return identity(self._jvm.pid)
 
     # The timeline ------------------------------------------------------------------------------------------------
 
@@ -65,7 +70,12 @@ class HudiTable:
         timeline = self._meta.reloadActiveTimeline()
         if timeline.getCommitsTimeline().filterCompletedInstants().containsInstant(instant):
             return "completed"
-        return "pending" if timeline.filterInflightsAndRequested().containsInstant(instant) else "absent"
+        if timeline.filterInflightsAndRequested().containsInstant(instant):
+            return "pending"
+        if timeline.isBeforeTimelineStarts(instant):
+            archived = self._meta.getArchivedTimeline().getCommitsTimeline().filterCompletedInstants()
+            return "completed" if archived.containsInstant(instant) else "absent"
+        return "absent"
 
     # The two phases ----------------------------------------------------------------------------------------------
 
@@ -190,15 +200,6 @@ class HudiTable:
         found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
         return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
 
-    def paths_of(self, instant: str) -> set[str] | None:
-        """The paths that an instant registered, relative to the table; None unless the active timeline completed it."""
-        timeline = self._meta.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants()
-        found = [i for i in timeline.getInstants() if str(i.requestedTime()) == instant]
-        if not found:
-            return None
-        stats = self._meta.getActiveTimeline().readCommitMetadata(found[0]).getWriteStats()
-        return {str(stat.getPath()) for stat in stats}
-
 
 def instant_in(file_name: str) -> str | None:
     """The instant that a data file's name carries, None for other files.
@@ -241,6 +242,7 @@ def _create(jvm: HudiJvm, writer: TableWriter) -> None:
         builder.setPartitionFields(",".join(writer.partition_fields))
     if writer.ordering_fields:
         builder.setOrderingFields(",".join(writer.ordering_fields))
+    builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
     hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
     builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
     version = writer.options.get("hoodie.write.table.version")

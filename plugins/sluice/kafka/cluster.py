@@ -53,7 +53,9 @@ class KafkaCluster:
             found += [TopicPartition(self.settings.name, topic, p.id) for p in description.partitions]
         asked_at = datetime.now(UTC)
         log_start = self._offsets(found, OffsetSpec.earliest())
+        self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         log_end = self._offsets(found, OffsetSpec.latest())
+        high_watermark = self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         at_window_end: Mapping[TopicPartition, int] = {}
         if window_end is not None:
             at_window_end = self._offsets(found, OffsetSpec.for_timestamp(int(window_end.timestamp() * 1000)))
@@ -62,12 +64,26 @@ class KafkaCluster:
             end = at_window_end.get(tp, -1)
             bounded = 0 <= end < log_end[tp]
             through = window_end if bounded and window_end else asked_at
-            partitions.append(PartitionBounds(tp, log_start[tp], log_end[tp], end if bounded else log_end[tp], through))
+            window = end if bounded else log_end[tp]
+            partitions.append(PartitionBounds(tp, log_start[tp], log_end[tp], window, through, high_watermark[tp]))
         return ClusterState(partitions, {self.settings.name: cluster.cluster_id}, topic_ids)
 
-    def _offsets(self, partitions: Iterable[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Kafka's own id of each topic; a topic that was recreated has another one."""
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        ids = {}
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' ids", topic=topic, connection=self.settings.name):
+                ids[topic] = str(future.result().topic_id)
+        return ids
+
+    def _offsets(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, int]:
         request = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        answers = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=TIMEOUT)
+        answers = self._admin.list_offsets(
+            request, isolation_level=isolation or self._isolation, request_timeout=TIMEOUT
+        )
         offsets = {}
         for tp, future in answers.items():
             with kafka_errors("asking for offsets", topic=tp.topic, partition=tp.partition):

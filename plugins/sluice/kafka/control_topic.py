@@ -57,7 +57,9 @@ class ControlTopic:
                 )
             return
         new = NewTopic(
-            self.topic, num_partitions=1, config={"retention.ms": str(int(RETENTION.total_seconds() * 1000))}
+            self.topic,
+            num_partitions=1,
+            config={"retention.ms": str(int(RETENTION.total_seconds() * 1000)), "cleanup.policy": "delete"},
         )
         try:
             self._admin.create_topics([new], request_timeout=TIMEOUT)[self.topic].result()

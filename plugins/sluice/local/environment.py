@@ -106,8 +106,8 @@ class AirflowEnvironment:
             "api": {"workers": 1, "host": "127.0.0.1", "port": self.port, "base_url": self.url},
             "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 10, "parsing_processes": 2},
             "usage_data_collection": {"enabled": False},
-            # A task gives up after five unanswered requests, of 5 s each by default: on a busy laptop the API server may
-            # take longer than that for its first.
+            # A task gives up after five unanswered requests, of 5 s each by default: on a busy laptop the API server
+            # may take longer than that for its first.
             "workers": {"execution_api_timeout": 30},
         }
         return {

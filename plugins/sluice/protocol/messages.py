@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sluice.errors import Recovery
 from sluice.protocol.offsets import OffsetRange, TopicPartition
-from sluice.protocol.plan import IntervalPlan
+from sluice.protocol.plan import IntervalPlan, OffsetLoss
 
 PROTOCOL_VERSION = 1
+NO_LEASE = -1
 
 
 class _Frozen(BaseModel):
@@ -24,18 +25,19 @@ class _Frozen(BaseModel):
 
 
 class PlannedRange(_Frozen):
-    """The offsets `[start, end)` of one partition, as they travel."""
+    """The offsets `[start, end)` of one partition, as they travel; `behind` if limits left records after the end."""
 
     cluster: str
     topic: str
     partition: int
     start: int
     end: int
+    behind: bool = False
 
     @classmethod
-    def of(cls, r: OffsetRange) -> PlannedRange:
+    def of(cls, r: OffsetRange, behind: bool = False) -> PlannedRange:
         """From the domain's value."""
-        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end)
+        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end, behind=behind)
 
     def offset_range(self) -> OffsetRange:
         """To the domain's value."""
@@ -48,6 +50,29 @@ class PlannedRange(_Frozen):
 
     def __str__(self) -> str:
         return str(self.offset_range())
+
+
+class LostOffsets(_Frozen):
+    """Offsets given up under `on_offset_loss`, as they travel."""
+
+    cluster: str
+    topic: str
+    partition: int
+    committed: int
+    resumed_at: int
+    reason: str
+
+    @classmethod
+    def of(cls, loss: OffsetLoss) -> LostOffsets:
+        """From the domain's value."""
+        return cls(
+            **loss.topic_partition._asdict(), committed=loss.committed, resumed_at=loss.resumed_at, reason=loss.reason
+        )
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.cluster, self.topic, self.partition)
 
 
 class PartitionResult(_Frozen):
@@ -117,9 +142,8 @@ class StartCommit(_Message):
     idle: tuple[PlannedRange, ...] = ()
     cluster_ids: dict[str, str | None] = Field(default_factory=dict)
     topic_ids: dict[str, dict[str, str | None]] = Field(default_factory=dict)
-    losses: tuple[str, ...] = ()
+    losses: tuple[LostOffsets, ...] = ()
     valid_through: datetime | None = None
-    truncated: bool = False
     isolation_level: str = "read_committed"
     on_missing_range: Literal["abort", "commit"] = "abort"
     writer: TableWriter
@@ -127,7 +151,9 @@ class StartCommit(_Message):
     @classmethod
     def ranges_of(cls, plan: IntervalPlan) -> tuple[tuple[PlannedRange, ...], ...]:
         """The plan's groups as they travel."""
-        return tuple(tuple(PlannedRange.of(r) for r in group) for group in plan.ranges)
+        return tuple(
+            tuple(PlannedRange.of(r, r.topic_partition in plan.behind) for r in group) for group in plan.ranges
+        )
 
     @property
     def offset_ranges(self) -> tuple[PlannedRange, ...]:
@@ -161,14 +187,19 @@ class EndCommit(_Message):
     """The write phase is over and the coordinator has decided to commit: which ranges reported, which did not.
 
     The first END of the newest START decides the transaction. After it no other coordinator may plan until ACK or
-    ABORT, so nobody reads offsets that are about to move. Whoever carries the decision out sends one more, which is its
-    lease for `control.commit_timeout`: two processes never commit one instant at the same time.
+    ABORT, so nobody reads offsets that are about to move.
+
+    It is also its sender's lease on carrying the commit out, for `control.commit_timeout`. `takes_over` is the offset
+    of the END whose lease it takes over, `holder` the process that carries it out; a `released` lease may be taken at
+    once.
     """
 
     type: Literal["END-COMMIT"] = "END-COMMIT"
     reported: tuple[int, ...]
     missing: tuple[int, ...] = ()
-    carried_out_by: str
+    takes_over: int = NO_LEASE
+    holder: str = ""
+    released: bool = False
 
 
 class AckCommit(_Message):
@@ -184,9 +215,13 @@ class AckCommit(_Message):
 
 
 class AbortCommit(_Message):
-    """Not committed: why, and the offsets from which the next interval starts."""
+    """Not committed: why, and the offsets from which the next interval starts.
+
+    `lease_offset` names the lease under which a decided transaction is given up.
+    """
 
     type: Literal["ABORT-COMMIT"] = "ABORT-COMMIT"
+    lease_offset: int = NO_LEASE
     reason: str
     standing_offsets: tuple[PlannedRange, ...] = ()
 

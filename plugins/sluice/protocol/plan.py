@@ -22,6 +22,7 @@ class PartitionBounds:
     Attributes:
         log_start: earliest offset that retention or a delete has left.
         log_end: the last stable offset, or the high watermark where uncommitted reads are asked for.
+        high_watermark: the end of the log with records of open transactions, so never before `log_end`.
         window_end: first offset past the interval's window; `log_end` unless the data interval bounds it.
         valid_through: the time up to which the table is complete once `window_end` is committed.
     """
@@ -31,6 +32,12 @@ class PartitionBounds:
     log_end: int
     window_end: int
     valid_through: datetime
+    high_watermark: int = -1
+
+    @property
+    def end_of_records(self) -> int:
+        """Past the last record, committed or not. A committed offset beyond it can only be of another log."""
+        return max(self.log_end, self.high_watermark)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class IntervalPlan:
         ranges: the partitions that have something to read, grouped; one Spark job writes each group.
         idle: partitions with nothing to read, as zero-length ranges at their position.
         losses: offsets given up under `on_offset_loss`.
-        truncated: the limits left records for the next interval.
+        behind: partitions of which the limits left records for the next interval.
         moves: a position must be committed even if there is nothing to read, because the table's checkpoint would not
             lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
     """
@@ -87,7 +94,7 @@ class IntervalPlan:
     ranges: tuple[tuple[OffsetRange, ...], ...]
     idle: tuple[OffsetRange, ...] = ()
     losses: tuple[OffsetLoss, ...] = ()
-    truncated: bool = False
+    behind: frozenset[TopicPartition] = frozenset()
     moves: bool = False
 
     @property
@@ -146,12 +153,12 @@ def plan_interval(
                 start = losses[-1].resumed_at
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
     taken = _share(backlog, limits.records())
-    truncated = sum(r.span for r in taken) < sum(r.span for r in backlog)
+    behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
     return IntervalPlan(
         ranges=_group([r for r in taken if r.span], number_of_ranges),
         idle=tuple(r for r in taken if not r.span),
         losses=tuple(losses),
-        truncated=truncated,
+        behind=behind,
         moves=moves or bool(losses),
     )
 
@@ -176,8 +183,8 @@ def _lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state
         return f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})"
     if committed < bounds.log_start:
         return f"retention or a delete has removed the records up to {bounds.log_start}"
-    if committed > bounds.log_end:
-        return f"the committed offset is past the log's end {bounds.log_end}"
+    if committed > bounds.end_of_records:
+        return f"the committed offset is past the log's end {bounds.end_of_records}"
     return None
 
 

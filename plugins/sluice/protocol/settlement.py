@@ -18,14 +18,14 @@ REMEMBERED_INTERVALS = 20
 """How many committed intervals back START looks for files of zombies."""
 
 
-def transaction_at(table_log: TableLog, control_offset: int) -> Transaction:
+def transaction_at(table_log: TableLog, control_offset: int, instant: str | None = None) -> Transaction:
     """The transaction whose START-COMMIT stands at the control-topic offset.
 
     Raises:
         IntervalError: there is none.
     """
     for transaction in table_log.transactions.values():
-        if transaction.start_offset == control_offset:
+        if transaction.start_offset == control_offset and instant in (None, transaction.id):
             return transaction
     raise IntervalError(
         "The control topic holds no START-COMMIT of this table at that offset.",
@@ -101,23 +101,31 @@ def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> 
 
 
 def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
-    """The time up to which the table is complete: the plan's, or the records' own where limits cut the plan short."""
-    if len(reported) < len(start.ranges):
+    """The time up to which the table is complete, as far as record times rise with offsets; None where it isn't known.
+
+    A partition that was read to the window's end is complete up to the plan's time; one of which the limits left
+    records is complete up to its last record's own time.
+    """
+    if len(reported) < len(start.ranges) or start.valid_through is None:
         return None
-    if not start.truncated:
-        return start.valid_through
-    times = [p.max_timestamp for status in reported.values() for p in status.partitions if p.max_timestamp]
-    return min(times) if times else None
+    last = {p.topic_partition: p.max_timestamp for status in reported.values() for p in status.partitions}
+    through = start.valid_through
+    for planned in (*start.offset_ranges, *start.idle):
+        if planned.behind:
+            time = last.get(planned.topic_partition)
+            if time is None:
+                return None
+            through = min(through, time)
+    return through
 
 
 def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
     """Partitions whose committed offset is not what this interval was planned from, unless a loss was resumed."""
-    if start.losses:
-        return []
+    lost = {loss.topic_partition: loss.committed for loss in start.losses}
     return [
         f"{r.topic_partition} planned from {r.start}, now {checkpoint.next_offset(r.topic_partition)}"
         for r in start.offset_ranges
-        if checkpoint.next_offset(r.topic_partition) not in (None, r.start)
+        if checkpoint.next_offset(r.topic_partition) not in (None, lost.get(r.topic_partition, r.start))
     ]
 
 
@@ -160,7 +168,7 @@ def commit_note(
         **counts,
         "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
         "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
-        "losses": list(start.losses),
+        "losses": [loss.model_dump() for loss in start.losses],
         "ranges": [r.model_dump() for r in start.offset_ranges],
         "file_groups": {
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions

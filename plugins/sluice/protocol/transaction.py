@@ -7,8 +7,10 @@ each reader comes to the same verdict without a lock:
   coordinator noted before it read the timeline and the START itself, and no other transaction is decided but unfinished
   at that moment: its plan is then known to rest on the table's last offsets;
 - the newest START that counts holds the table; every earlier open transaction is superseded, and can't commit any more;
-- an END counts only for the transaction that holds the table: it decides for commit. Until ACK or ABORT nobody plans.
-  What was decided does not change with a further END; that is a lease on carrying it out, and the last one holds it.
+- the first of END and ABORT ends the choice: an END counts only for the transaction that holds the table, and decides
+  for commit; after an ABORT no END counts. Until ACK or ABORT of what is decided nobody plans;
+- an END is also a lease on carrying the commit out. A further END names the lease that it takes over, and counts only
+  if that is still the last one (a compare-and-set); an ABORT of what is decided counts only from the lease's holder.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sluice.protocol.messages import (
+    NO_LEASE,
     AbortCommit,
     AckCommit,
     ControlMessage,
@@ -50,7 +53,7 @@ class Transaction:
     reason: str | None = None
     end: EndCommit | None = None
     lease: EndCommit | None = None
-    lease_offset: int = -1
+    lease_offset: int = NO_LEASE
 
     @property
     def id(self) -> str:
@@ -61,6 +64,12 @@ class Transaction:
     def is_open(self) -> bool:
         """A participant may still write for it."""
         return self.state is State.OPEN
+
+    def may_be_aborted(self, lease_offset: int) -> bool:
+        """Whether an ABORT counts: always before a decision, after it only from the holder of the lease."""
+        if self.state is State.DECIDED:
+            return lease_offset == self.lease_offset
+        return self.state is not State.COMMITTED
 
     def status_of(self, number: int) -> WriteStatus | None:
         """The first whole, successful status of a range: a second attempt or a repeated message changes nothing."""
@@ -133,12 +142,13 @@ class TableLog:
             transaction.statuses.append(message)
             return
         self._last_turn = offset
-        if isinstance(message, EndCommit) and transaction.state in (State.OPEN, State.DECIDED):
+        may_end = transaction.state in (State.OPEN, State.DECIDED)
+        if isinstance(message, EndCommit) and may_end and message.takes_over == transaction.lease_offset:
             transaction.state, transaction.end = State.DECIDED, transaction.end or message
             transaction.lease, transaction.lease_offset = message, offset
         elif isinstance(message, AckCommit):
             transaction.state = State.COMMITTED
-        elif isinstance(message, AbortCommit) and transaction.state is not State.COMMITTED:
+        elif isinstance(message, AbortCommit) and transaction.may_be_aborted(message.lease_offset):
             transaction.state, transaction.reason = State.ABORTED, message.reason
 
     def _start(self, offset: int, message: StartCommit) -> None:

@@ -74,8 +74,8 @@ def bad_record(message: str, table: str, instant: str) -> ActionRequiredError | 
     topic, partition, offset, reason = found.groups()
     return ActionRequiredError(
         f"A record can't be loaded: {reason.strip()}.",
-        next_step="nothing of this interval was committed; correct the producer or the pipeline's schema. To go on "
-        "without the record, delete it from the topic (kafka-delete-records) and set on_offset_loss for one run.",
+        next_step="nothing of this interval was committed; correct the producer or the pipeline's schema, "
+        "or pass over the record as docs/operate.md says.",
         topic=topic,
         partition=int(partition),
         offset=int(offset),

@@ -176,11 +176,14 @@ class _Watch:
 
     def _follow(self) -> None:
         reach("participant.watch")
-        for _ in self._control.follow(self._log, self._stop):
-            if self.ended:
-                log.warning("the interval is over; stopping the write", instant=self._transaction.id)
-                self._spark.sparkContext.cancelAllJobs()
-                return
+        try:
+            for _ in self._control.follow(self._log, self._stop):
+                if self.ended:
+                    log.warning("the interval is over; stopping the write", instant=self._transaction.id)
+                    self._spark.sparkContext.cancelAllJobs()
+                    return
+        except SluiceError as error:  # `check` reads the topic again before anything is reported
+            log.warning("the control topic can't be followed while writing", reason=str(error))
 
 
 def _ended(transaction: Transaction) -> IntervalError:

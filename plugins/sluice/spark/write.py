@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.hudi.options import write_config, write_options
+from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
 from sluice.protocol.messages import TableWriter
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
@@ -106,7 +106,7 @@ class HudiWriter:
 
     def _tag(self, frame: DataFrame) -> DataFrame:
         writer = self._writer
-        key = _key_column(writer.record_key)
+        key = _key_column(writer)
         path = _partition_path(writer)
         group = file_group_column(path)
         meta = [
@@ -145,9 +145,10 @@ def file_group_column(partition_path: Any) -> Any:
     )
 
 
-def _key_column(fields: Sequence[str]) -> Any:
-    """Hudi's record key: the value itself for one field, `name:value,…` for several (ComplexKeyGenerator)."""
-    if len(fields) == 1:
+def _key_column(writer: TableWriter) -> Any:
+    """Hudi's record key as the table's key generator makes it: the value, or `name:value,…` for the complex one."""
+    fields = writer.record_key
+    if len(fields) == 1 and key_generator(writer) != KEY_GENERATORS["complex"]:
         return F.col(f"`{fields[0]}`").cast("string")
     return F.concat_ws(",", *(F.concat(F.lit(f"{f}:"), F.col(f"`{f}`").cast("string")) for f in fields))
 

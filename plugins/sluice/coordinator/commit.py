@@ -1,0 +1,265 @@
+"""END-COMMIT, Hudi's commit and ACK-COMMIT; and the lease under which one process at a time carries them out."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sluice.coordinator.session import Outcome, Session
+from sluice.errors import IntervalError, RetryableError, SluiceError
+from sluice.failpoints import reach
+from sluice.hudi.table import HudiTable
+from sluice.logs import log
+from sluice.process import is_gone
+from sluice.protocol.audit import audit
+from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
+from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.settlement import (
+    commit_note,
+    committed_statuses,
+    count_records,
+    instant_gone,
+    missing_error,
+    moved_offsets,
+    positions_after,
+    require_ours,
+    transaction_at,
+    valid_through,
+)
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+
+class Committer:
+    """The `commit` step, and whatever else settles a transaction."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def commit(self, control_offset: int, instant: str | None) -> Outcome:
+        """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
+        session = self._session
+        table_log = session.control.table_log(session.table_id, control_offset)
+        transaction = transaction_at(table_log, control_offset, instant)
+        if transaction.state is State.COMMITTED:
+            log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
+            return self.outcome(transaction)
+        require_ours(transaction)
+        self._audited(transaction)
+        with session.table() as table:
+            if table.state_of(transaction.id) == "completed":
+                log.info("the commit is on the timeline already; only ACK-COMMIT is sent", instant=transaction.id)
+            else:
+                self._carry_out(table, table_log, transaction)
+        self.acknowledge(transaction)
+        reach("coordinator.after_ack_commit")
+        return self.outcome(transaction)
+
+    def resolve_unfinished(self, table: HudiTable, table_log: TableLog) -> bool:
+        """Settle a commit that was decided by END-COMMIT but never acknowledged; True if there was one.
+
+        Raises:
+            RetryableError: the process that carries it out may still be at it.
+        """
+        unfinished = table_log.unfinished()
+        if unfinished is None:
+            return False
+        if table.state_of(unfinished.id) != "completed":
+            log.warning("finishing the commit that another coordinator decided and left", instant=unfinished.id)
+            try:
+                self._carry_out(table, table_log, unfinished)
+            except IntervalError as error:  # it can't be committed by anybody any more
+                self.give_up(table, table_log, unfinished, str(error))
+                return True
+        self.acknowledge(unfinished)
+        return True
+
+    def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+        if transaction.state is State.OPEN:
+            self._refuse_recreated_topics(transaction)
+        reach("coordinator.before_end_commit")
+        self.take_lease(table, table_log, transaction)
+        if table.state_of(transaction.id) == "absent":
+            raise instant_gone(transaction)
+        reach("coordinator.before_hudi_commit")
+        try:
+            self._hudi_commit(table, transaction)
+        except Exception:
+            self._release_lease(transaction)
+            raise
+        reach("coordinator.after_hudi_commit")
+
+    def _refuse_recreated_topics(self, transaction: Transaction) -> None:
+        """A topic recreated while the interval ran was read at the planned offsets, but of another log."""
+        planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
+        now = self._session.cluster.topic_ids(list(planned))
+        for topic, topic_id in planned.items():
+            if topic_id is not None and now.get(topic) != topic_id:
+                raise IntervalError(
+                    "The topic was deleted and created again while the interval ran.",
+                    next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
+                    table=self._session.table_id,
+                    topic=topic,
+                    instant=transaction.id,
+                )
+
+    # The lease -----------------------------------------------------------------------------------------------------
+
+    def take_lease(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+        """Send END-COMMIT: it decides for commit, and makes this process the only one that carries the commit out.
+
+        Raises:
+            RetryableError: another process has the lease.
+            IntervalError: the transaction was superseded or aborted, or the audit failed.
+        """
+        lease = transaction.lease
+        if lease is not None and not self._is_free(lease):
+            raise self._busy(transaction, lease.holder)
+        reported, missing = self._audited(transaction)
+        end = EndCommit(
+            **self._session.envelope_of(transaction),
+            reported=tuple(sorted(reported)),
+            missing=missing,
+            takes_over=transaction.lease_offset,
+            holder=table.process,
+        )
+        offset = self._session.control.send(end)
+        log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
+        self._session.control.extend(table_log)
+        require_ours(transaction)
+        if transaction.lease_offset != offset:
+            raise self._busy(transaction, transaction.lease.holder if transaction.lease else "")
+
+    def _is_free(self, lease: EndCommit) -> bool:
+        return lease.released or _age(lease) >= self._session.pipeline.control.commit_timeout or is_gone(lease.holder)
+
+    def _busy(self, transaction: Transaction, holder: str) -> RetryableError:
+        return RetryableError(
+            "Another process is committing this table just now.",
+            next_step="this step is retried; after control.commit_timeout it finishes that commit itself.",
+            table=self._session.table_id,
+            instant=transaction.id,
+            run=transaction.start.run_id,
+            holder=holder,
+        )
+
+    def _release_lease(self, transaction: Transaction) -> None:
+        """Say that this process has stopped, so that a retry need not wait for the lease to run out."""
+        if transaction.end is None:
+            return
+        released = transaction.end.model_copy(
+            update={"takes_over": transaction.lease_offset, "released": True, "time": datetime.now(UTC)}
+        )
+        try:
+            self._session.control.send(released)
+        except SluiceError as error:  # the failure that led here is the one to tell
+            log.warning("the lease was not released; it runs out by itself", reason=str(error))
+
+    def _audited(self, transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
+        """The statuses that count, each audited; raises what the missing ranges say unless they may be missing."""
+        missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
+        if missing and transaction.start.on_missing_range == "abort":
+            raise missing_error(transaction, missing)
+        reported: dict[int, WriteStatus] = {}
+        for number in range(len(transaction.start.ranges)):
+            status = transaction.status_of(number)
+            if number not in missing and status is not None:
+                audit(transaction.start, number, status)
+                reported[number] = status
+        if missing and not reported:
+            raise missing_error(transaction, missing)
+        return reported, missing
+
+    def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
+        reported, _ = self._audited(transaction)
+        start = transaction.start
+        if transaction.lease is not None and _age(transaction.lease) >= self._session.pipeline.control.commit_timeout:
+            raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
+        committed = self._session.committed(table)
+        next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
+        if moved:
+            raise IntervalError(
+                "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
+                next_step="nothing was committed; the next interval starts from the table's present offsets.",
+                table=self._session.table_id,
+                instant=transaction.id,
+                moved=moved,
+            )
+        topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
+        checkpoint = committed.checkpoint.advance(next_offsets, start.cluster_ids, topic_ids)
+        stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
+        note = commit_note(transaction, reported, committed.recent_control_offsets if committed.transaction else ())
+        table.commit(transaction.id, stats, {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)})
+
+    def acknowledge(self, transaction: Transaction) -> None:
+        """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group."""
+        reported = committed_statuses(transaction)
+        counts = count_records(reported)
+        next_offsets = positions_after(transaction.start, reported)
+        offsets = tuple(
+            PlannedRange.of(r.offset_range()).model_copy(update={"end": next_offsets[r.topic_partition]})
+            for r in (*transaction.start.offset_ranges, *transaction.start.idle)
+        )
+        through = valid_through(transaction.start, reported)
+        reach("coordinator.before_ack_commit")
+        envelope: dict[str, Any] = {**self._session.envelope_of(transaction), **counts}
+        self._session.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))
+        transaction.state = State.COMMITTED
+        log.info(
+            "ACK-COMMIT",
+            instant=transaction.id,
+            offsets=[str(o) for o in offsets],
+            valid_through=str(through),
+            **counts,
+        )
+        try:
+            self._session.cluster.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
+        except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
+            log.warning(
+                "offsets were not copied to the consumer group",
+                group=self._session.pipeline.consumer_group,
+                reason=str(error),
+            )
+
+    def outcome(self, transaction: Transaction) -> Outcome:
+        """What was committed, in a sentence."""
+        counts = count_records(committed_statuses(transaction))
+        return Outcome(
+            "committed",
+            f"Committed instant {transaction.id}: {counts['records_written']} rows from "
+            f"{', '.join(map(str, transaction.start.offset_ranges)) or 'no records'}.",
+            transaction.id,
+            counts["records_written"],
+        )
+
+    # ABORT-COMMIT --------------------------------------------------------------------------------------------------
+
+    def give_up(self, table: HudiTable, table_log: TableLog, transaction: Transaction, reason: str) -> bool:
+        """Send ABORT-COMMIT and roll back, in this order; False where a commit was decided first.
+
+        A decided transaction is given up only by the holder of its lease.
+        """
+        if transaction.state is not State.ABORTED:
+            self.send_abort(transaction, reason)
+            self._session.control.extend(table_log)
+        if transaction.state is not State.ABORTED:
+            return False
+        reach("coordinator.after_abort_commit")
+        table.rollback(transaction.id)
+        log.warning("ABORT-COMMIT", instant=transaction.id, reason=reason)
+        return True
+
+    def send_abort(self, transaction: Transaction, reason: str) -> None:
+        """Send ABORT-COMMIT with the offsets that still stand."""
+        standing = tuple(
+            r.model_copy(update={"end": r.start}) for r in (*transaction.start.offset_ranges, *transaction.start.idle)
+        )
+        envelope = self._session.envelope_of(transaction)
+        lease = transaction.lease_offset
+        self._session.control.send(
+            AbortCommit(**envelope, reason=reason, standing_offsets=standing, lease_offset=lease)
+        )
+
+
+def _age(lease: EndCommit) -> timedelta:
+    return datetime.now(UTC) - lease.time

@@ -1,0 +1,91 @@
+"""The coordinator's three steps behind one door."""
+
+from __future__ import annotations
+
+from sluice.coordinator.commit import Committer
+from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
+from sluice.coordinator.start import Starter
+from sluice.hudi.table import HudiTable
+from sluice.kafka.config import KafkaSettings
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.settlement import abort_reason, transaction_at
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+
+class Coordinator:
+    """Runs the steps of one pipeline.
+
+    Args:
+        pipeline: what to load, and how.
+        source: the cluster that is read.
+        control: the cluster that holds the control topic; the source's by default.
+        jvm: where Hudi runs; a lean JVM for each step by default.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, source: KafkaSettings, control: KafkaSettings | None = None, jvm: Jvm | None = None
+    ) -> None:
+        self.pipeline = pipeline
+        self._session = Session(pipeline, source, control or source, jvm)
+        self._committer = Committer(self._session)
+        self._starter = Starter(self._session, self._committer)
+
+    def start(self, run: Run) -> Started | Outcome:
+        """Plan the interval and open its transaction; an empty window opens nothing.
+
+        Raises:
+            RetryableError: another transaction of the table is about to commit, or Kafka or Hudi don't answer.
+            ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
+        """
+        return self._starter.start(run)
+
+    def commit(self, control_offset: int, instant: str | None = None) -> Outcome:
+        """Commit the transaction whose START-COMMIT stands at the given control-topic offset.
+
+        Args:
+            control_offset: what `start` returned.
+            instant: the instant that must stand there, if known: a control topic can be recreated.
+
+        Raises:
+            RetryableError: Kafka or Hudi don't answer, or another process is committing; safe to run again.
+            IntervalError, ActionRequiredError: a range is missing, the audit failed, or the transaction was superseded.
+        """
+        return self._committer.commit(control_offset, instant)
+
+    def needs_abort(self, control_offset: int) -> bool:
+        """Whether the transaction still has to be ended; asks the control topic only, so it costs no JVM."""
+        session = self._session
+        transaction = transaction_at(session.control.table_log(session.table_id, control_offset), control_offset)
+        return transaction.state not in (State.COMMITTED, State.ABORTED)
+
+    def abort(self, run: Run, reason: str | None = None) -> Outcome:
+        """End whatever the DAG run has left open. A transaction that was committed is acknowledged, never undone.
+
+        Raises:
+            RetryableError: a process that carries the commit out may still be at it, or Kafka or Hudi don't answer.
+        """
+        session = self._session
+        with session.table() as table:
+            committed = session.committed(table)
+            table_log = session.control.table_log(session.table_id, committed.control_offset)
+            of_run = table_log.of_run(run.dag_id, run.run_id)
+            ended = [self._abort_one(table, table_log, transaction, reason) for transaction in of_run]
+        return next((o for o in reversed(ended) if o), Outcome("nothing", "Nothing was left open."))
+
+    def _abort_one(
+        self, table: HudiTable, table_log: TableLog, transaction: Transaction, reason: str | None
+    ) -> Outcome | None:
+        if transaction.state is State.COMMITTED:
+            return None
+        if transaction.state is State.ABORTED:
+            table.rollback(transaction.id)  # whoever aborted it may have died before this
+            return None
+        if table.state_of(transaction.id) == "completed":
+            self._committer.acknowledge(transaction)
+            return self._committer.outcome(transaction)
+        why = reason or abort_reason(transaction)
+        if transaction.state is State.DECIDED:
+            self._committer.take_lease(table, table_log, transaction)
+        if not self._committer.give_up(table, table_log, transaction, why):
+            return self._abort_one(table, table_log, transaction, reason)  # END-COMMIT came before our ABORT-COMMIT
+        return Outcome("aborted", f"Aborted instant {transaction.id}: {why}", transaction.id)

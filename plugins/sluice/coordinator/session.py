@@ -1,0 +1,124 @@
+"""What the coordinator's steps share: the pipeline's clusters, control topic and table, and what stands committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal
+
+from sluice.hudi.jvm import HudiJvm, lean_jvm
+from sluice.hudi.options import write_options
+from sluice.hudi.schema import read_schema
+from sluice.hudi.table import HudiTable, open_table
+from sluice.kafka.cluster import KafkaCluster
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.control_topic import ControlTopic
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
+from sluice.protocol.transaction import Transaction
+
+Jvm = Callable[[], AbstractContextManager[HudiJvm]]
+_HADOOP = "spark.hadoop."
+
+
+@dataclass(frozen=True)
+class Run:
+    """The DAG run that is this interval. `window_end` bounds the records by time where the pipeline asks for it."""
+
+    dag_id: str
+    run_id: str
+    window_end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Started:
+    """An open transaction: where its START-COMMIT stands, and what its ranges are to read."""
+
+    instant: str
+    control_offset: int
+    ranges: tuple[tuple[PlannedRange, ...], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step left the interval, as one sentence for people and as counts for programs."""
+
+    state: Literal["empty", "committed", "aborted", "nothing"]
+    summary: str
+    instant: str | None = None
+    records: int = 0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What the timeline says: the last checkpoint, and our own note of the transaction that wrote it."""
+
+    checkpoint: Checkpoint
+    transaction: Mapping[str, Any]
+
+    @property
+    def control_offset(self) -> int:
+        """Where the START of the last commit stands in the control topic, 0 before the first."""
+        return int(self.transaction.get("control_offset", 0))
+
+    @property
+    def recent_control_offsets(self) -> list[int]:
+        """Where the STARTs of the last commits stand, oldest first."""
+        return [int(offset) for offset in self.transaction.get("recent_control_offsets", [self.control_offset])]
+
+
+class Session:
+    """One pipeline's clusters, control topic and table."""
+
+    def __init__(self, pipeline: Pipeline, source: KafkaSettings, control: KafkaSettings, jvm: Jvm | None) -> None:
+        self.pipeline = pipeline
+        self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
+        self.control = ControlTopic(control, pipeline.control.topic)
+        self.table_id = pipeline.sink.hudi.path
+        # The write jobs' Hadoop settings are the coordinator's too: both use the same file system.
+        conf = pipeline.write.conf
+        hadoop = {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
+        self._jvm = jvm or partial(lean_jvm, hadoop)
+
+    @contextmanager
+    def table(self) -> Iterator[HudiTable]:
+        """The table, opened in a JVM that lives as long as the block; created on first use."""
+        with self._jvm() as jvm:
+            writer, columns = self._writer(jvm)
+            write_options(writer)  # refuses options that would break the commit, before anything is opened
+            yield open_table(jvm, writer, columns)
+
+    def _writer(self, jvm: HudiJvm) -> tuple[TableWriter, Mapping[str, str]]:
+        hudi = self.pipeline.sink.hudi
+        schema = read_schema(jvm, self.pipeline.table_name, ddl=hudi.schema_, avsc=hudi.schema_file)
+        return self.pipeline.writer(schema.ddl, schema.avro), schema.columns
+
+    def committed(self, table: HudiTable) -> Committed:
+        """What the timeline says."""
+        metadata = table.last_checkpoint()
+        if metadata is None:
+            return Committed(Checkpoint(), {})
+        checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.pipeline.source.kafka.topics)
+        return Committed(checkpoint, json.loads(metadata.get(TRANSACTION_KEY, "{}")))
+
+    def envelope(self, transaction: str, epoch: int, run: Run) -> dict[str, Any]:
+        """The fields that every message carries."""
+        return {
+            "table": self.table_id,
+            "transaction": transaction,
+            "epoch": epoch,
+            "dag_id": run.dag_id,
+            "run_id": run.run_id,
+            "sender": "coordinator",
+            "time": datetime.now(UTC),
+        }
+
+    def envelope_of(self, transaction: Transaction) -> dict[str, Any]:
+        """The same, of a transaction that was started."""
+        start = transaction.start
+        return self.envelope(transaction.id, start.epoch, Run(start.dag_id, start.run_id))
