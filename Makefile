@@ -50,7 +50,7 @@ down: ## Stop them; the data stays
 status: install ## Show what runs
 	@$(RUN) -m sluice.local status
 
-demo: install ## Show an interval from Kafka to Hudi, interrupted and exactly once all the same
+demo: install ## Load a year of real flights by Airflow's scheduler, and compare every row with Kafka
 	@$(RUN) -m sluice.local demo
 
 test: install ## Run all tests (two at a time; name some with ARGS="-k offsets")

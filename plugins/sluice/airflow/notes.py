@@ -47,8 +47,10 @@ def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
 
 
 def _of_failure(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
-    ended = next((t.text for t in ordered if t.task_id == ABORT and t.text), None)
     first = next((t for t in failed if t.text), next(iter(failed), None))
+    ended = next((t.text for t in ordered if t.task_id == ABORT and t.text and t is not first), None)
+    if ended is not None and first is not None and ended == first.text:
+        ended = None  # the same cause stopped both
     if first is None:
         return ended or "Failed before any task did; read the scheduler's log."
     others = len(failed) - 1

@@ -102,7 +102,7 @@ def status() -> None:
 
 @app.command()
 def demo() -> None:
-    """Show an exactly-once interval from Kafka to Hudi, from nothing to rows."""
+    """Load a year of real flights by Airflow's scheduler while they arrive, and compare every row with Kafka."""
     # Here, so that the other commands don't wait for Spark to be imported.
     from sluice.local.demo import run
 
@@ -115,7 +115,7 @@ def main() -> None:
         app()
     except LocalRuntimeError as error:
         console = Console(stderr=True, highlight=False)
-        console.print(f"[bold red]{error.what}[/]")
+        console.print(error.what, markup=False, style="bold red")
         console.print(f"Next step: {error.next_step}", markup=False)
         if error.detail:
             console.print(error.detail, markup=False, style="dim")

@@ -83,7 +83,7 @@ class LocalBroker:
             )
         try:
             self._await_ready(timeout)
-        except LocalRuntimeError:
+        except BaseException:  # Ctrl-C too: nothing else would know of this process
             if started:
                 self.kill()
             raise
