@@ -80,7 +80,6 @@ def place(
         broker.bootstrap,
         folder=base / "airflow",
         dags_folder=dags,
-        paused=False,
         spark_master=spark_cluster.url,
         extra={
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgresql.url,
@@ -96,6 +95,9 @@ def place(
         airflow.start()
         spark_cluster.await_worker()
         api = AirflowApi(airflow.environment)
+        for name in KEYS:  # only now: a scheduler that is up before the API server is fails its first tasks
+            api.await_dag(name)
+            api.unpause(name)
         runs = {name: _ended(api, name) for name in KEYS}
     finally:
         airflow.stop()
@@ -128,7 +130,6 @@ def _dags(folder: Path, topics: dict[str, str], control: str) -> Path:
 
 def _ended(api: AirflowApi, dag_id: str, timeout: float = 240) -> DagRun:
     """The DAG's first run, once it has ended."""
-    api.await_dag(dag_id)
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         runs = api.runs(dag_id)

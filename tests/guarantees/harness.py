@@ -28,7 +28,7 @@ from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
-from sluice.protocol.messages import ControlMessage, decode
+from sluice.protocol.messages import ControlMessage, decode, encode
 from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.spark.settings import spark_conf
 from sluice.spark.submit import application_arguments, submit_command
@@ -416,6 +416,12 @@ class Flow:
         finally:
             consumer.close()
 
+    def send_as_it_is(self, message: ControlMessage) -> None:
+        """Without the splitting that `send` does."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        producer.produce(self.control_topic, encode(message), self.table.encode(), partition=0)
+        assert producer.flush(30) == 0
+
     def send(self, message: ControlMessage) -> int:
         return ControlTopic(kafka_settings(self.bootstrap), self.control_topic).send(message)
 
@@ -552,8 +558,13 @@ class Flow:
 
 
 def finish(process: subprocess.Popen[str]) -> Step:
+    """Wait for its end; where Python was killed, its JVM is killed too, as it would be with the machine."""
+    status = process.wait(_PATIENCE)
+    if status < 0:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=_PATIENCE)
-    return Step(process.returncode, out, err)
+    return Step(status, out, err)
 
 
 def _difference(who: str, seen: Counter[Any], expected: Counter[Any]) -> str:

@@ -1,4 +1,7 @@
-"""The coordinator dies at any step: run again it finishes; never run again, the next interval's start finishes or undoes it."""
+"""The coordinator dies at any step.
+
+Run again it finishes; where it never runs again, the next interval's start finishes or undoes what it left.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ COMMIT_POINTS = [
     "before_ack_commit",
     "after_ack_commit",
 ]
-QUICK = {"control__commit_timeout": "0 seconds"}
 
 
 @pytest.mark.parametrize("then", ["again", "next", "abort"])
@@ -69,7 +71,7 @@ def test_killed_while_committing_and_run_again(make_flow, point):
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
 def test_killed_while_committing_and_never_run_again(make_flow, point):
-    flow = make_flow(**QUICK)
+    flow = make_flow()
     left = _killed_commit(flow, point)
     flow.produce(20)
     flow.interval()
@@ -87,7 +89,7 @@ def test_killed_while_committing_and_never_run_again(make_flow, point):
 
 @pytest.mark.parametrize("then", ["again", "next", "abort"])
 def test_killed_between_the_metadata_tables_commit_and_the_tables_own(make_flow, then):
-    flow = make_flow(**QUICK)
+    flow = make_flow()
     started = _killed_commit(flow, "before_ack_commit")
     # A kill in there leaves the table's own commit unwritten: nothing else distinguishes the two states on disk.
     completed = list((flow.path / ".hoodie" / "timeline").glob(f"{started.instant}_*.commit"))

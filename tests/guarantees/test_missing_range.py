@@ -1,4 +1,4 @@
-"""Ranges that did not report: abort by default; with `on_missing_range: commit` the others are committed, exactly once."""
+"""Ranges that did not report: abort by default; `on_missing_range: commit` commits the others, exactly once."""
 
 from __future__ import annotations
 

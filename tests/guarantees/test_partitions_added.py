@@ -12,9 +12,7 @@ from .harness import Flow, wait_for
 
 def _grow(flow: Flow, partitions: int) -> None:
     flow.admin.create_partitions([NewPartitions(flow.topic, partitions)])[flow.topic].result(30)
-    wait_for(
-        lambda: len(flow.admin.list_topics(flow.topic, timeout=10).topics[flow.topic].partitions) == partitions, "it"
-    )
+    wait_for(lambda: len(flow.log_ends()) == partitions, "the new partitions", pause=0.1)
 
 
 def test_a_new_partition_is_read_from_its_earliest_offset_in_the_next_interval(make_flow):

@@ -9,7 +9,7 @@ from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowTimetableInvalid
 
 from sluice.errors import PipelineFileError
-from sluice.pipeline.model import Pipeline, parse_duration
+from sluice.pipeline.model import Pipeline
 
 Timetable = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
@@ -23,7 +23,7 @@ def timetable(pipeline: Pipeline) -> Timetable | None:
     Raises:
         PipelineFileError: the schedule is neither a cron expression nor a positive time, or the time zone is unknown.
     """
-    schedule = parse_duration(pipeline.schedule)
+    schedule = pipeline.schedule
     if schedule is None:
         return None
     try:

@@ -65,6 +65,7 @@ class Coordinator:
             RetryableError: a process that carries the commit out may still be at it, or Kafka or Hudi don't answer.
         """
         session = self._session
+        session.control.ensure()  # a run may have died before it made the topic
         with session.table() as table:
             committed = session.committed(table)
             table_log = session.control.table_log(session.table_id, committed.control_offset)

@@ -30,7 +30,12 @@ def kafka_errors(doing: str, **where: Any) -> Iterator[None]:
 def classify(error: KafkaError, doing: str, **where: Any) -> SluiceError:
     """The SluiceError for a Kafka error."""
     code = error.code()
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+    if code in (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
+    ):
         return ActionRequiredError(
             f"A topic or partition does not exist ({doing}).",
             next_step="create the topic, or correct source.kafka.topics.",

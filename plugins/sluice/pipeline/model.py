@@ -198,7 +198,7 @@ class Pipeline(_Section):
     """The pipeline's name, which is the DAG's id."""
     description: str | None = None
     """One line for the Airflow UI."""
-    schedule: str | Duration | None = None
+    schedule: Annotated[timedelta | str | None, BeforeValidator(parse_duration)] = None
     """A cron expression, or a time between intervals such as `1 minute`; nothing means by hand."""
     timezone: str = "UTC"
     """The cron expression's time zone."""

@@ -211,7 +211,7 @@ class AckCommit(_Message):
     records_written: int
     records_quarantined: int
     records_skipped: int
-    valid_through: datetime | None
+    valid_through: datetime | None = None
 
 
 class AbortCommit(_Message):

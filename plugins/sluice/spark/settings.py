@@ -24,16 +24,14 @@ def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
     """The settings of one write job.
 
     Args:
-        master: Spark's master. On a cluster the jars travel with the job (`spark.jars`); in local mode they are on the
-            driver's own class path, where a class-data-sharing archive can hold them.
+        master: Spark's master. The driver, which is always here, has the jars on its own class path, where a
+            class-data-sharing archive can hold them; to a cluster's executors they travel with the job.
         user: the pipeline's `write.conf`; it wins, but for Java options, which are joined.
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
     conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join(jars)}
-    options = [*_DRIVER_OPTIONS, *runtime.QUIET]
-    if master.startswith("local"):
-        options += runtime.archive_options(ARCHIVE)
-    else:
+    options = [*_DRIVER_OPTIONS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]
+    if not master.startswith("local"):
         conf["spark.jars"] = ",".join(jars)
     conf |= user
     options += user.get("spark.driver.extraJavaOptions", "").split()

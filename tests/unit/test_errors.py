@@ -1,0 +1,73 @@
+"""Errors keep their class, place and next step on every way they travel."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError, RetryableError, from_report
+from sluice.kafka.config import KafkaSettings
+from sluice.process import identity, is_gone
+
+
+@pytest.mark.parametrize("kind", [RetryableError, IntervalError, ActionRequiredError, PipelineFileError])
+def test_an_error_survives_the_way_between_processes(kind):
+    error = kind("It broke.", next_step="mend it.", topic="t", offset=3, missing=None)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is kind
+    assert str(again) == "It broke. [topic=t, offset=3] Next step: mend it."
+    assert again.where == {"topic": "t", "offset": 3}
+
+
+@pytest.mark.parametrize(
+    ("recovery", "kind"), [("retry", RetryableError), ("fail_run", IntervalError), ("act", ActionRequiredError)]
+)
+def test_a_reported_error_keeps_its_class_and_its_words(recovery, kind):
+    original = kind("It broke.", next_step="mend it.", offset=3)
+    again = from_report(recovery, str(original))
+    assert type(again) is kind
+    assert str(again) == str(original)
+
+
+def test_settings_never_show_their_secrets():
+    settings = KafkaSettings(
+        "k", {"bootstrap.servers": "b:9092", "sasl.password": "hush"}, {"sasl.jaas.config": "hush"}
+    )
+    assert "hush" not in repr(settings)
+
+
+def test_settings_are_translated_for_spark():
+    given = {
+        "bootstrap.servers": "b:9092", "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "u", "sasl.password": 'p"\\', "ssl.ca.location": "/ca.pem", "group.id": "g",
+    }  # fmt: skip
+    java = KafkaSettings("k", given).java()
+    assert java["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert java["sasl.jaas.config"].endswith('ScramLoginModule required username="u" password="p\\"\\\\";')
+    assert java["ssl.truststore.location"] == "/ca.pem"
+    assert "group.id" not in java
+
+
+def test_what_cannot_be_translated_is_refused_not_dropped():
+    with pytest.raises(ActionRequiredError, match="SASL mechanism"):
+        KafkaSettings("k", {"bootstrap.servers": "b", "sasl.username": "u", "sasl.mechanisms": "OAUTHBEARER"}).java()
+
+
+def test_settings_without_brokers_are_refused():
+    with pytest.raises(ActionRequiredError, match="bootstrap servers"):
+        KafkaSettings("k", {})
+
+
+def test_a_process_that_ended_is_known_to_be_gone():
+    import os
+    import subprocess
+
+    child = subprocess.Popen(["sleep", "60"])
+    holder = identity(child.pid)
+    assert not is_gone(holder, wait=0.05)
+    child.kill()
+    child.wait()
+    assert is_gone(holder)
+    assert not is_gone(f"another-machine/{os.getpid()}/1.00", wait=0.05)
+    assert is_gone(f"{holder.rsplit('/', 2)[0]}/{os.getpid()}/1.00"), "the number was given to another process"

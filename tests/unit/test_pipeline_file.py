@@ -1,0 +1,116 @@
+"""Pipeline files: what is right loads, and what is wrong is told with file, line, key and remedy."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice.cli import app
+from sluice.errors import PipelineFileError
+from sluice.pipeline import Pipeline, load_pipeline
+
+PROJECT = Path(__file__).parents[2]
+GOOD = """\
+name: orders
+schedule: 5 minutes
+source:
+  kafka:
+    topics: orders
+    max_bytes: 2 GiB
+sink:
+  hudi:
+    path: ${LAKE_FOR_TEST:-/lake}/orders
+    operation: upsert
+    record_key: id
+    ordering_field: at
+    schema: id BIGINT NOT NULL, at TIMESTAMP
+    options:
+      hoodie.metadata.enable: true
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_good_file_loads(tmp_path, monkeypatch):
+    pipeline = load_pipeline(write(tmp_path, GOOD))
+    assert pipeline.schedule == timedelta(minutes=5)
+    assert pipeline.source.kafka.topics == ("orders",)
+    assert pipeline.source.kafka.max_bytes == 2 * 1024**3
+    assert pipeline.sink.hudi.path == "file:///lake/orders"
+    assert pipeline.sink.hudi.options == {"hoodie.metadata.enable": "true"}
+    assert pipeline.on_missing_range == "abort"
+    monkeypatch.setenv("LAKE_FOR_TEST", "s3a://bucket")
+    assert load_pipeline(write(tmp_path, GOOD)).sink.hudi.path == "s3a://bucket/orders"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ("    topics: orders", "    topic: orders", 5, "did you mean `topics`"),
+        ("    operation: upsert", "    operation: merge", 10, "'append' or 'upsert'"),
+        ("    record_key: id\n", "", 8, "needs `record_key`"),
+        ("schedule: 5 minutes", "schedul: 5 minutes", 2, "did you mean `schedule`"),
+        ("    path: ${LAKE_FOR_TEST:-/lake}/orders", "    path: lake/orders", 9, "absolute path"),
+        ("    path: ${LAKE_FOR_TEST:-/lake}/orders", "    path: ${NOT_SET_ANYWHERE}/orders", 9, "NOT_SET_ANYWHERE"),
+        ("    max_bytes: 2 GiB", "    max_bytes: a lot", 6, "byte"),
+        ("      hoodie.metadata.enable: true", "      metadata.enable: true", 8, "hoodie.*"),
+        ("name: orders\n", "", 1, "missing"),
+        ("    schema: id BIGINT NOT NULL, at TIMESTAMP\n", "", 8, "schema"),
+    ],
+    ids=lambda value: str(value).strip()[:30],
+)
+def test_a_mistake_is_told_with_its_line_and_key(tmp_path, old, new, line, says):
+    assert old in GOOD
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(write(tmp_path, GOOD.replace(old, new)))
+    assert f"orders.yaml:{line}: " in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    text = GOOD.replace("topics: orders", "topic: orders").replace("operation: upsert", "operation: merge")
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(write(tmp_path, text))
+    assert str(caught.value).count("orders.yaml:") >= 2
+
+
+def test_what_is_not_yaml_is_told_with_its_line(tmp_path):
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(write(tmp_path, "name: orders\nsource: {kafka: [\n"))
+    assert caught.value.where["line"] >= 2
+
+
+def test_a_window_by_data_interval_needs_a_schedule(tmp_path):
+    text = GOOD.replace("schedule: 5 minutes\n", "").replace(
+        "topics: orders", "topics: orders\n    until: data_interval_end"
+    )
+    with pytest.raises(PipelineFileError, match="needs a `schedule`"):
+        load_pipeline(write(tmp_path, text))
+
+
+def test_the_command_line_says_the_same(tmp_path):
+    good, bad = write(tmp_path, GOOD), tmp_path / "bad.yaml"
+    bad.write_text(GOOD.replace("topics:", "topic:"))
+    result = CliRunner().invoke(app, ["validate", str(good), str(bad)])
+    assert result.exit_code == 1
+    assert "orders -> upsert file:///lake/orders" in result.output
+    assert "bad.yaml:5: source.kafka.topic" in result.output
+    assert CliRunner().invoke(app, ["validate", str(good)]).exit_code == 0
+
+
+def test_the_pipelines_that_come_with_the_project_are_right():
+    files = sorted((PROJECT / "dags" / "pipelines").glob("*.yaml"))
+    assert [load_pipeline(file).name for file in files] == ["flight_status", "flights"]
+
+
+def test_the_json_schema_for_editors_is_up_to_date():
+    written = json.loads((PROJECT / "docs" / "pipeline.schema.json").read_text())
+    assert written == Pipeline.model_json_schema(by_alias=True), "run: sluice schema > docs/pipeline.schema.json"

@@ -1,0 +1,139 @@
+"""The plan: which offsets an interval reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
+from sluice.protocol.plan import ClusterState, IntervalPlan, Limits, PartitionBounds, plan_interval
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def tp(partition: int, topic: str = "t") -> TopicPartition:
+    return TopicPartition("kafka", topic, partition)
+
+
+def state(*bounds: tuple[int, int, int], topic_id: str = "id", cluster_id: str = "c") -> ClusterState:
+    """Bounds as (partition, log start, log end)."""
+    partitions = [PartitionBounds(tp(p), start, end, end, NOW, end) for p, start, end in bounds]
+    return ClusterState(partitions, {"kafka": cluster_id}, {("kafka", "t"): topic_id})
+
+
+def checkpoint(**partitions: int) -> Checkpoint:
+    topic = TopicCheckpoint(topic_id="id", partitions={int(p[1:]): o for p, o in partitions.items()})
+    return Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": topic})})
+
+
+def plan(committed: Checkpoint, now: ClusterState, *, ranges=1, limit=1000, loss="fail", starting=None) -> IntervalPlan:
+    return plan_interval(
+        committed,
+        now,
+        starting=starting or {},
+        limits=Limits(limit),
+        number_of_ranges=ranges,
+        on_offset_loss=loss,
+        table="table",
+    )
+
+
+def spans(made: IntervalPlan) -> dict[int, tuple[int, int]]:
+    return {r.topic_partition.partition: (r.start, r.end) for r in made.offset_ranges}
+
+
+def test_a_first_interval_starts_at_the_earliest_offset():
+    assert spans(plan(Checkpoint(), state((0, 3, 10), (1, 0, 5)))) == {0: (3, 10), 1: (0, 5)}
+
+
+def test_an_interval_continues_where_the_last_one_ended():
+    assert spans(plan(checkpoint(p0=7), state((0, 0, 10)))) == {0: (7, 10)}
+
+
+def test_nothing_new_is_an_empty_plan():
+    made = plan(checkpoint(p0=10), state((0, 0, 10)))
+    assert made.is_empty
+    assert [str(r) for r in made.idle] == ["t[0] [10, 10)"]
+
+
+def test_a_partition_that_appears_starts_at_its_earliest_offset_even_if_the_topic_was_started_at_latest():
+    made = plan(checkpoint(p0=10), state((0, 0, 10), (1, 2, 6)), starting={tp(1): "latest"})
+    assert spans(made) == {1: (2, 6)}
+
+
+def test_starting_at_latest_with_nothing_to_read_must_still_record_its_position():
+    made = plan(Checkpoint(), state((0, 0, 10)), starting={tp(0): "latest"})
+    assert made.moves
+    assert not made.is_empty
+    assert made.ranges == ()
+
+
+@pytest.mark.parametrize(
+    ("committed", "bounds", "reason"),
+    [(2, (0, 5, 10), "retention"), (20, (0, 0, 10), "past the log's end")],
+)
+def test_lost_offsets_stop_the_interval(committed, bounds, reason):
+    with pytest.raises(ActionRequiredError, match=reason) as caught:
+        plan(checkpoint(p0=committed), state(bounds))
+    assert caught.value.where["partition"] == 0
+    assert caught.value.where["committed_offset"] == committed
+
+
+def test_a_recreated_topic_stops_the_interval_even_if_its_offsets_would_fit():
+    with pytest.raises(ActionRequiredError, match="created again"):
+        plan(checkpoint(p0=7), state((0, 0, 10), topic_id="another"))
+
+
+def test_a_connection_that_leads_to_another_cluster_stops_the_interval():
+    with pytest.raises(ActionRequiredError, match="another cluster"):
+        plan(checkpoint(p0=7), state((0, 0, 10), cluster_id="another"))
+
+
+@pytest.mark.parametrize(("policy", "resumed"), [("earliest", 5), ("latest", 10)])
+def test_a_loss_is_resumed_as_the_policy_says_and_recorded(policy, resumed):
+    made = plan(checkpoint(p0=2), state((0, 5, 10)), loss=policy)
+    assert made.losses[0].committed == 2
+    assert made.losses[0].resumed_at == resumed
+    assert made.moves
+
+
+def test_one_lost_partition_does_not_rewind_the_others():
+    made = plan(checkpoint(p0=2, p1=4), state((0, 5, 10), (1, 0, 10)), loss="earliest")
+    assert spans(made) == {0: (5, 10), 1: (4, 10)}
+
+
+def test_an_open_kafka_transaction_is_no_loss():
+    """Under read_committed the log ends at the last stable offset, which may lie before what was read uncommitted."""
+    bounds = PartitionBounds(tp(0), 0, 5, 5, NOW, high_watermark=9)
+    made = plan(checkpoint(p0=8), ClusterState([bounds], {"kafka": "c"}, {("kafka", "t"): "id"}))
+    assert made.is_empty
+
+
+def test_the_limit_is_shared_by_backlog_and_says_who_is_behind():
+    made = plan(checkpoint(p0=0, p1=0), state((0, 0, 300), (1, 0, 100)), limit=40)
+    assert spans(made) == {0: (0, 30), 1: (0, 10)}
+    assert made.behind == {tp(0), tp(1)}
+
+
+@pytest.mark.parametrize("limit", range(1, 40))
+def test_the_limit_is_used_in_full_and_never_passed(limit):
+    made = plan(checkpoint(p0=0, p1=0, p2=0), state((0, 0, 7), (1, 0, 23), (2, 0, 5)), limit=limit)
+    assert sum(r.span for r in made.offset_ranges) == min(limit, 35)
+
+
+def test_the_byte_limit_goes_by_the_last_average():
+    assert Limits(10_000, max_bytes=1000, average_record_bytes=100).records() == 10
+    assert Limits(5, max_bytes=1000, average_record_bytes=100).records() == 5
+    assert Limits(5, max_bytes=1, average_record_bytes=100).records() == 1
+
+
+def test_ranges_are_balanced_and_hold_each_partition_once():
+    made = plan(Checkpoint(), state((0, 0, 100), (1, 0, 60), (2, 0, 50), (3, 0, 10)), ranges=2)
+    assert [sum(r.span for r in group) for group in made.ranges] == [110, 110]
+    assert sorted(spans(made)) == [0, 1, 2, 3]
+
+
+def test_no_range_is_empty():
+    assert len(plan(Checkpoint(), state((0, 0, 5)), ranges=8).ranges) == 1

@@ -1,0 +1,120 @@
+"""The audit, and what a transaction's statuses add up to."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_messages import TABLE, TIME, end, planned, start, status
+
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.audit import audit
+from sluice.protocol.messages import LostOffsets
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.settlement import (
+    committed_statuses,
+    missing_error,
+    moved_offsets,
+    positions_after,
+    require_ours,
+    transaction_at,
+    valid_through,
+)
+from sluice.protocol.transaction import TableLog
+
+FIRST = TopicPartition("kafka", "t", 0)
+
+
+def log(*messages):
+    return TableLog(TABLE).extend(enumerate(messages))
+
+
+def test_the_audit_passes_what_adds_up():
+    audit(start("1"), 0, status("1"))
+    audit(
+        start("1"),
+        0,
+        status("1", records_written=7, records_quarantined=2, records_skipped=1, stats=({"numWrites": 7},)),
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"records_written": 9},
+        {"records_read": 11},
+        {"stats": ({"numWrites": 9},)},
+        {"stats": ({"numWrites": 10, "totalWriteErrors": 1},)},
+        {"records_skipped": 1},
+        {"partitions": ()},
+    ],
+    ids=str,
+)
+def test_the_audit_refuses_what_does_not(wrong):
+    with pytest.raises(IntervalError, match="audit failed"):
+        audit(start("1"), 0, status("1", **wrong))
+
+
+def test_the_audit_refuses_a_range_that_was_not_read_to_its_end():
+    short = status("1").partitions[0].model_copy(update={"next_offset": 9})
+    with pytest.raises(IntervalError, match="planned end"):
+        audit(start("1"), 0, status("1", partitions=(short,)))
+
+
+def test_a_missing_ranges_own_error_is_told_with_its_class():
+    failed = status("1", error="A record can't be loaded. [offset=3] Next step: correct it.", recovery="act")
+    error = missing_error(log(start("1"), failed).transactions["1"], (0,))
+    assert isinstance(error, ActionRequiredError)
+    assert "offset=3" in str(error)
+    assert str(error).count("Next step") == 1
+
+
+def test_a_range_that_said_nothing_is_named_by_its_offsets():
+    assert "t[0] [0, 10)" in str(missing_error(log(start("1")).transactions["1"], (0,)))
+
+
+def test_only_what_end_commit_names_is_committed():
+    """A status that comes after the decision changes nothing."""
+    messages = (start("1", ranges=2), status("1", 0), end("1", reported=(0,), missing=(1,)), status("1", 1))
+    assert list(committed_statuses(log(*messages).transactions["1"])) == [0]
+
+
+def test_a_range_that_did_not_report_stays_where_it_was():
+    begun = start("1", ranges=2)
+    after = positions_after(begun, {0: status("1", 0)})
+    assert after == {FIRST: 10, TopicPartition("kafka", "t", 1): 0}
+
+
+def test_offsets_that_moved_since_the_plan_are_noticed():
+    assert moved_offsets(start("1"), Checkpoint()) == []
+    assert moved_offsets(start("1"), Checkpoint().advance({FIRST: 0}, {}, {})) == []
+    assert moved_offsets(start("1"), Checkpoint().advance({FIRST: 5}, {}, {})) == ["t[0] planned from 0, now 5"]
+
+
+def test_a_resumed_loss_is_no_move_but_leaves_the_check_on_for_the_other_partitions():
+    loss = LostOffsets(cluster="kafka", topic="t", partition=0, committed=3, resumed_at=0, reason="r")
+    begun = start("1", ranges=2, losses=(loss,))
+    second = TopicPartition("kafka", "t", 1)
+    assert moved_offsets(begun, Checkpoint().advance({FIRST: 3, second: 0}, {}, {})) == []
+    assert moved_offsets(begun, Checkpoint().advance({FIRST: 3, second: 4}, {}, {})) != []
+
+
+def test_a_superseded_transaction_cannot_be_committed():
+    superseded = log(start("1"), start("2", read_position=1)).transactions["1"]
+    with pytest.raises(IntervalError, match="superseded"):
+        require_ours(superseded)
+
+
+def test_a_transaction_is_found_by_offset_and_instant():
+    found = log(start("1"))
+    assert transaction_at(found, 0, "1").id == "1"
+    with pytest.raises(IntervalError):
+        transaction_at(found, 0, "2")
+
+
+def test_valid_through_is_the_plans_unless_limits_left_records():
+    begun = start("1")
+    assert valid_through(begun, {0: status("1")}) == begun.valid_through
+    behind = start("1", ranges=0).model_copy(update={"ranges": ((planned(0, behind=True),),)})
+    assert valid_through(behind, {0: status("1")}) == TIME
+    waiting = start("1").model_copy(update={"idle": (planned(1, 5, 5, behind=True),)})
+    assert valid_through(waiting, {0: status("1")}) is None
+    assert valid_through(start("1", ranges=2), {0: status("1")}) is None
