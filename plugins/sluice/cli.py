@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -110,7 +109,8 @@ def run(
 ) -> None:
     """Run one whole interval: start, one Spark job for each range, commit; abort if one fails."""
     from sluice.coordinator import Outcome, Run
-    from sluice.spark.submit import submit_command
+    from sluice.kafka.config import KafkaSettings
+    from sluice.spark.submit import driver_environment, submit_command
 
     coordinator = _coordinator(file)
     this = Run("sluice", run_id or f"by-hand-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
@@ -119,7 +119,10 @@ def run(
         typer.echo(started.summary)
         return
     commands = [submit_command(coordinator.pipeline, started, n, master) for n in range(len(started.ranges))]
-    jobs = [subprocess.Popen(command, env=os.environ) for command in commands]
+    environment = driver_environment(
+        KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
+    )
+    jobs = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         exit_codes = [job.wait() for job in jobs]
         if any(exit_codes):

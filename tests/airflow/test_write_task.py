@@ -15,12 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperator, driver_environment
+from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperator
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter, WriteStatus
 from sluice.protocol.transaction import State, Transaction
+from sluice.spark.submit import driver_environment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLE = "file:///lake/orders"

@@ -6,10 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -17,7 +15,6 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
-from sluice import runtime
 from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import told
 from sluice.airflow.tasks import source_and_control
@@ -126,7 +123,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
     def _prepare(self, source: KafkaSettings, control: KafkaSettings) -> None:
         from sluice.coordinator import Started
         from sluice.spark.settings import spark_conf
-        from sluice.spark.submit import APPLICATION, application_arguments
+        from sluice.spark.submit import APPLICATION, application_arguments, driver_environment
 
         write = self.pipeline.write
         master = spark_master(write.connection)
@@ -173,22 +170,3 @@ class SluiceWriteOperator(SparkSubmitOperator):
             exit=submit_says.rpartition("Error code is: ")[2].rstrip(".")[:200],
             **where,
         )
-
-
-def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:
-    """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
-
-    The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
-    it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
-    """
-    package = str(Path(__file__).resolve().parents[2])
-    scripts = str(Path(sys.executable).parent)
-    return {
-        "PYSPARK_PYTHON": sys.executable,
-        **os.environ,
-        "JAVA_HOME": str(runtime.java_home()),
-        "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), scripts]),
-        "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
-        **source.to_environment("source"),
-        **control.to_environment("control"),
-    }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
+from sluice import runtime
 from sluice.coordinator import Started
+from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "write_range.py"
@@ -29,3 +32,22 @@ def submit_command(pipeline: Pipeline, started: Started, number: int, master: st
     program = shutil.which("spark-submit") or str(Path(sys.executable).with_name("spark-submit"))
     command = [program, "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
     return [*command, str(APPLICATION), *application_arguments(pipeline, started, number)]
+
+
+def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:
+    """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
+
+    The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
+    it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    scripts = str(Path(sys.executable).parent)
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        **os.environ,
+        "JAVA_HOME": str(runtime.java_home()),
+        "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), scripts]),
+        "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
+        **source.to_environment("source"),
+        **control.to_environment("control"),
+    }
