@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
 
 from .harness import DDL, Flow
@@ -43,8 +43,20 @@ def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
     started = flow.start()
     assert {r.partition: r.start for r in started.ranges[0]} == offsets
     flow.write_all(started)
-    _append_by_spark(flow, range(2000, 2010))  # while an interval is open
     flow.commit(started)
+    flow.check()
+
+
+def test_another_writer_that_rolls_our_instant_back_makes_the_commit_fail_and_no_more(make_flow):
+    """Hudi's single writer takes an instant that it finds open for a dead writer's, and rolls it back."""
+    flow = make_flow(sink__hudi__record_key="id")
+    flow.produce(20)
+    started = flow.start()
+    flow.write_all(started)
+    _append_by_spark(flow, range(1000, 1010))
+    with pytest.raises(IntervalError, match="something rolled it back"):
+        flow.commit(started)
+    flow.interval()
     flow.check()
 
 
