@@ -5,6 +5,8 @@ Run again it finishes; where it never runs again, the next interval's start fini
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from sluice.errors import SluiceError
 from sluice.protocol.messages import AckCommit
 
-from .harness import Flow
+from .harness import Flow, finish, wait_for
 
 START_POINTS = ["before_start_commit", "after_start_commit", "after_open_instant"]
 COMMIT_POINTS = [
@@ -44,6 +46,18 @@ def test_killed_while_starting(make_flow, point, then):
     flow.check()
     assert flow.jvm.pending(str(flow.path)) == []
     assert len(flow.commits()) == 1
+
+
+def test_killed_while_the_new_tables_metadata_table_is_made(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    starting = flow.spawn("start", "--run-id", "first")
+    wait_for((flow.path / ".hoodie" / "metadata").exists, "the metadata table", pause=0.001)
+    os.killpg(starting.pid, signal.SIGKILL)
+    assert finish(starting).killed
+    flow.interval()
+    flow.check()
+    assert flow.jvm.pending(str(flow.path)) == []
 
 
 def _killed_commit(flow: Flow, point: str):

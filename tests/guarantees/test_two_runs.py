@@ -111,9 +111,10 @@ def test_two_starts_at_the_same_moment(make_flow, point):
     for pause in pauses:
         pause.release()
     steps = [finish(process) for process in starting]
-    ended = [step for step in steps if step.status == 0]
-    assert ended, [step.err for step in steps]
-    opened = [step.started() for step in ended]
+    opened = [step.started() for step in steps if step.status == 0]
+    if not opened:  # both were setting up the new table's metadata: each says so, and is retried
+        assert all("Next step: the step is retried" in step.err for step in steps), [step.err for step in steps]
+        opened = [flow.start()]
     for started in opened:
         flow.write(started).wait()
     committed = 0

@@ -50,7 +50,7 @@ class Committer:
             if table.state_of(transaction.id) == "completed":
                 log.info("the commit is on the timeline already; only ACK-COMMIT is sent", instant=transaction.id)
             else:
-                self._carry_out(table, table_log, transaction)
+                self._carry_out_or_give_up(table, table_log, transaction)
         self.acknowledge(transaction)
         reach("coordinator.after_ack_commit")
         return self.outcome(transaction)
@@ -74,16 +74,26 @@ class Committer:
         self.acknowledge(unfinished)
         return True
 
+    def _carry_out_or_give_up(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+        try:
+            self._carry_out(table, table_log, transaction)
+        except IntervalError as error:
+            if transaction.state is State.DECIDED:
+                self.give_up(table, table_log, transaction, str(error))
+            raise
+
     def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
-        if table.state_of(transaction.id) == "absent":
-            raise instant_gone(transaction)
-        reach("coordinator.before_hudi_commit")
         try:
+            if table.state_of(transaction.id) == "absent":
+                raise instant_gone(transaction)
+            reach("coordinator.before_hudi_commit")
             self._hudi_commit(table, transaction)
+        except IntervalError:
+            raise  # nobody can commit it any more: the caller gives it up, for which it needs the lease
         except Exception:
             self._release_lease(transaction)
             raise
