@@ -54,7 +54,7 @@ demo: install ## Load a year of real flights by Airflow's scheduler, and compare
 	@$(RUN) -m sluice.local demo
 
 test: install ## Run all tests (two at a time; name some with ARGS="-k offsets")
-	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest tests/unit $(ARGS)

@@ -75,7 +75,7 @@ class Api:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)
-        with self._opener.open(request, timeout=30) as response:
+        with self._opener.open(request, timeout=120) as response:
             return json.load(response)
 
     def until(self, what: str, check: Callable[[], Any], timeout: float = 180.0) -> Any:
