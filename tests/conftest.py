@@ -6,10 +6,12 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 
 from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars
+from sluice.logs import log
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,6 +19,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(autouse=True)
+def story_on_the_tests_own_output() -> None:
+    """Importing Airflow sets structlog up on the output of whichever test imported it, which is closed by now."""
+    structlog.reset_defaults()
+    vars(log).pop("bind", None)  # a logger that was told to stay as it was first used
 
 
 @pytest.fixture(scope="session")

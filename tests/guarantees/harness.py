@@ -31,7 +31,7 @@ from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import ControlMessage, decode, encode
 from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.spark.settings import spark_conf
-from sluice.spark.submit import application_arguments, submit_command
+from sluice.spark.submit import APPLICATION, application_arguments, driver_environment, submit_command
 
 MASTER = "local[1]"
 MEMORY = "512m"
@@ -236,12 +236,10 @@ def kafka_settings(bootstrap: str) -> KafkaSettings:
 
 def environment(bootstrap: str, **more: str) -> dict[str, str]:
     """The environment of the product's processes."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_KAFKA") and k != VARIABLE}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    here = Path(__file__).resolve().parents[2]
-    python_path = os.pathsep.join(map(str, (here / "plugins", here / "spark_jobs")))
-    settings = kafka_settings(bootstrap).to_environment("source")
-    return {**inherited, "PATH": path, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable, **settings, **more}
+    settings = kafka_settings(bootstrap)
+    product = driver_environment(settings, settings)
+    python_path = os.pathsep.join([product["PYTHONPATH"], str(APPLICATION.parent)])
+    return {**product, "PYTHONPATH": python_path, VARIABLE: "", **more}
 
 
 @dataclass
