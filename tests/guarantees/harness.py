@@ -441,7 +441,8 @@ class Flow:
         self._jobs += 1
         log = self.folder / f"write-{self._jobs}.log"
         arguments = application_arguments(self.pipeline, started, number)
-        settings = kafka_settings(self.bootstrap).to_environment("source")
+        kafka = kafka_settings(self.bootstrap)
+        settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send("write", arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)
 
