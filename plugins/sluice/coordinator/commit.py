@@ -198,7 +198,11 @@ class Committer:
         topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
         checkpoint = committed.checkpoint.advance(next_offsets, start.cluster_ids, topic_ids)
         stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
-        note = commit_note(transaction, reported, committed.recent_control_offsets if committed.transaction else ())
+        note = commit_note(
+            transaction,
+            reported,
+            committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
+        )
         table.commit(transaction.id, stats, {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)})
 
     def acknowledge(self, transaction: Transaction) -> None:

@@ -68,7 +68,7 @@ class Starter:
             )
             return Outcome("empty", f"Empty window: no new records, nothing opened ({positions}).")
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
-        start = self._start_message(table, run, plan, state, epoch, read_position)
+        start = self._start_message(table, run, plan, state, epoch, read_position, table_log)
         reach("coordinator.before_start_commit")
         offset = self._session.control.send(start)
         reach("coordinator.after_start_commit")
@@ -143,7 +143,14 @@ class Starter:
             )
 
     def _start_message(
-        self, table: HudiTable, run: Run, plan: IntervalPlan, state: ClusterState, epoch: int, read_position: int
+        self,
+        table: HudiTable,
+        run: Run,
+        plan: IntervalPlan,
+        state: ClusterState,
+        epoch: int,
+        read_position: int,
+        table_log: TableLog,
     ) -> StartCommit:
         topic_ids: dict[str, dict[str, str | None]] = {}
         for (cluster, topic), topic_id in state.topic_ids.items():
@@ -151,6 +158,7 @@ class Starter:
         return StartCommit(
             **self._session.envelope(table.new_instant(), epoch, run),
             read_position=read_position,
+            oldest_unsettled=table_log.oldest_unsettled(read_position),
             ranges=StartCommit.ranges_of(plan),
             idle=tuple(PlannedRange.of(r, r.topic_partition in plan.behind) for r in plan.idle),
             cluster_ids=dict(state.cluster_ids),

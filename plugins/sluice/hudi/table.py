@@ -223,7 +223,11 @@ def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) ->
         storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
         path = jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/.hoodie/hoodie.properties")
         if not storage.exists(path):
-            _create(jvm, writer)
+            try:
+                _create(jvm, writer)
+            except Py4JJavaError:  # another run may have created it at the same moment
+                if not storage.exists(path):
+                    raise
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
     table = HudiTable(jvm, meta, writer)

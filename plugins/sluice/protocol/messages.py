@@ -134,10 +134,14 @@ class StartCommit(_Message):
 
     `read_position` is the control topic's end when the coordinator read the table's state. A START or END of the same
     table between it and this message makes this START void: it was planned on offsets that may have moved.
+
+    `oldest_unsettled` is where the oldest START stands that neither ACK nor ABORT has ended: its coordinator may
+    still open an instant, so later intervals look back as far.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
     read_position: int
+    oldest_unsettled: int = 0
     ranges: tuple[tuple[PlannedRange, ...], ...]
     idle: tuple[PlannedRange, ...] = ()
     cluster_ids: dict[str, str | None] = Field(default_factory=dict)

@@ -127,6 +127,11 @@ class TableLog:
         """Transactions that one DAG run started, oldest first: more than one if `start_commit` was run again."""
         return [t for t in self.transactions.values() if (t.start.dag_id, t.start.run_id) == (dag_id, run_id)]
 
+    def oldest_unsettled(self, default: int) -> int:
+        """Where the oldest START stands that neither ACK nor ABORT has ended, or the default."""
+        ended = (State.COMMITTED, State.ABORTED)
+        return min((t.start_offset for t in self.transactions.values() if t.state not in ended), default=default)
+
     def highest_epoch(self) -> int:
         """The highest epoch seen, 0 before the first."""
         return max((t.start.epoch for t in self.transactions.values()), default=0)
