@@ -19,13 +19,28 @@ from sluice.protocol.plan import IntervalPlan, OffsetLoss
 PROTOCOL_VERSION = 1
 NO_LEASE = -1
 
+IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
+"""What a transaction is for.
+
+`continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
+interval, `range` offsets or times that a person named, both without what is covered already. `replay` reads a
+committed interval again and puts its rows in place of the ones that it wrote. `correction` moves committed offsets
+by hand, and reads nothing. `service` holds the table still for a table service.
+"""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class PlannedRange(_Frozen):
-    """The offsets `[start, end)` of one partition, as they travel; `behind` if limits left records after the end."""
+    """The offsets `[start, end)` of one partition, as they travel.
+
+    Attributes:
+        behind: limits left records after the end.
+        log_end: where the partition's log ended when the interval was planned, so that `log_end - end` is the lag in
+            offsets that the interval leaves. None where nobody asked.
+    """
 
     cluster: str
     topic: str
@@ -33,11 +48,12 @@ class PlannedRange(_Frozen):
     start: int
     end: int
     behind: bool = False
+    log_end: int | None = None
 
     @classmethod
-    def of(cls, r: OffsetRange, behind: bool = False) -> PlannedRange:
+    def of(cls, r: OffsetRange, behind: bool = False, log_end: int | None = None) -> PlannedRange:
         """From the domain's value."""
-        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end, behind=behind)
+        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end, behind=behind, log_end=log_end)
 
     def offset_range(self) -> OffsetRange:
         """To the domain's value."""
@@ -137,9 +153,26 @@ class StartCommit(_Message):
 
     `oldest_unsettled` is where the oldest START stands that neither ACK nor ABORT has ended: its coordinator may
     still open an instant, so later intervals look back as far.
+
+    Attributes:
+        reason: why a person asked for this transaction, in that person's words.
+        replays: the instant of the interval that a replay reads again.
+        replaced_file_groups: by table partition, the file groups that the commit takes off the table (a replay of an
+            append interval), in the same commit that adds the new ones.
+        keep_newer: an upsert keeps the table's version of a row unless it is older than the record, or was written by
+            the interval that is replayed: the offsets read lie before some that are in the table already.
+        passed_over: offsets that a correction leaves out, from where the table stood to where it goes on.
+        service: which table service a `service` transaction holds the table for.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
+    kind: IntervalKind = "continue"
+    reason: str | None = None
+    replays: str | None = None
+    replaced_file_groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    keep_newer: bool = False
+    passed_over: tuple[PlannedRange, ...] = ()
+    service: str | None = None
     read_position: int
     oldest_unsettled: int = 0
     ranges: tuple[tuple[PlannedRange, ...], ...]
@@ -168,13 +201,15 @@ class StartCommit(_Message):
 class WriteStatus(_Message):
     """A participant has written its range, or could not.
 
-    `stats` are Hudi's own `HoodieWriteStat` as JSON. A status that would pass the broker's message limit travels in
-    `parts` numbered messages; each has its own slice of `stats`, and only the whole set counts.
+    `began` is when the attempt began. `stats` are Hudi's own `HoodieWriteStat` as JSON. A status that would pass the
+    broker's message limit travels in `parts` numbered messages; each has its own slice of `stats`, and only the whole
+    set counts.
     """
 
     type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
     range: int
     attempt: str
+    began: datetime | None = None
     part: int = 0
     parts: int = 1
     records_read: int = 0
