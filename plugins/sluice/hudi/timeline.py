@@ -44,7 +44,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The active timeline, by requested time."""
+    """The active timeline: instants by their requested time, in its order."""
 
     instants: Mapping[str, Instant] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Timeline:
         found = self.instants.get(instant)
         if found is not None:
             return "pending" if found.pending else "completed"
-        return "archived" if self.instants and instant < min(self.instants) else "absent"
+        return "archived" if self.instants and instant < next(iter(self.instants)) else "absent"
 
     def of_others(self, ours: Iterable[str]) -> list[Instant]:
         """Completed instants that are not among ours, newest first: other writers and table services."""
@@ -163,7 +163,7 @@ def _newest_of_each(found: Iterable[Instant | None]) -> dict[str, Instant]:
     for instant in found:
         if instant is not None and (instant.requested not in instants or not instant.pending):
             instants[instant.requested] = instant
-    return instants
+    return dict(sorted(instants.items()))
 
 
 def _decode(content: bytes) -> Mapping[str, Any]:

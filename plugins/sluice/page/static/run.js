@@ -1,11 +1,10 @@
 // What Sluice did for one DAG, or in one DAG run: shown on Airflow's own pages of them.
 import { load } from "./api.js";
 import { h } from "./dom.js";
-import { pipelineView } from "./pipeline.js";
-import { transactionView } from "./transaction.js";
 import * as f from "./format.js";
+import { pipelineView, transactionLink } from "./pipeline.js";
+import { transactionView } from "./transaction.js";
 import { stateBadge } from "./words.js";
-import { transactionLink } from "./pipeline.js";
 
 export async function dagView({ dag, query }, signal) {
   const { pipelines } = await load("dag", { dag_id: dag }, signal);
@@ -19,7 +18,13 @@ export async function runView({ dag, run }, signal) {
   if (!found.transactions.length) return nothing(dag, found.run?.note ?? whyNone(found.run?.state));
   const newest = await transactionView({ key: found.transactions[0].pipeline, instant: found.transactions[0].instant }, signal);
   if (found.transactions.length === 1) return newest;
-  const earlier = (now) => h("p", { class: "sub" }, "This run also opened ", found.transactions.slice(1).map((t) => h("span", {}, h("a", { class: "mono", href: transactionLink(t.pipeline, t.instant) }, t.instant), " ", stateBadge(t.state), " ", f.age(t.started, now), " "))));
+  const earlier = (now) =>
+    h(
+      "p",
+      { class: "sub" },
+      "This run also opened ",
+      found.transactions.slice(1).map((t) => [h("a", { class: "mono", href: transactionLink(t.pipeline, t.instant) }, t.instant), " ", stateBadge(t.state), " ", f.age(t.started, now), " "]),
+    );
   return { ...newest, content: (now) => h("div", {}, newest.content(now), earlier(now)) };
 }
 
