@@ -116,12 +116,12 @@ class Story:
         self._send(WriteStatus, start, seconds=seconds / (number + 1), range=number, attempt=f"attempt-{number}",
                    began=began, partitions=tuple(results), stats=tuple(stats), **counts)  # fmt: skip
 
-    def _send(self, kind: Any, start: StartCommit | None, seconds: float = 0, **fields: Any) -> Any:
+    def _send(self, message_type: Any, start: StartCommit | None, seconds: float = 0, **fields: Any) -> Any:
         self.pause(seconds)
         envelope = {"table": self.table, "epoch": 1, "dag_id": self.dag_id, "sender": "coordinator", "time": self.clock}
         if start is not None:
             envelope |= {"transaction": start.transaction, "run_id": start.run_id, "epoch": start.epoch}
-        message = kind(**{**envelope, **fields})
+        message = message_type(**{**envelope, **fields})
         self.messages.append(message)
         return message
 

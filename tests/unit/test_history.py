@@ -99,8 +99,21 @@ def test_superseded_aborted_and_failures_in_a_row():
 def test_where_the_table_stands_and_what_was_replayed():
     table = history(start("1"), ack_of("1", 10), start("2", read_position=2, kind="replay", replays="1"))
     assert (table.committed, table.replayed_by) == ({FIRST_PARTITION: (10, "1")}, {})
-    table.extend([(3, ack_of("2", 12))])
-    assert (table.committed, table.replayed_by) == ({FIRST_PARTITION: (12, "2")}, {"1": ["2"]})
+    table.extend([(3, ack_of("2", 9))])
+    assert (table.committed, table.replayed_by) == ({FIRST_PARTITION: (10, "1")}, {"1": ["2"]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "finish", "stands"),
+    [("continue", 10, 20, 20), ("correction", 10, 4, 4), ("service", 0, 0, 10), ("replay", 0, 5, 10)]
+    + [("range", 0, 5, 10), ("range", 10, 15, 15), ("backfill", 40, 50, 10)],
+)
+def test_what_moves_the_committed_offsets(kind: str, begin: int, finish: int, stands: int):
+    acknowledged = planned(0).model_copy(update={"start": begin, "end": finish})
+    moved = ack("2").model_copy(update={"offsets": (acknowledged,), "valid_through": TIME})
+    table = history(start("1"), ack_of("1", 10), start("2", read_position=2, kind=kind), moved)
+    assert table.committed[FIRST_PARTITION][0] == stands
+    assert table.valid_through == (TIME if kind == "continue" else None)
 
 
 def test_runs_and_tables_are_told_apart():

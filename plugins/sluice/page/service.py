@@ -293,7 +293,7 @@ class Page:
             "next_run": _iso(gathered.dag.due) if gathered.dag and not gathered.dag.paused else None,
             "last_commit": _iso(last.acknowledged) if last else None,
             "last_instant": last.instant if last else None,
-            "valid_through": _iso(last.valid_through) if last else None,
+            "valid_through": _iso(history.valid_through),
             "lag": gathered.lag,
             "transactions_total": len(history.transactions),
             "recent": [
@@ -320,8 +320,7 @@ def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
 
 
 def _health(dag: DagFacts | None, runs: list[RunFacts], history: TableHistory, lag: int | None) -> Health:
-    last = history.last_committed
-    behind_since = last.valid_through if last is not None and lag else None
+    behind_since = history.valid_through if lag else None
     schedule = None if dag is None or dag.gone else Schedule(dag.paused, dag.due, dag.period)
     return health(schedule, runs, datetime.now(UTC), behind_since=behind_since, has_history=bool(history.transactions))
 

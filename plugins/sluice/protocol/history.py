@@ -221,7 +221,9 @@ class TableHistory:
 
     Attributes:
         transactions: by instant, in the order of their STARTs.
-        committed: where each partition stands, by the last ACK that names it, and that ACK's instant.
+        committed: where each partition stands, and the instant whose ACK brought it there. A replay or a service moves
+            nothing; a backfill or a named range only where it goes on from what is committed.
+        valid_through: the time up to which the table is complete, by the last ACK of an interval that reads on.
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
     """
@@ -232,6 +234,7 @@ class TableHistory:
         self.committed: dict[TopicPartition, tuple[int, str]] = {}
         self.replayed_by: dict[str, list[str]] = {}
         self.last_committed: TransactionSummary | None = None
+        self.valid_through: datetime | None = None
         self._log = TableLog(table)
         self._runs: dict[tuple[str, str], list[TransactionSummary]] = {}
         self._dag_ids: dict[str, None] = {}
@@ -328,10 +331,20 @@ class TableHistory:
 
     def _acknowledged(self, known: TransactionSummary, ack: AckCommit) -> None:
         known.committed = tuple((_interned(r), r.end) for r in ack.offsets)
-        self.committed |= {tp: (end, known.instant) for tp, end in known.committed}
+        self.committed |= {_interned(r): (r.end, known.instant) for r in ack.offsets if self._moves(known, r)}
         self.last_committed = known
+        if known.kind == "continue":
+            self.valid_through = ack.valid_through
         if known.replays is not None and known.instant not in (of := self.replayed_by.setdefault(known.replays, [])):
             of.append(known.instant)
+
+    def _moves(self, known: TransactionSummary, acknowledged: PlannedRange) -> bool:
+        if known.kind in ("continue", "correction"):
+            return True
+        if known.kind in ("replay", "service"):
+            return False
+        stands, _ = self.committed.get(acknowledged.topic_partition, (-1, ""))
+        return acknowledged.start <= stands < acknowledged.end
 
     def _settle(self) -> None:
         """Take over all states, and let go of the transactions that are neither open nor decided any more."""
