@@ -105,8 +105,15 @@ def test_where_the_table_stands_and_what_was_replayed():
 
 @pytest.mark.parametrize(
     ("kind", "begin", "finish", "stands"),
-    [("continue", 10, 20, 20), ("correction", 10, 4, 4), ("service", 0, 0, 10), ("replay", 0, 5, 10)]
-    + [("range", 0, 5, 10), ("range", 10, 15, 15), ("backfill", 40, 50, 10)],
+    [
+        ("continue", 10, 20, 20),
+        ("correction", 10, 4, 4),
+        ("service", 0, 0, 10),
+        ("replay", 0, 5, 10),
+        ("range", 0, 5, 10),
+        ("range", 10, 15, 15),
+        ("backfill", 40, 50, 10),
+    ],
 )
 def test_what_moves_the_committed_offsets(kind: str, begin: int, finish: int, stands: int):
     acknowledged = planned(0).model_copy(update={"start": begin, "end": finish})
