@@ -155,9 +155,9 @@ def flights(table: str, topic: str, now: datetime) -> Story:
     story.pause(20)
     story.started(80, void=True)
     story.pause(20)
-    story.committed(110)
+    story.committed(110, run_id="manual-1")
     story.pause(50)
-    story.started(90)
+    story.started(90, run_id="manual-2")
     return story
 
 

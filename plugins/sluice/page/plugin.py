@@ -19,7 +19,14 @@ def external_views() -> list[dict[str, Any]]:
     """In the navigation, on each DAG and on each DAG run. Addresses are relative to Airflow's own base address."""
     icons = {"icon": "sluice/static/icon/icon.svg", "icon_dark_mode": "sluice/static/icon/icon-dark.svg"}
     return [
-        {"name": "Sluice", "href": "sluice/", "destination": "nav", "url_route": "sluice", **icons},
+        {
+            "name": "Sluice",
+            "href": "sluice/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "sluice",
+            **icons,
+        },
         {"name": "Sluice", "href": "sluice/#/dag/{DAG_ID}", "destination": "dag", "url_route": "sluice_dag", **icons},
         {
             "name": "Sluice",
