@@ -133,7 +133,7 @@ class Story:
 
 def flights(table: str, topic: str, now: datetime) -> Story:
     """An hour of a pipeline's life with everything that can come of an interval."""
-    story = Story(table, "flights", topic, now - timedelta(minutes=60))
+    story = Story(table, "flights", topic, now - timedelta(minutes=51, seconds=40))
     for minute in range(48):
         minute_of = story.clock
         records = 60 + (minute * 37) % 90

@@ -120,7 +120,7 @@ export function gantt(t, scale, now) {
     parts.push(h("rect", { class: "commit", x: percent(x), y: 1, width: percent(Math.max(at(t.ended ?? new Date(now).toISOString()) - x, 0.006)), height: height - 2, rx: 1 }));
   }
   if (end > scale * 1.001) parts.push(h("text", { x: "100%", y: height - 1, "text-anchor": "end" }, "»"));
-  const label = `${f.duration(end)}: ${t.ranges.length} ranges, ${t.ranges.flat().length} attempts, ${t.ranges.flat().filter((a) => a.failed).length} failed`;
+  const label = `${f.duration(end)}: ${f.count(t.ranges.length, "range")}, ${f.count(t.ranges.flat().length, "attempt")}, ${t.ranges.flat().filter((a) => a.failed).length} failed`;
   return h("svg", { class: "gantt", height, role: "img", "aria-label": label }, parts);
 }
 

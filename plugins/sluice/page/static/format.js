@@ -2,12 +2,12 @@
 import { h } from "./dom.js";
 
 const WHOLE = new Intl.NumberFormat();
-const SHORT = new Intl.NumberFormat(undefined, { notation: "compact", maximumFractionDigits: 1 });
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const NONE = "–";
 
 export const number = (value) => (value === null || value === undefined ? NONE : WHOLE.format(value));
-export const short = (value) => (value === null || value === undefined ? NONE : SHORT.format(value));
+/** `1 file`, `2 files`. */
+export const count = (value, thing) => `${number(value)} ${thing}${value === 1 ? "" : "s"}`;
 
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;

@@ -146,7 +146,7 @@ function transactionRow(p, t, scale, now) {
       "td",
       { "data-label": "Took", class: "wide" },
       h("div", { class: "took" }, gantt(t, scale, now), h("span", {}, f.duration(took(t, now)))),
-      (failed > 0 || t.abort_reason) && h("div", { class: "sub cut", title: t.abort_reason }, failed > 0 ? `${f.number(failed)} of ${f.number(attempts.length)} attempts failed. ` : "", t.abort_reason ?? ""),
+      (failed > 0 || t.abort_reason) && h("div", { class: "sub cut", title: t.abort_reason }, failed > 0 ? `${f.number(failed)} of ${f.count(attempts.length, "attempt")} failed. ` : "", t.abort_reason ?? ""),
     ),
     h("td", { "data-label": "Rows", class: "right" }, f.number(t.records_written), away > 0 && h("div", { class: "sub warn" }, `${f.number(away)} set aside`)),
     h("td", { "data-label": "Bytes", class: "right" }, f.bytes(t.bytes_read)),
@@ -201,7 +201,7 @@ function partitions(p, now) {
   return h(
     "section",
     { "aria-labelledby": "partitions" },
-    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.number(p.partitions.length)} partitions, those that lag most first`)),
+    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.count(p.partitions.length, "partition")}, those that lag most first`)),
     h(
       "table",
       { class: "rows" },

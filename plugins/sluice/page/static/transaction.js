@@ -46,7 +46,7 @@ function facts(t) {
   const pairs = [
     ["Rows written", h("span", { class: "figure" }, f.number(t.records_written))],
     ["Audit", h("span", { title: "read = written + quarantined + skipped", class: t.audit.holds ? "" : "bad" }, `${f.number(t.records_read)} read = ${f.number(t.records_written)} written + ${f.number(t.records_quarantined)} quarantined + ${f.number(t.records_skipped)} skipped ${audit}`)],
-    ["Bytes", `${f.bytes(t.bytes_read)} read, ${f.bytes(t.bytes_written)} written in ${f.number(t.files)} files, ${f.number(t.file_groups)} file groups`],
+    ["Bytes", `${f.bytes(t.bytes_read)} read, ${f.bytes(t.bytes_written)} written in ${f.count(t.files, "file")}, ${f.count(t.file_groups, "file group")}`],
     ["Offsets without a record", f.number(t.gaps)],
     ["Lag left", f.number(t.lag_left)],
     ["Complete through", f.when(t.valid_through, { date: true })],
@@ -76,7 +76,7 @@ function story(t, now) {
   const lines = [["START-COMMIT", t.started, first && bar("start", t.started, first), f.duration(f.secondsBetween(t.started, first)), "plan, instant opened, then waiting for the first write job"]];
   for (const a of attempts.slice(0, 60)) {
     const shape = a.failed ? "attempt bad" : a.counts ? "attempt good" : "attempt spare";
-    const said = a.failed ? "failed" : a.counts ? `${f.number(a.records_written)} rows` : "not needed";
+    const said = a.failed ? "failed" : a.counts ? f.count(a.records_written, "row") : "not needed";
     lines.push([`write ${a.number}${a.try > 1 ? `, attempt ${a.try}` : ""}`, a.began ?? t.started, bar(shape, a.began ?? t.started, a.ended), a.began ? f.duration(f.secondsBetween(a.began, a.ended)) : "–", said]);
   }
   if (t.decided) lines.push(["END-COMMIT", t.decided, bar("commit", t.decided, t.ended ?? new Date(now).toISOString()), f.duration(f.secondsBetween(t.decided, t.ended)), "Hudi's commit"]);
@@ -116,7 +116,7 @@ function range(t, r) {
       { class: "heading" },
       h("h3", {}, `Range ${r.number}: ${verdict}`),
       t.dag_id !== "sluice" && h("a", { href: taskUrl(t.dag_id, t.run_id, "write", r.number), "data-airflow": true }, "task log"),
-      h("span", { class: "sub" }, `${f.number(r.attempts.length)} attempts, ${f.number(failed)} failed`),
+      h("span", { class: "sub" }, failed ? `${f.count(r.attempts.length, "attempt")}, ${f.number(failed)} failed` : f.count(r.attempts.length, "attempt")),
     ),
     h(
       "table",
@@ -164,7 +164,7 @@ function messages(t) {
   return h(
     "section",
     { "aria-labelledby": "messages" },
-    h("div", { class: "heading" }, h("h2", { id: "messages" }, "Messages"), button, h("span", { class: "sub" }, `${f.number(t.control_offsets.length)} in the control topic, at offsets ${f.number(t.control_offsets[0])} to ${f.number(t.control_offsets.at(-1))}`)),
+    h("div", { class: "heading" }, h("h2", { id: "messages" }, "Messages"), button, h("span", { class: "sub" }, `${f.number(t.control_offsets.length)} in the control topic, from offset ${f.number(t.control_offsets[0])} to ${f.number(t.control_offsets.at(-1))}`)),
     shown?.error && h("p", { class: "why" }, shown.error),
     shown?.gone > 0 && h("p", { class: "sub" }, `${f.number(shown.gone)} messages are older than the topic remembers.`),
     shown?.messages?.map(({ offset, message }) =>
