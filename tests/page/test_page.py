@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+import urllib.error
 import urllib.parse
 from typing import Any
 
@@ -73,17 +74,18 @@ def test_a_wrong_file_is_told_to_who_may_read_import_errors(site: Site) -> None:
     assert any("wrong.yaml" in b["text"] for b in site.data("pipelines")["banners"])
 
 
-def test_nothing_can_be_changed(site: Site) -> None:
-    from sluice.page.app import make_app
-
-    methods = {method for route in make_app().routes for method in getattr(route, "methods", ())}
-    assert methods == {"GET"}
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_can_be_changed(site: Site, method: str) -> None:
+    for route in ROUTES:
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            site.post(f"/sluice/api/{route}", {}, site.token("admin"), method)
 
 
 # What it tells -------------------------------------------------------------------------------------------------------
 
 
 def test_the_list_tells_state_lag_and_completeness(site: Site) -> None:
+    whole_window(site)
     site.until("the logs' ends are known", lambda: _row(site, "flights")["lag"] is not None)
     row = _row(site, "flights")
     last = acknowledged(site)[-1]
@@ -111,7 +113,7 @@ def test_the_transactions_are_those_of_the_control_topic(site: Site) -> None:
         assert (found["state"], found["records_written"]) == ("committed", _written(site, ack.transaction))
     states = [t["state"] for t in shown.values()]
     assert {s: states.count(s) for s in ("aborted", "superseded", "void", "open")} == {
-        "aborted": 3, "superseded": 2, "void": 1, "open": 1,
+        "aborted": 3, "superseded": 1, "void": 1, "open": 1,
     }  # fmt: skip
     assert {t["kind"] for t in shown.values()} == {"continue", "replay", "range", "correction", "service"}
 

@@ -27,6 +27,7 @@ _HEADERS = {
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
 _LARGEST_WINDOW = 500
 _log = logging.getLogger(__name__)
