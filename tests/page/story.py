@@ -100,7 +100,7 @@ class Story:
             self._send(WriteStatus, start, seconds=3, range=0, attempt=f"failed-{attempt}", began=began, **error)
 
     def _write(self, start: StartCommit, number: int, group: Iterable[PlannedRange]) -> None:
-        began = start.time + timedelta(seconds=2 + number * 0.3)
+        began = max(start.time + timedelta(seconds=2), self.clock - timedelta(seconds=3 * number))
         results, stats = [], []
         for r in group:
             records = r.end - r.start

@@ -102,7 +102,8 @@ class ControlReader:
             consumer.assign([KafkaTopicPartition(self.topic, 0, start)])
             position = start
             while position < end:
-                got = consumer.consume(_BATCH, timeout=TIMEOUT)
+                # No more than there are: it would wait for those that are yet to come.
+                got = consumer.consume(min(_BATCH, end - position), timeout=TIMEOUT)
                 records = [r for r in got if r.error() is None]
                 position = _offset(records[-1]) + 1 if records else position
                 yield [r for r in records if _offset(r) < end]

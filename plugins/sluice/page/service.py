@@ -27,6 +27,7 @@ from sluice.protocol.history import TableHistory, TransactionSummary
 _OLD = 15.0  # seconds after which what is shown is called old
 _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
+_BY_HAND = ("None", "Never, external triggers only")  # as Airflow names it
 _OTHERS = 12  # commits of other writers that are shown
 
 
@@ -329,7 +330,8 @@ def _schedule(gathered: Gathered) -> str | None:
     found = gathered.entry.pipeline.schedule if gathered.entry.pipeline else None
     if isinstance(found, timedelta):
         return f"every {_in_words(found)}"
-    return found or (gathered.dag.schedule if gathered.dag else None)
+    of_airflow = gathered.dag.schedule if gathered.dag else None
+    return found or (of_airflow if of_airflow not in _BY_HAND else None)
 
 
 def _in_words(time: timedelta) -> str:

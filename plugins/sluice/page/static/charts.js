@@ -18,12 +18,13 @@ function frame(title, note, max, format, content, label) {
 
 /** Columns, one for each transaction, oldest first. `points`: { value, state, instant, tip }. */
 export function columns({ title, points, format, note }) {
-  const values = points.map((p) => p.value ?? 0);
-  const max = Math.max(...values, 0);
+  // What is under way doesn't set the scale: one that hangs would flatten all the others.
+  const ended = points.filter((p) => tone(p.state) !== "busy");
+  const max = Math.max(0, ...(ended.length ? ended : points).map((p) => p.value ?? 0));
   const width = 1 / Math.max(points.length, 1);
   const summary = `${title}: ${points.length} transactions, at most ${format(max)}, the latest ${format(points.at(-1)?.value)}`;
   const bars = points.map((p, i) => {
-    const height = max ? ((p.value ?? 0) / max) * (HEIGHT - 14) : 0;
+    const height = max ? Math.min((p.value ?? 0) / max, 1) * (HEIGHT - 14) : 0;
     return h(
       "g",
       { class: `column ${tone(p.state)}`, "data-i": i, "data-tip": p.tip },

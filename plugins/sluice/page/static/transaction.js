@@ -42,14 +42,15 @@ function heading(t) {
 function facts(t) {
   const other = (instant) => h("a", { class: "mono", href: transactionLink(t.pipeline, instant) }, instant);
   const audit = t.audit.holds ? "✓ accounted for" : "✕ not accounted for";
-  const where = { completed: "completed", pending: "pending", archived: "in the archived timeline, or gone", absent: "not there" };
+  const where = { completed: "completed", pending: "pending", archived: "archived, or gone", absent: "not there" };
+  if (t.state !== "committed") where.archived = where.absent;
   const pairs = [
     ["Rows written", h("span", { class: "figure" }, f.number(t.records_written))],
     ["Audit", h("span", { title: "read = written + quarantined + skipped", class: t.audit.holds ? "" : "bad" }, `${f.number(t.records_read)} read = ${f.number(t.records_written)} written + ${f.number(t.records_quarantined)} quarantined + ${f.number(t.records_skipped)} skipped ${audit}`)],
     ["Bytes", `${f.bytes(t.bytes_read)} read, ${f.bytes(t.bytes_written)} written in ${f.count(t.files, "file")}, ${f.count(t.file_groups, "file group")}`],
     ["Offsets without a record", f.number(t.gaps)],
     ["Lag left", f.number(t.lag_left)],
-    ["Complete through", f.when(t.valid_through, { date: true })],
+    t.state === "committed" && ["Complete through", f.when(t.valid_through, { date: true })],
     ["Hudi timeline", where[t.timeline] ?? "not read"],
     ["DAG run", t.dag_id === "sluice" ? `by hand: ${t.run_id}` : h("a", { href: runUrl(t.dag_id, t.run_id), "data-airflow": true }, t.run_id)],
     ["Epoch", f.number(t.epoch)],
