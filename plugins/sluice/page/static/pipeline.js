@@ -12,7 +12,8 @@ const PARTITIONS = 100;
 export const transactionLink = (key, instant) => `${pipelineLink(key)}/transaction/${instant}`;
 
 export async function pipelineView({ key, query }, signal) {
-  const limit = WINDOWS.includes(Number(query.get("n"))) ? Number(query.get("n")) : 60;
+  const usual = innerWidth < 700 ? 30 : 60;
+  const limit = WINDOWS.includes(Number(query.get("n"))) ? Number(query.get("n")) : usual;
   const before = query.get("before");
   const data = await load("pipeline", { key, limit, before }, signal);
   return { data, title: key, trail: [], content: (now) => view(data, limit, before, now) };
