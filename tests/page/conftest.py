@@ -41,8 +41,8 @@ source: {{kafka: {{topics: {topic}}}}}
 sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
 control: {{topic: {control}}}
 """
-OTHERS_INSTANT = "20260101000000000"
 MANY = 10_000
+FIRST_OF_MANY = "20260101000000000"  # long enough ago that its partitions are kept no more
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import MANY, PASSWORD, Site
+from .conftest import FIRST_OF_MANY, MANY, PASSWORD, Site
 from .story import BAD_RECORD
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -169,6 +169,15 @@ def test_a_run_leads_to_its_transaction(site: Site) -> None:
     found = site.data("run", dag_id="flights", run_id=sent.run_id)
     assert [(t["pipeline"], t["instant"]) for t in found["transactions"]] == [("flights", sent.transaction)]
     assert site.data("run", dag_id="flights", run_id="empty-window")["transactions"] == []
+
+
+def test_an_old_transaction_is_read_again_with_its_partitions(site: Site) -> None:
+    whole_window(site, "many")
+    found = site.data("transaction", key="many", instant=FIRST_OF_MANY)
+    assert [(p["partition"], p["start"], p["end"]) for r in found["whole_ranges"] for p in r["planned"]] == [
+        (0, 0, 100),
+        (1, 0, 100),
+    ]
 
 
 def test_ten_thousand_transactions_answer_as_fast_as_fifty(site: Site) -> None:

@@ -48,7 +48,7 @@ def test_a_committed_transaction_in_short():
         "records_read": 10, "records_written": 10, "bytes_read": 100, "bytes_written": 7500, "gaps": 2,
     }  # fmt: skip
     assert (attempt.files, attempt.file_groups) == (2, 2)
-    assert found.lag_left() == 8
+    assert found.lag_left == 8
     assert list(found.offsets) == [0, 1, 2, 3]
     assert found.committed == ((FIRST_PARTITION, 10),)
 
@@ -203,3 +203,20 @@ def test_a_thousand_transactions_take_little_memory():
         tracemalloc.stop()
     assert len(table.transactions) == 1_000
     assert used < 20_000_000, f"{used} bytes: ten thousand would take more than 200 MB"
+
+
+def test_old_transactions_are_thinned_but_keep_their_sums_and_older_ones_are_forgotten():
+    messages = list(many(30))
+    whole, small = TableHistory(TABLE).extend(messages), TableHistory(TABLE, remembers=20, partitions=40)
+    for message in messages:
+        small.extend([message])
+    assert list(small.transactions) == list(whole.transactions)[-20:]
+    assert small.of_run("dag", "run-0") == []
+    assert sum(t.partitions_kept() for t in small.transactions.values()) <= 40
+    for instant, thin in small.transactions.items():
+        full = whole.transactions[instant]
+        assert (thin.state, thin.offsets_planned, thin.offsets) == (full.state, full.offsets_planned, full.offsets)
+        assert [thin.total(w) for w in ("records_read", "bytes_read")] == [
+            full.total(w) for w in ("records_read", "bytes_read")
+        ]
+    assert [t.thinned for t in small.transactions.values()].count(False) == 8

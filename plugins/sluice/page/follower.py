@@ -13,6 +13,9 @@ from sluice.page.kept import Kept
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 
 _LASTS = 2.0  # seconds between two looks into a topic
+# Of each table, in each API server process: some 50 MB and some 60 MB at most.
+_REMEMBERED = 20_000
+_PARTITIONS = 200_000
 
 
 class Progress(NamedTuple):
@@ -83,7 +86,7 @@ class ControlFollower:
         if position < bounds.end:
             for batch in self._reader.read(position, bounds.end):
                 with self._lock:
-                    fold(batch, self._tables)
+                    fold(batch, self._tables, remembers=_REMEMBERED, partitions=_PARTITIONS)
                 position = batch[-1][0] + 1 if batch else position
                 self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
         self._progress = Progress(bounds.first, bounds.end, bounds.end, self._reader.unreadable)

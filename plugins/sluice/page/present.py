@@ -42,26 +42,28 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
         "losses": list(found.losses),
         "replaced_file_groups": found.replaced_file_groups,
         "takeovers": found.takeovers,
-        "offsets_planned": sum(p.end - p.start for p in found.planned),
-        "lag_left": found.lag_left(),
+        "offsets_planned": found.offsets_planned,
+        "lag_left": found.lag_left,
         "timeline": timeline.standing(found.instant) if timeline is not None else None,
         "ranges": [[_bar(attempt) for attempt in r.attempts] for r in found.ranges],
         **{name: found.total(name) for name in _TOTALS},
     }
 
 
-def whole_transaction(found: TransactionSummary, history: TableHistory, timeline: Timeline | None) -> Json:
-    """A transaction with its plan, its ranges and every attempt at them."""
+def whole_transaction(
+    found: TransactionSummary, history: TableHistory, timeline: Timeline | None, detail: TransactionSummary
+) -> Json:
+    """A transaction with its plan, its ranges and every attempt at them, which `detail` knows if it was thinned."""
     ranges = [
         {"number": i, "planned": [_planned(p) for p in r.planned], "attempts": [_attempt(a) for a in r.attempts]}
-        for i, r in enumerate(found.ranges)
+        for i, r in enumerate(detail.ranges)
     ]
     return {
         **transaction(found, history, timeline),
         "whole_ranges": ranges,
-        "idle": [_planned(p) for p in found.idle],
-        "passed_over": [_planned(p) for p in found.passed_over],
-        "committed": [{**tp._asdict(), "offset": offset} for tp, offset in found.committed],
+        "idle": [_planned(p) for p in detail.idle],
+        "passed_over": [_planned(p) for p in detail.passed_over],
+        "committed": [{**tp._asdict(), "offset": offset} for tp, offset in detail.committed],
         "control_offsets": list(found.offsets),
         "audit": _audit(found),
     }

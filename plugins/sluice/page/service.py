@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
+from sluice.protocol.messages import decode
 
 _OLD = 15.0  # seconds after which what is shown is called old
 _RUNS_IN_LIST = 10
@@ -125,8 +127,15 @@ class Page:
                 )
             )
         run = one_run(session, found.dag_id, found.run_id)
+        detail = found
+        if found.thinned:
+            try:
+                detail = self._read_again(entry, found)
+            except SluiceError as error:
+                banners.append(_banner("error", str(error)))
         with self._catalogue.follower(_control(entry)).tables() as tables:
-            whole = present.whole_transaction(found, tables[found.table], timeline.value)
+            history = tables.get(found.table) or TableHistory(found.table)
+            whole = present.whole_transaction(found, history, timeline.value, detail)
         return {
             "pipeline": entry.key,
             "table": entry.table,
@@ -199,6 +208,12 @@ class Page:
         if found is None or not self._may_read(viewer, entry, found):
             raise NotFoundError
         return entry, found
+
+    def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
+        """The transaction with all its partitions, from its messages; as it is kept where they are gone."""
+        messages = self._catalogue.follower(_control(entry)).messages(found)
+        decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
+        return TableHistory(found.table).extend(decoded).get(found.instant) or found
 
     @staticmethod
     def _may_read(viewer: Viewer, entry: Entry, found: TransactionSummary) -> bool:

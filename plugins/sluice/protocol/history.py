@@ -9,215 +9,44 @@ that keeps all messages; a test compares the two.
 
 from __future__ import annotations
 
-from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
-from typing import NamedTuple
 
-from sluice.errors import Recovery
 from sluice.protocol.messages import (
-    NO_LEASE,
     AbortCommit,
     AckCommit,
     ControlMessage,
     EndCommit,
-    IntervalKind,
     PlannedRange,
     StartCommit,
     WriteStatus,
 )
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
 from sluice.protocol.transaction import State, TableLog, Transaction
+
+__all__ = [
+    "Attempt",
+    "PlannedPartition",
+    "RangeSummary",
+    "ReadPartition",
+    "TableHistory",
+    "TransactionSummary",
+    "fold",
+]
 
 _UNDER_WAY = (State.OPEN, State.DECIDED)
 
 
-class PlannedPartition(NamedTuple):
-    """One partition of a plan: offsets `[start, end)`, and where its log ended then (None where nobody asked)."""
-
-    cluster: str
-    topic: str
-    partition: int
-    start: int
-    end: int
-    log_end: int | None
-    behind: bool
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.cluster, self.topic, self.partition)
-
-    @property
-    def lag_left(self) -> int | None:
-        """Offsets after the planned end that were in the log when the interval was planned."""
-        return None if self.log_end is None else max(self.log_end - self.end, 0)
-
-
-class ReadPartition(NamedTuple):
-    """What an attempt did with one partition; bytes are those of the records' values."""
-
-    cluster: str
-    topic: str
-    partition: int
-    start: int
-    next_offset: int
-    records: int
-    gaps: int
-    bytes: int
-    max_timestamp: datetime | None
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One attempt at a range, from its WRITE-STATUS.
-
-    Attributes:
-        attempt: its random id.
-        began: when it began, None where its release didn't say.
-        ended: the time of its WRITE-STATUS.
-        counts: it is the one whose files are committed: the first whole, successful status of its range.
-        parts: how many messages its status travels in; `parts_seen` of them stand in the topic.
-        error: why it failed, None where it succeeded.
-        recovery: what is to be done about the error.
-        bytes_written: of all files, by Hudi's write stats.
-        files: how many files it wrote; `file_groups`: how many file groups they belong to.
-    """
-
-    attempt: str
-    began: datetime | None
-    ended: datetime
-    parts: int
-    parts_seen: int = 0
-    counts: bool = False
-    error: str | None = None
-    recovery: Recovery | None = None
-    records_read: int = 0
-    records_written: int = 0
-    records_quarantined: int = 0
-    records_skipped: int = 0
-    bytes_written: int = 0
-    files: int = 0
-    file_groups: int = 0
-    partitions: tuple[ReadPartition, ...] = ()
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the values of all records."""
-        return sum(p.bytes for p in self.partitions)
-
-    @property
-    def gaps(self) -> int:
-        """Offsets that held no record."""
-        return sum(p.gaps for p in self.partitions)
-
-
-@dataclass(slots=True)
-class RangeSummary:
-    """One range of the plan, and the attempts at it, oldest first."""
-
-    planned: tuple[PlannedPartition, ...]
-    attempts: list[Attempt] = field(default_factory=list)
-
-    @property
-    def counting(self) -> Attempt | None:
-        """The attempt whose files are committed, None while there is none."""
-        return next((a for a in self.attempts if a.counts), None)
-
-
-@dataclass(slots=True)
-class TransactionSummary:
-    """One transaction. Times are those that the senders' clocks gave the messages.
-
-    Attributes:
-        instant: the Hudi instant, which is the transaction's id.
-        state: as `TableLog` has it.
-        kind: what it is for; `reason` in a person's words; `replays` the instant that a replay reads again.
-        service: the table service of a `service` transaction.
-        started, decided, acknowledged, aborted: the times of START, the first END, ACK and the ABORT that counted.
-        valid_through: the time up to which the table is complete; before ACK up to which it will be.
-        ranges: what each write job reads, with its attempts; `idle`: partitions with nothing to read.
-        passed_over: offsets that a correction leaves out.
-        losses: offsets that were given up, in words.
-        replaced_file_groups: how many file groups its commit takes off the table.
-        missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
-        committed: where each partition stands after it, from ACK.
-        abort_reason: why it was aborted.
-        superseded_by: the instant whose START took the table over.
-        takeovers: how often another process took over the lease on carrying its commit out.
-        offsets: the control-topic offsets of its messages, in order, START's first.
-    """
-
-    instant: str
-    table: str
-    epoch: int
-    dag_id: str
-    run_id: str
-    kind: IntervalKind
-    state: State
-    started: datetime
-    reason: str | None = None
-    replays: str | None = None
-    service: str | None = None
-    decided: datetime | None = None
-    acknowledged: datetime | None = None
-    aborted: datetime | None = None
-    valid_through: datetime | None = None
-    ranges: tuple[RangeSummary, ...] = ()
-    idle: tuple[PlannedPartition, ...] = ()
-    passed_over: tuple[PlannedPartition, ...] = ()
-    losses: tuple[str, ...] = ()
-    replaced_file_groups: int = 0
-    missing: tuple[int, ...] = ()
-    committed: tuple[tuple[TopicPartition, int], ...] = ()
-    abort_reason: str | None = None
-    superseded_by: str | None = None
-    takeovers: int = 0
-    lease_offset: int = NO_LEASE
-    offsets: array[int] = field(default_factory=lambda: array("q"))
-
-    @property
-    def start_offset(self) -> int:
-        """Where its START stands in the control topic."""
-        return self.offsets[0]
-
-    @property
-    def planned(self) -> tuple[PlannedPartition, ...]:
-        """All partitions of the plan, those without records last."""
-        return (*(p for r in self.ranges for p in r.planned), *self.idle)
-
-    @property
-    def ended(self) -> datetime | None:
-        """When it was over: the time of ACK or ABORT."""
-        return self.acknowledged or self.aborted
-
-    @property
-    def under_way(self) -> bool:
-        """Neither committed nor out of the race."""
-        return self.state in _UNDER_WAY
-
-    def counting(self) -> Iterator[Attempt]:
-        """The attempts whose files are committed, a range each."""
-        return (a for r in self.ranges if (a := r.counting) is not None)
-
-    def total(self, what: str) -> int:
-        """The sum of one of the counting attempts' numbers, such as `records_read`, `bytes_read` or `gaps`."""
-        return sum(getattr(a, what) for a in self.counting())
-
-    def errors(self) -> int:
-        """How many attempts failed."""
-        return sum(a.error is not None for r in self.ranges for a in r.attempts)
-
-    def lag_left(self) -> int | None:
-        """Offsets left in the log when it was planned, over all partitions; None where nobody asked."""
-        lags = [lag for p in self.planned if (lag := p.lag_left) is not None]
-        return sum(lags) if lags else None
-
-
 class TableHistory:
     """All transactions of one table that the control topic tells of, oldest first; extended as messages come.
+
+    Args:
+        table: the table's path.
+        remembers: how many transactions are kept; the oldest are forgotten. None keeps all.
+        partitions: how many values of single partitions are kept; the oldest transactions are thinned. None keeps all.
 
     Attributes:
         transactions: by instant, in the order of their STARTs.
@@ -228,13 +57,16 @@ class TableHistory:
         last_committed: the transaction that was acknowledged last.
     """
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, *, remembers: int | None = None, partitions: int | None = None) -> None:
         self.table = table
         self.transactions: dict[str, TransactionSummary] = {}
         self.committed: dict[TopicPartition, tuple[int, str]] = {}
         self.replayed_by: dict[str, list[str]] = {}
         self.last_committed: TransactionSummary | None = None
         self.valid_through: datetime | None = None
+        self._remembers, self._partitions = remembers, partitions
+        self._kept_partitions = 0
+        self._not_thinned: deque[TransactionSummary] = deque()
         self._log = TableLog(table)
         self._runs: dict[tuple[str, str], list[TransactionSummary]] = {}
         self._dag_ids: dict[str, None] = {}
@@ -295,10 +127,13 @@ class TableHistory:
         if known is None:
             return
         known.offsets.append(offset)
+        before = known.partitions_kept()
         _note(known, message, transaction)
         if isinstance(message, AckCommit):
             self._acknowledged(known, message)
+        self._kept_partitions += known.partitions_kept() - before
         self._settle()
+        self._save_room()
 
     def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:
         summary = TransactionSummary(
@@ -322,7 +157,12 @@ class TableHistory:
                 for loss in message.losses
             ),
             replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
+            offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
         )
+        lags = [lag for p in summary.planned if (lag := p.lag_left) is not None]
+        summary.lag_left = sum(lags) if lags else None
+        self._kept_partitions += summary.partitions_kept()
+        self._not_thinned.append(summary)
         self.transactions[summary.instant] = summary
         self._runs.setdefault((summary.dag_id, summary.run_id), []).append(summary)
         self._dag_ids.pop(summary.dag_id, None)
@@ -352,6 +192,31 @@ class TableHistory:
             self.transactions[transaction.id].state = transaction.state
             if transaction.state not in _UNDER_WAY:
                 del self._log.transactions[transaction.id]
+
+    def _save_room(self) -> None:
+        """Thin or forget the oldest transactions, up to the first that is under way."""
+        while self._partitions is not None and self._kept_partitions > self._partitions and len(self._not_thinned) > 1:
+            if self._not_thinned[0].under_way:
+                break
+            oldest = self._not_thinned.popleft()
+            self._kept_partitions -= oldest.partitions_kept()
+            oldest.thin()
+        while self._remembers is not None and len(self.transactions) > self._remembers:
+            oldest = next(iter(self.transactions.values()))
+            if oldest.under_way:
+                break
+            self._forget(oldest)
+
+    def _forget(self, oldest: TransactionSummary) -> None:
+        del self.transactions[oldest.instant]
+        if self._not_thinned and self._not_thinned[0] is oldest:
+            self._not_thinned.popleft()
+            self._kept_partitions -= oldest.partitions_kept()
+        run = (oldest.dag_id, oldest.run_id)
+        self._runs[run].remove(oldest)
+        if not self._runs[run]:
+            del self._runs[run]
+        self.replayed_by.pop(oldest.instant, None)
 
     def _put_back(self, known: TransactionSummary) -> None:
         """A late message is about to be judged: the verdict needs state and lease, and nothing of the plan."""
@@ -414,6 +279,8 @@ def _note_part(attempt: Attempt, status: WriteStatus) -> None:
     if status.part == 0:  # every part repeats these
         attempt.records_read, attempt.records_written = status.records_read, status.records_written
         attempt.records_quarantined, attempt.records_skipped = status.records_quarantined, status.records_skipped
+        attempt.bytes_read = sum(p.bytes_read for p in status.partitions)
+        attempt.gaps = sum(p.gaps for p in status.partitions)
         attempt.file_groups = len({group for p in status.partitions for group in p.file_groups})
         attempt.partitions = tuple(
             ReadPartition(
@@ -424,8 +291,17 @@ def _note_part(attempt: Attempt, status: WriteStatus) -> None:
         )  # fmt: skip
 
 
-def fold(messages: Iterable[tuple[int, ControlMessage]], into: dict[str, TableHistory]) -> Mapping[str, TableHistory]:
-    """Fold messages of any tables into the histories of their tables, making those that are new."""
+def fold(
+    messages: Iterable[tuple[int, ControlMessage]],
+    into: dict[str, TableHistory],
+    *,
+    remembers: int | None = None,
+    partitions: int | None = None,
+) -> Mapping[str, TableHistory]:
+    """Fold messages of any tables into the histories of their tables, making those that are new with the limits."""
     for offset, message in messages:
-        into.setdefault(message.table, TableHistory(message.table)).extend([(offset, message)])
+        history = into.get(message.table)
+        if history is None:
+            history = into[message.table] = TableHistory(message.table, remembers=remembers, partitions=partitions)
+        history.extend([(offset, message)])
     return into
