@@ -13,9 +13,9 @@ from sluice.page.kept import Kept
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 
 _LASTS = 2.0  # seconds between two looks into a topic
-# Of each table, in each API server process: some 50 MB and some 60 MB at most.
+# Of each table, in each API server process: some 50 MB at most. What is thinned is read again when somebody looks.
 _REMEMBERED = 20_000
-_PARTITIONS = 200_000
+_PARTITIONS = 50_000
 
 
 class Progress(NamedTuple):
