@@ -2,7 +2,7 @@
 import { mirrorAddress, openInAirflow, RequestError } from "./api.js";
 import { h, morph, morphChildren } from "./dom.js";
 import * as f from "./format.js";
-import { listView } from "./list.js";
+import { listView, searchFor } from "./list.js";
 import { pipelineView } from "./pipeline.js";
 import { dagView, runView } from "./run.js";
 import { showMessages, transactionView } from "./transaction.js";
@@ -106,6 +106,7 @@ function drawBanners(now) {
 
 function go() {
   state.route = route();
+  searchFor("");
   Object.assign(state, { shown: null, failure: state.route ? null : new RequestError(404, "There is no such page."), readAt: null });
   tip.hidden = true;
   draw();
@@ -136,6 +137,12 @@ document.addEventListener("click", async (event) => {
   } else if (target.dataset.href && !getSelection().toString()) {
     location.hash = target.dataset.href;
   }
+});
+
+document.addEventListener("input", (event) => {
+  if (event.target.dataset.search === undefined) return;
+  searchFor(event.target.value);
+  draw();
 });
 
 document.addEventListener("pointerover", (event) => {

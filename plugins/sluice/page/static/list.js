@@ -7,6 +7,16 @@ import { pipelineBadge } from "./words.js";
 
 export const pipelineLink = (key) => `#/pipeline/${encodeURIComponent(key)}`;
 
+const MANY = 8; // pipelines from which on there is a field to search them
+const search = { text: "" };
+
+/** Show only the pipelines in whose name, topics or table this text occurs. */
+export function searchFor(text) {
+  search.text = text.trim().toLowerCase();
+}
+
+const matches = (p) => !search.text || [p.key, p.table ?? "", ...p.topics].some((text) => text.toLowerCase().includes(search.text));
+
 const ORDER = ["failing", "late", "running", "unknown", "ok", "never ran", "paused"];
 
 export async function listView(_, signal) {
@@ -24,12 +34,13 @@ function empty() {
   );
 }
 
-function table(rows, now) {
+function table(all, now) {
+  const rows = all.filter(matches);
   const counts = ORDER.map((state) => [state, rows.filter((p) => p.state === state).length]).filter(([, n]) => n);
   return h(
     "section",
     {},
-    h("div", { class: "heading" }, h("h1", {}, "Pipelines"), h("p", { class: "counts" }, counts.map(([state, n]) => h("span", {}, `${f.number(n)} ${state}`)))),
+    h("div", { class: "heading" }, h("h1", {}, "Pipelines"), h("p", { class: "counts" }, counts.map(([state, n]) => h("span", {}, `${f.number(n)} ${state}`))), all.length > MANY && h("input", { type: "search", placeholder: "Name, topic or table", "aria-label": "Search the pipelines", "data-search": true })),
     h(
       "table",
       { class: "rows" },
