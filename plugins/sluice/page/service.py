@@ -21,6 +21,7 @@ from sluice.page.follower import Progress
 from sluice.page.health import Health, Schedule, health
 from sluice.page.kept import Kept, Known, refresh_all
 from sluice.page.present import Json
+from sluice.page.redact import redact
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
@@ -117,7 +118,9 @@ class Page:
         entry, found = self._transaction(viewer, session, key, instant)
         refresh_all([self._tables.timeline(found.table)])
         timeline = self._timeline(entry)
-        banners = _read_banner(f"The timeline of {entry.table}", timeline)
+        follower = self._catalogue.follower(_control(entry))
+        banners = _topic_banner(entry, follower.kept.known, follower.progress)
+        banners += _read_banner(f"The timeline of {entry.table}", timeline)
         if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
             banners.append(
                 _banner(
@@ -133,7 +136,7 @@ class Page:
                 detail = self._read_again(entry, found)
             except SluiceError as error:
                 banners.append(_banner("error", str(error)))
-        with self._catalogue.follower(_control(entry)).tables() as tables:
+        with follower.tables() as tables:
             history = tables.get(found.table) or TableHistory(found.table)
             whole = present.whole_transaction(found, history, timeline.value, detail)
         return {
@@ -154,7 +157,7 @@ class Page:
         entry, found = self._transaction(viewer, session, key, instant)
         messages = self._catalogue.follower(_control(entry)).messages(found)
         return {
-            "messages": [{"offset": offset, "message": message} for offset, message in messages],
+            "messages": [{"offset": offset, "message": redact(message)} for offset, message in messages],
             "gone": len(found.offsets) - len(messages),
         }
 
