@@ -18,7 +18,7 @@ _GIVEN = {
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
     "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
 }
-# At its own thresholds the JIT's optimizing compiler takes a quarter of the CPU time of a job of some seconds. With these
+# At its own thresholds the optimizing compiler takes a quarter of the CPU time of a job of some seconds. With these
 # it compiles what stays hot over the whole job, and leaves the rest to the quick compiler; see docs/performance.md.
 _COMPILE_LATER = {
     "Tier4InvocationThreshold": 50_000,
