@@ -123,7 +123,7 @@ def place(
     (dags / "pipelines" / "orders.yaml").write_text(orders)
     (dags / "pipelines" / "wrong.yaml").write_text(orders.replace("topics:", "topcs:"))
     past = f"past-{base.name}"
-    admin.create_topics([NewTopic(past, 1)])[past].result(30)
+    admin.create_topics([NewTopic(past, 1, config={"retention.ms": "-1"})])[past].result(30)
     _records_of_the_past(broker.bootstrap, past)
     hourly = pipeline_text("past", past, str(base / "lake" / "past")).replace(
         "{topics:", "{starting_offsets: latest, topics:"
@@ -265,7 +265,8 @@ def _two(runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 def test_each_run_of_a_backfill_reads_its_own_hour(place: Place, backfilled: list[Run]) -> None:
     assert [run.state for run in backfilled] == ["success", "success"]
-    assert [re.search(r": (\d+) rows from", run.note)[1] for run in backfilled] == ["10", "5"]
+    assert ": 10 rows from" in backfilled[0].note
+    assert ": 5 rows from" in backfilled[1].note
     assert place.rows("past") == 15
 
 
