@@ -1,8 +1,9 @@
 """Example of a DAG that follows a table: it runs after each commit of the pipeline `flights`, and reads its new rows.
 
-Each commit updates the Airflow asset that has the pipeline's name; an empty interval doesn't. The event says which rows
-are new: those that were committed after `previous_instant` and not after `instant`. Airflow may join several events in
-one run, so the run reads from the first one's beginning to the last one's end.
+Each commit updates the Airflow asset that has the pipeline's name; an empty interval doesn't. The asset's events say
+at which instant the table stands. How far this DAG has read, it keeps itself, in Airflow's state store of the asset, so
+that no row is left out, whatever happens to a run of it. New are the rows that were committed after the one instant and
+not after the other.
 
 It needs hudi-rs (`pip install hudi`), which reads Hudi tables without Spark. Switch the DAG on in Airflow's pages.
 """
@@ -15,30 +16,34 @@ from typing import Any
 from airflow.sdk import DAG, Asset, task
 
 FLIGHTS = Asset.ref(name="flights")
+READ_UP_TO = "example_new_flights.read_up_to"
 
 with DAG(
     dag_id="example_new_flights",
     description="Counts the new rows of the table flights by carrier, after each commit.",
     schedule=[FLIGHTS],
     catchup=False,
+    max_active_runs=1,
     is_paused_upon_creation=True,
     tags={"example"},
 ):
 
-    @task
-    def count_new_flights(triggering_asset_events: Any = None) -> dict[str, int]:
-        """Rows of each carrier that the commits have added."""
+    @task(inlets=[FLIGHTS])
+    def count_new_flights(inlet_events: Any = None, asset_state_store: Any = None) -> dict[str, int]:
+        """New rows of each carrier, since this task last succeeded."""
         from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
-        events = sorted(triggering_asset_events[FLIGHTS], key=lambda event: str(event.extra["instant"]))
-        options = HudiReadOptions().with_query_type(HudiQueryType.Incremental)
-        if events[0].extra["previous_instant"]:  # the first commit has none before it
-            options = options.with_start_timestamp(events[0].extra["previous_instant"])
-        options = options.with_end_timestamp(events[-1].extra["instant"])
-        table = HudiTableBuilder.from_base_uri(events[-1].asset.uri).build()
+        latest = inlet_events[FLIGHTS].ascending(False).limit(1)[0].extra
+        store = asset_state_store[FLIGHTS]
+        since, until = store.get(READ_UP_TO), latest["instant"]
+        options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(until)
+        if since is not None:
+            options = options.with_start_timestamp(since)
+        table = HudiTableBuilder.from_base_uri(latest["path"]).build()
         carriers: Counter[str] = Counter()
         for batch in table.read(options):
             carriers.update(str(carrier) for carrier in batch.column("carrier").to_pylist())
+        store.set(READ_UP_TO, until)
         return dict(carriers)
 
     count_new_flights()

@@ -2,7 +2,7 @@
 
 An event says which rows are new: those whose `_hoodie_commit_time` is after `previous_instant` and not after `instant`.
 `previous_instant` is the instant of the event before, so that the events of a table leave no gap even if one of them
-could not be sent.
+could not be sent. `path` is the table's, as the pipeline has it: Airflow takes slashes out of some URIs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def tell_of_commit(pipeline: Pipeline, context: Context, facts: IntervalFacts) -
         "instant": facts.instant,
         "previous_instant": _previous(asset, facts.instant),
         "kind": facts.kind,
+        "path": pipeline.sink.hudi.path,
         "offsets": [r.model_dump(include={"topic", "partition", "start", "end"}) for r in facts.stands],
         "rows": facts.records_written,
         "valid_through": facts.valid_through.isoformat() if facts.valid_through else None,

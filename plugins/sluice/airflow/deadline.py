@@ -56,15 +56,15 @@ def run_is_late(context: dict[str, Any], limit_seconds: float, dag_file: str | N
     """
     run = context["dag_run"]
     if run["state"] != "running":
-        log.info("this run has ended, or waits for one that goes on", run=run["run_id"], state=run["state"])
+        log.info("this run has ended, or waits for one that goes on", run=run["dag_run_id"], state=run["state"])
         return
     pipeline = _pipeline(run["dag_id"], dag_file)
     report = _report(pipeline, run)
     if report.ended - report.began < timedelta(seconds=limit_seconds) / 2:
-        log.info("this run has waited in the queue, and goes on only now", run=run["run_id"])
+        log.info("this run has waited in the queue, and goes on only now", run=run["dag_run_id"])
         return
     alert = deadline(report, report.ended - report.began, "its run has not ended")
-    links = {"dag_run": run, "run_id": run["run_id"], "params": {}}
+    links = {"dag_run": run, "run_id": run["dag_run_id"]}
     tell_all(pipeline, alert, cast("Context", links))
 
 
@@ -72,18 +72,18 @@ def _report(pipeline: Pipeline, run: dict[str, Any]) -> Report:
     known: dict[str, Any] = {}
     try:
         _, control = source_and_control(pipeline)
-        known = of_run_or_last(pipeline, control, run["dag_id"], run["run_id"])
+        known = of_run_or_last(pipeline, control, run["dag_id"], run["dag_run_id"])
     except SluiceError as error:
         log.warning("the control topic can't be read; the message goes out without offsets", reason=str(error))
         known = {"unknown": error.what}
     return Report(
         pipeline=pipeline.name,
         table=pipeline.sink.hudi.path,
-        run_id=run["run_id"],
+        run_id=run["dag_run_id"],
         outcome="failed",
         began=datetime.fromisoformat(run["start_date"] or run["queued_at"]),
         ended=datetime.now(UTC),
-        links=Links(run_url(run["dag_id"], run["run_id"]), page_url()),
+        links=Links(run_url(run["dag_id"], run["dag_run_id"]), page_url()),
         **known,
     )
 

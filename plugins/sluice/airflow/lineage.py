@@ -32,6 +32,11 @@ def interval_lineage(transaction: Transaction, bootstrap_servers: str) -> Operat
     return OperatorLineage(inputs=_inputs(transaction, bootstrap_servers), outputs=[_output(transaction)])
 
 
+def no_lineage() -> OperatorLineage[Any, Any]:
+    """An interval that committed nothing."""
+    return OperatorLineage()
+
+
 def dataset_name(path: str) -> tuple[str, str]:
     """Namespace and name of a table's path."""
     parts = urlsplit(path)

@@ -129,13 +129,11 @@ class CommitOperator(_CoordinatorOperator):
         super().__init__(pipeline=pipeline, outlets=[table_asset(pipeline)], **kwargs)
         self._committed: tuple[Transaction, str] | None = None
 
-    def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any] | None:  # noqa: ARG002  # Airflow's name
-        """What was read and written, for OpenLineage; None where nothing was committed."""
-        if self._committed is None:
-            return None
-        from sluice.airflow.lineage import interval_lineage  # the provider is an optional extra
+    def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
+        """What was read and written, for OpenLineage; nothing where nothing was committed."""
+        from sluice.airflow.lineage import interval_lineage, no_lineage  # the provider is an optional extra
 
-        return interval_lineage(*self._committed)
+        return interval_lineage(*self._committed) if self._committed else no_lineage()
 
     def _step(self, context: Context) -> dict[str, Any]:
         transaction = self._transaction(context)
@@ -148,11 +146,11 @@ class CommitOperator(_CoordinatorOperator):
         if "empty" in transaction:
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
             metrics.empty(self.pipeline)
+            log.info("nothing to commit: the window was empty")
             self.outlets = []  # Airflow makes an asset event of each outlet that a task has when it ends
         else:
             result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
             self._tell(context, transaction["control_offset"])
-        log.info(result["summary"])
         context["ti"].xcom_push(key=NOTE_KEY, value=result["summary"])
         return result
 
@@ -181,12 +179,13 @@ class AbortOperator(_CoordinatorOperator):
             log.info("nothing was left open")
             return "nothing"
         outcome = coordinator.abort(self._run(context))
-        log.info(outcome.summary)
         if outcome.state == "aborted":
             metrics.aborted(self.pipeline)
             stands = "nothing of it is seen, and the next run starts from the same offsets."
             context["ti"].xcom_push(key=NOTE_KEY, value=f"Aborted instant {outcome.instant}: {stands}")
-        elif outcome.state != "nothing":
+        else:
+            log.info(outcome.summary)
+        if outcome.state not in ("aborted", "nothing"):
             context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
         return outcome.state
 
