@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.airflow.alerting import AlertOperator
+from sluice.airflow.alerting import AlertOperator, _from_control_topic
 from sluice.airflow.dag import build_dag
 from sluice.airflow.notifiers import with_our_words
 from sluice.airflow.webhook import WebhookNotifier
@@ -147,3 +147,15 @@ def test_what_the_notifiers_are_told_with_stays_out_of_the_database() -> None:
     dag = build_dag(a_pipeline(hook(f"http://a/{SECRET}"), deadline="5 minutes"), auto_register=False)
     assert SECRET not in json.dumps(DagSerialization.to_dict(dag))
     assert dag.deadline[0].interval.total_seconds() == 300
+
+
+def test_a_message_goes_out_without_offsets_where_the_control_topic_cannot_be_read() -> None:
+    class Ti:
+        dag_id, run_id = "orders", "r1"
+
+        def xcom_pull(self, **_: Any) -> None:
+            return None
+
+    pipeline = a_pipeline().model_copy(update={"source": Source(kafka=Kafka(topics="orders", connection="missing"))})
+    known = _from_control_topic(pipeline, {"ti": Ti()})
+    assert "missing" in known["unknown"] or "connection" in known["unknown"]
