@@ -35,10 +35,11 @@ with DAG(
 
         latest = inlet_events[FLIGHTS].ascending(False).limit(1)[0].extra
         store = asset_state_store[FLIGHTS]
-        since, until = store.get(READ_UP_TO), latest["instant"]
-        options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(until)
-        if since is not None:
-            options = options.with_start_timestamp(since)
+        since, until = store.get(READ_UP_TO, default="0"), latest["instant"]
+        # Hudi's incremental queries go by the time at which a commit was complete, which is later than its instant. So
+        # the instant bounds the files to be read, from below, and the rows' own column says which of them are new.
+        new = [("_hoodie_commit_time", ">", since), ("_hoodie_commit_time", "<=", until)]
+        options = HudiReadOptions(filters=new).with_query_type(HudiQueryType.Incremental).with_start_timestamp(since)
         table = HudiTableBuilder.from_base_uri(latest["path"]).build()
         carriers: Counter[str] = Counter()
         for batch in table.read(options):

@@ -170,9 +170,9 @@ class Place:
 
     def asset_events(self) -> list[dict[str, Any]]:
         (asset,) = self.api.call("/api/v2/assets?name_pattern=flights")["assets"]
-        events: list[dict[str, Any]] = self.api.call(f"/api/v2/assets/events?asset_id={asset['id']}&order_by=id")[
-            "asset_events"
-        ]
+        events: list[dict[str, Any]] = self.api.call(
+            f"/api/v2/assets/events?asset_id={asset['id']}&order_by=timestamp"
+        )["asset_events"]
         return events
 
     def counted(self, number: int) -> list[dict[str, int]]:
