@@ -141,7 +141,7 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
         "run_id": ti.run_id,
         "began": context["dag_run"].start_date or datetime.now(UTC),
         "ended": datetime.now(UTC),
-        "links": Links(run_url(ti.dag_id, ti.run_id), page_url()),
+        "links": Links(run_url(ti.dag_id, ti.run_id), page_url(ti.dag_id, ti.run_id)),
     }
     if committed:
         facts = ti.xcom_pull(task_ids=COMMIT, key=INTERVAL_KEY)

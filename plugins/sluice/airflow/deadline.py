@@ -83,7 +83,7 @@ def _report(pipeline: Pipeline, run: dict[str, Any]) -> Report:
         outcome="failed",
         began=datetime.fromisoformat(run["start_date"] or run["queued_at"]),
         ended=datetime.now(UTC),
-        links=Links(run_url(run["dag_id"], run["dag_run_id"]), page_url()),
+        links=Links(run_url(run["dag_id"], run["dag_run_id"]), page_url(run["dag_id"], run["dag_run_id"])),
         **known,
     )
 

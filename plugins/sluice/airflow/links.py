@@ -24,12 +24,13 @@ def log_url(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
     return f"{run_url(dag_id, run_id)}/tasks/{quote(task_id)}{mapped}"
 
 
-def page_url() -> str | None:
-    """Sluice's own page among Airflow's, if its plugin has one."""
+def page_url(dag_id: str, run_id: str) -> str | None:
+    """Sluice's own page of the DAG run, or its first page, among Airflow's; None where its plugin has none."""
     try:
         plugin = import_module("sluice_plugin").SluicePlugin
     except ImportError:
         return None  # the plugins folder is not on the path of this process
-    routes = [view.get("url_route") for view in getattr(plugin, "external_views", [])]
-    route = next(filter(None, routes), None)
-    return f"{base_url()}/plugin/{route}" if route else None
+    views = {view.get("destination"): view.get("url_route") for view in getattr(plugin, "external_views", [])}
+    if views.get("dag_run"):
+        return f"{run_url(dag_id, run_id)}/plugin/{views['dag_run']}"
+    return f"{base_url()}/plugin/{views['nav']}" if views.get("nav") else None
