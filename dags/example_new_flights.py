@@ -1,6 +1,6 @@
 """Example of a DAG that follows a table: it runs after each commit of the pipeline `flights`, and reads its new rows.
 
-Each commit updates the Airflow asset that has the pipeline's name; an empty interval doesn't. The asset's events say
+Each commit updates the table as an Airflow asset; an empty interval doesn't. The asset's events say
 at which instant the table stands. How far this DAG has read, it keeps itself, in Airflow's state store of the asset, so
 that no row is left out, whatever happens to a run of it. New are the rows that were committed after the one instant and
 not after the other.
@@ -11,11 +11,16 @@ It needs hudi-rs (`pip install hudi`), which reads Hudi tables without Spark. Sw
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, task
+from airflow.sdk import DAG, task
 
-FLIGHTS = Asset.ref(name="flights")
+from sluice.airflow.assets import table_asset
+from sluice.pipeline import load_pipeline
+
+# The same as Asset("<the table's path>"), which is all that a DAG of another repository needs to know.
+FLIGHTS = table_asset(load_pipeline(Path(__file__).with_name("pipelines") / "flights.yaml"))
 READ_UP_TO = "example_new_flights.read_up_to"
 
 with DAG(

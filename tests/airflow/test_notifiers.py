@@ -159,3 +159,34 @@ def test_a_message_goes_out_without_offsets_where_the_control_topic_cannot_be_re
     pipeline = a_pipeline().model_copy(update={"source": Source(kafka=Kafka(topics="orders", connection="missing"))})
     known = _from_control_topic(pipeline, {"ti": Ti()})
     assert "missing" in known["unknown"] or "connection" in known["unknown"]
+
+
+def test_two_limits_of_one_kind_are_two_messages(server: Server) -> None:
+    task, context = AlertOperator(task_id="alert", pipeline=a_pipeline(hook(server.url))), {"task_state_store": Store()}
+    limits = [
+        Alert("lag", "on_warning", "warning", s, s, False, (), {"limit": s}) for s in ("max_lag", "max_lag_records")
+    ]
+    task._tell(limits, context)
+    assert [body["limit"] for body in server.bodies] == ["max_lag", "max_lag_records"]
+
+
+def test_the_dag_shows_the_table_but_no_task_waits_for_it_to_be_active() -> None:
+    from sluice.airflow.assets import table_asset
+
+    pipeline = a_pipeline(hook("http://a/b"))
+    dag = build_dag(pipeline, auto_register=False)
+    commit, alert = dag.get_task("commit"), dag.get_task("alert")
+    assert (commit.outlets, alert.inlets) == ([table_asset(pipeline)], [table_asset(pipeline)])
+    assert (commit.prepare_for_execution().outlets, alert.prepare_for_execution().inlets) == ([], [])
+    assert commit.outlets == [table_asset(pipeline)]
+
+
+def test_an_asset_is_its_path() -> None:
+    from airflow.sdk import Asset
+
+    from sluice.airflow.assets import table_asset
+
+    pipeline = a_pipeline()
+    assert table_asset(pipeline) == Asset("file:///lake/orders")
+    accented = pipeline.model_copy(update={"sink": Sink(hudi=Hudi(path="/lake/zürich", schema="id BIGINT"))})
+    assert table_asset(accented).uri == "file:///lake/z%C3%BCrich"

@@ -169,7 +169,7 @@ class Place:
         assert producer.flush(30) == 0
 
     def asset_events(self) -> list[dict[str, Any]]:
-        (asset,) = self.api.call("/api/v2/assets?name_pattern=flights")["assets"]
+        (asset,) = self.api.call("/api/v2/assets?name_pattern=lake/flights")["assets"]
         events: list[dict[str, Any]] = self.api.call(
             f"/api/v2/assets/events?asset_id={asset['id']}&order_by=timestamp"
         )["asset_events"]

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
-from sluice.airflow.assets import table_asset
+from sluice.airflow.assets import not_in_the_way, table_asset
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.links import log_url, page_url, run_url
@@ -50,6 +51,10 @@ class AlertOperator(BaseOperator):
         super().__init__(inlets=[table_asset(pipeline)], **kwargs)
         self.pipeline = pipeline
 
+    def prepare_for_execution(self) -> AlertOperator:
+        """The copy that runs."""
+        return not_in_the_way(super().prepare_for_execution())
+
     def execute(self, context: Context) -> None:
         """Tell what has to be told.
 
@@ -68,7 +73,11 @@ class AlertOperator(BaseOperator):
     def _history(self, context: Context, report: Report) -> History:
         """What came before this run; it is written on at once, and a retry still finds what came before."""
         store = context["asset_state_store"][table_asset(self.pipeline)]
-        stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
+        try:
+            stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
+        except AirflowRuntimeError as error:  # another DAG has the table's URI as an asset of another name
+            log.warning("what came before is not known, as far as alerts go", reason=str(error))
+            return History()
         latest = History.model_validate(stored.get("latest") or {})
         before = History.model_validate(stored.get("before") or {}) if latest.run_id == report.run_id else latest
         now = after(report, before, self.pipeline.alerts)
@@ -127,7 +136,8 @@ def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tu
     for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
         made = make_notifier(notifier, f"alerts.{alert.occasion}.{number}")
         own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to what it is given
-        yield notifier.notifier.rpartition(".")[2], f"{alert.kind}/{number}", lambda made=made, own=own: made(own)
+        key = f"{alert.kind} {alert.data.get('limit', '')}/{number}"
+        yield notifier.notifier.rpartition(".")[2], key, lambda made=made, own=own: made(own)
 
 
 def _report(pipeline: Pipeline, context: Context) -> Report:

@@ -7,19 +7,33 @@ could not be sent. `path` is the table's, as the pipeline has it: Airflow takes 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
-from airflow.sdk import Asset, Context
+from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.facts import IntervalFacts
 
+Task = TypeVar("Task", bound=BaseOperator)
+
 
 def table_asset(pipeline: Pipeline) -> Asset:
-    """The pipeline's table. It has the pipeline's name, so `Asset.ref(name="flights")` finds it."""
-    return Asset(name=pipeline.name, uri=pipeline.sink.hudi.path, group="sluice")
+    """The pipeline's table, named by its path alone: the same asset, whichever pipeline or DAG names it."""
+    path = pipeline.sink.hudi.path
+    return Asset(path if path.isascii() else quote(path, safe=":/"))  # Airflow takes no other characters
+
+
+def not_in_the_way(task: Task) -> Task:
+    """A task's copy that is about to run, without the assets that its DAG shows.
+
+    Airflow refuses to start a task whose asset isn't active, which any other DAG brings about that gives the same URI
+    another name. No commit and no alert may depend on that.
+    """
+    task.inlets, task.outlets = [], []
+    return task
 
 
 def tell_of_commit(pipeline: Pipeline, context: Context, facts: IntervalFacts) -> None:

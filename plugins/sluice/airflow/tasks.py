@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 
 from sluice.airflow import metrics
-from sluice.airflow.assets import table_asset, tell_of_commit
+from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
 from sluice.airflow.connections import kafka_settings
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
@@ -129,6 +129,10 @@ class CommitOperator(_CoordinatorOperator):
         super().__init__(pipeline=pipeline, outlets=[table_asset(pipeline)], **kwargs)
         self._committed: tuple[Transaction, str] | None = None
 
+    def prepare_for_execution(self) -> CommitOperator:
+        """The copy that runs; it has no outlets until it has committed."""
+        return not_in_the_way(super().prepare_for_execution())
+
     def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
         """What was read and written, for OpenLineage; nothing where nothing was committed."""
         from sluice.airflow.lineage import interval_lineage, no_lineage  # the provider is an optional extra
@@ -147,7 +151,6 @@ class CommitOperator(_CoordinatorOperator):
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
             metrics.empty(self.pipeline)
             log.info("nothing to commit: the window was empty")
-            self.outlets = []  # Airflow makes an asset event of each outlet that a task has when it ends
         else:
             result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
             self._tell(context, transaction["control_offset"])
@@ -165,6 +168,7 @@ class CommitOperator(_CoordinatorOperator):
         facts = interval_facts(transaction)
         context["ti"].xcom_push(key=INTERVAL_KEY, value=facts.model_dump(mode="json"))
         metrics.committed(self.pipeline, facts)
+        self.outlets = [table_asset(self.pipeline)]  # Airflow makes an event of each outlet that a task ends with
         tell_of_commit(self.pipeline, context, facts)
         self._committed = (transaction, source.bootstrap_servers)
 

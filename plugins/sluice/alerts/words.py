@@ -141,6 +141,7 @@ def lag_records(report: Report, lag: int, limit: int) -> Alert:
         f"{lag:,} offsets behind",
         f"The interval left {lag:,} offsets unread; max_lag_records is {limit:,}.",
         "If it keeps growing, raise source.kafka.max_records or write.ranges, or run more often.",
+        limit="max_lag_records",
         lag_records=lag,
     )
 
@@ -153,6 +154,7 @@ def lag(report: Report, behind: timedelta, limit: timedelta) -> Alert:
         f"{_span(behind)} behind",
         f"The table is complete up to {_span(behind)} ago; max_lag is {_span(limit)}.",
         "If it keeps growing, raise source.kafka.max_records or write.ranges, or run more often.",
+        limit="max_lag",
         lag_seconds=round(behind.total_seconds()),
     )
 
@@ -166,6 +168,7 @@ def quarantine(report: Report, facts: IntervalFacts, limit: float) -> Alert:
         f"{facts.records_quarantined:,} of {facts.records_read:,} records were quarantined "
         f"({facts.quarantine_rate:.2%}); max_quarantine_rate is {limit:.2%}.",
         "Look at the quarantined records: the producers or the schema have changed.",
+        limit="max_quarantine_rate",
         records_quarantined=facts.records_quarantined,
     )
 
