@@ -190,3 +190,16 @@ def test_a_limit_that_tells_nobody_is_refused() -> None:
     for wrong in ({"deadline": timedelta(minutes=1)}, {"max_lag_records": 1}, {"max_quarantine_rate": 0.1}):
         with pytest.raises(ValidationError, match="tells nobody"):
             Alerts(**wrong)
+
+
+def test_a_run_that_a_person_asked_for_tells_of_itself_only() -> None:
+    history = History(failures=2, good=NOW - timedelta(hours=1), over=("max_lag",))
+    limits = rules(deadline=timedelta(minutes=15))
+    (alert,) = decide(report(reads_on=False, facts=facts(start("7", kind="range"))), history, limits)
+    assert (alert.kind, alert.act) == ("failure", True)
+    assert "Start this run again" in alert.text
+    assert "nothing else is changed" in alert.text
+    good = report("committed", facts=committed(kind="range"), reads_on=False)
+    assert decide(good, history, limits) == []
+    for one in (report(reads_on=False), good):
+        assert after(one, history, limits) == history.model_copy(update={"run_id": "r1"})

@@ -52,3 +52,10 @@ def test_they_travel_as_json() -> None:
     assert IntervalFacts.model_validate(found.model_dump(mode="json")) == found
     assert found.model_copy(update={"records_quarantined": 1}).quarantine_rate == 0.1
     assert found.model_copy(update={"records_read": 0}).quarantine_rate == 0.0
+
+
+def test_a_window_has_what_it_committed_and_no_lag() -> None:
+    window = start("7", kind="range")
+    found = facts(window, status("7"), end("7"), ack("7"))
+    assert (stands(found), found.lag_records, found.kind) == ([10], None, "range")
+    assert stands(facts(window)) == []

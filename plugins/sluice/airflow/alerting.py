@@ -23,6 +23,7 @@ from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
 from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control
+from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.errors import RetryableError, SluiceError
 from sluice.logs import log
@@ -149,6 +150,7 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
         "pipeline": pipeline.name,
         "table": pipeline.sink.hudi.path,
         "run_id": ti.run_id,
+        "reads_on": reads_on(context),
         "began": context["dag_run"].start_date or datetime.now(UTC),
         "ended": datetime.now(UTC),
         "links": Links(run_url(ti.dag_id, ti.run_id), page_url(ti.dag_id, ti.run_id)),

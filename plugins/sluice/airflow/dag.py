@@ -29,6 +29,7 @@ from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
 from sluice.airflow.tasks import AbortOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
+from sluice.airflow.trigger_form import trigger_form
 from sluice.pipeline.model import Pipeline
 
 TAG = "sluice"
@@ -60,6 +61,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         tags={TAG, *pipeline.tags},
         deadline=deadline_alert(pipeline.alerts.deadline),
         auto_register=auto_register,
+        params=trigger_form(pipeline),
         default_args={
             "retries": pipeline.retries,
             "retry_delay": pipeline.retry_delay,

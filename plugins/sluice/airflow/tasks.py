@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -15,11 +14,13 @@ from sluice.airflow.connections import kafka_settings
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
-from sluice.errors import ActionRequiredError, IntervalError, SluiceError
+from sluice.airflow.trigger_form import reads_on, request_of
+from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.facts import interval_facts
+from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -54,6 +55,13 @@ def in_words(ranges: Iterable[PlannedRange]) -> str:
     return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
 
 
+def _is_running(dag_id: str, run_id: str) -> bool:
+    """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
+
+
 class _CoordinatorOperator(BaseOperator):
     """A step that the coordinator takes; `_step` is run with errors told to the DAG run's note."""
 
@@ -71,12 +79,12 @@ class _CoordinatorOperator(BaseOperator):
     def _coordinator(self) -> Coordinator:
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-        return Coordinator(self.pipeline, *source_and_control(self.pipeline))
+        return Coordinator(self.pipeline, *source_and_control(self.pipeline), is_running=_is_running)
 
-    def _run(self, context: Context, window_end: datetime | None = None) -> Run:
+    def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run
 
-        return Run(context["ti"].dag_id, context["run_id"], window_end)
+        return Run(context["ti"].dag_id, context["run_id"], request or Request())
 
     @staticmethod
     def _transaction(context: Context) -> dict[str, Any] | None:
@@ -93,7 +101,7 @@ class StartCommitOperator(_CoordinatorOperator):
     def _step(self, context: Context) -> list[dict[str, Any]]:
         from sluice.coordinator import Outcome
 
-        started = self._coordinator().start(self._run(context, self._window_end(context)))
+        started = self._coordinator().start(self._run(context, request_of(context, self.pipeline)))
         ti = context["ti"]
         if isinstance(started, Outcome):
             # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
@@ -105,18 +113,6 @@ class StartCommitOperator(_CoordinatorOperator):
             {"range_number": number, "reads": in_words(ranges), **transaction}
             for number, ranges in enumerate(started.ranges)
         ]
-
-    def _window_end(self, context: Context) -> datetime | None:
-        if self.pipeline.source.kafka.until == "latest":
-            return None
-        end: datetime | None = context.get("data_interval_end")
-        if end is None:
-            raise ActionRequiredError(
-                "This DAG run has no data interval, and the pipeline says `until: data_interval_end`.",
-                next_step="start it with a logical date, or set source.kafka.until to latest.",
-                run=context["run_id"],
-            )
-        return end
 
 
 class CommitOperator(_CoordinatorOperator):
@@ -149,8 +145,9 @@ class CommitOperator(_CoordinatorOperator):
             )
         if "empty" in transaction:
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
-            metrics.empty(self.pipeline)
-            log.info("nothing to commit: the window was empty")
+            if reads_on(context):
+                metrics.empty(self.pipeline)
+            log.info("nothing to commit: no transaction was opened")
         else:
             result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
             self._tell(context, transaction["control_offset"])

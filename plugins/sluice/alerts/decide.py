@@ -14,6 +14,8 @@ _LAG_RECORDS, _LAG, _QUARANTINE = "max_lag_records", "max_lag", "max_quarantine_
 
 def decide(report: Report, history: History, rules: Alerts) -> list[Alert]:
     """The alerts of a run that has ended, the gravest first."""
+    if not report.reads_on:
+        return [words.failure(report, 1)] if report.outcome == "failed" else []
     if report.outcome != "failed":
         return [*_recovery(report, history, rules), *_warnings(report, history, rules)]
     in_a_row = history.failures + 1
@@ -27,6 +29,8 @@ def decide(report: Report, history: History, rules: Alerts) -> list[Alert]:
 
 def after(report: Report, history: History, rules: Alerts) -> History:
     """What the next run has to know."""
+    if not report.reads_on:
+        return history.model_copy(update={"run_id": report.run_id})
     if report.outcome == "failed":
         return history.model_copy(
             update={

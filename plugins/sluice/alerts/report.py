@@ -63,6 +63,8 @@ class Report:
         began: when the run began; `ended` is now.
         facts: the run's transaction, None where none was opened.
         stands: where the table stands, if it is known although the run opened no transaction.
+        reads_on: whether it reads on as the schedule does. A backfill, a range or a replay tells of itself only, and
+            not of how the pipeline is doing.
         unknown: why the control topic could not be asked, if it couldn't.
     """
 
@@ -76,6 +78,7 @@ class Report:
     failures: tuple[Failure, ...] = ()
     facts: IntervalFacts | None = None
     stands: tuple[PlannedRange, ...] = ()
+    reads_on: bool = True
     unknown: str | None = None
 
 

@@ -26,7 +26,7 @@ def failure(report: Report, in_a_row: int) -> Alert:
         summary = f"{report.pipeline}: the interval is committed, although its DAG run failed{where}."
     else:
         summary = f"{report.pipeline}: the interval was not committed; it failed{where}."
-    act, action = _action(worst, stands)
+    act, action = _action(worst, stands, report.reads_on)
     fields: Fields = [("Action", action), *_place(report), *_failed(report.failures, worst)]
     if worst:
         fields.append(("Next step", worst.next_step))
@@ -191,9 +191,11 @@ def _limit(report: Report, kind: Any, subject: str, summary: str, action: str, *
     )
 
 
-def _action(worst: Failure | None, stands: bool) -> tuple[bool, str]:
+def _action(worst: Failure | None, stands: bool, reads_on: bool) -> tuple[bool, str]:
     if stands:
         return False, "None for the table: rows and offsets are committed. Look why a task failed afterwards."
+    if not reads_on:
+        return True, "Start this run again when its cause is gone. The schedule goes on by itself meanwhile."
     if worst is None:
         return False, "None yet: the next run starts from the same offsets. If that fails too, read the run's logs."
     if worst.recovery == "act":
@@ -225,10 +227,12 @@ def _stands(report: Report) -> str:
     if report.unknown is not None:
         return f"Nothing of a run that didn't commit is in the table. Its offsets can't be told now: {report.unknown}"
     stands = facts.stands if facts is not None else report.stands
-    next_offsets = _positions(stands)
+    next_offsets = _positions(stands) if facts is None or facts.kind == "continue" else ""
     table = f" The table's next offsets: {next_offsets}." if next_offsets else ""
     if facts is not None and committed(report):
         return f"Rows and offsets of instant {facts.instant} are committed together.{table}"
+    if not report.reads_on:
+        return "Nothing of this run is in the table, and nothing else is changed."
     return f"Nothing of this interval is in the table, and nothing is lost: the next run starts where it did.{table}"
 
 

@@ -5,12 +5,19 @@ All of it is folded from the control topic's messages, so whoever asks again get
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from sluice.protocol.messages import IntervalKind, PlannedRange, WriteStatus
-from sluice.protocol.settlement import committed_statuses, count_records, positions_after, valid_through
+from sluice.protocol.messages import IntervalKind, PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.settlement import (
+    committed_ranges,
+    committed_statuses,
+    count_records,
+    positions_after,
+    valid_through,
+)
 from sluice.protocol.transaction import State, Transaction
 
 
@@ -20,8 +27,9 @@ class IntervalFacts(BaseModel):
     Attributes:
         instant: the transaction's id on Hudi's timeline.
         planned: the offsets that it was to read, partition by partition.
-        stands: where each of its partitions stands now, as `[start, end)` of what this transaction added: `end` is the
-            next offset to be read. Without a commit `start` and `end` are the same.
+        stands: where each partition stands now, as `[start, end)` of what this transaction added: `end` is the next
+            offset to be read. Without a commit `start` and `end` are the same. Of a window or a replay, which doesn't
+            move the position, just the offsets that it has committed.
         records_read: records that Kafka delivered; the other counts say what became of them. All are 0 before a
             commit.
         bytes_read: bytes of the records' values.
@@ -62,8 +70,6 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
     """The facts of a transaction as its messages tell them so far."""
     start = transaction.start
     reported = committed_statuses(transaction) if transaction.state is State.COMMITTED else {}
-    positions = positions_after(start, reported)
-    partitions = (*start.offset_ranges, *start.idle)
     statuses = tuple(reported.values())
     return IntervalFacts(
         instant=transaction.id,
@@ -71,11 +77,11 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         kind=start.kind,
         state=transaction.state,
         planned=start.offset_ranges,
-        stands=tuple(r.model_copy(update={"end": positions[r.topic_partition]}) for r in partitions),
+        stands=_stands(start, reported),
         **count_records(reported),
         bytes_read=sum(p.bytes_read for status in statuses for p in status.partitions),
         bytes_written=sum(int(stat.get("totalWriteBytes") or 0) for status in statuses for stat in status.stats),
-        lag_records=_lag(partitions),
+        lag_records=_lag(start),
         valid_through=valid_through(start, reported) if reported else None,
         losses=tuple(
             f"{x.topic_partition} committed {x.committed}, resumed at {x.resumed_at}: {x.reason}" for x in start.losses
@@ -85,7 +91,17 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
     )
 
 
-def _lag(partitions: tuple[PlannedRange, ...]) -> int | None:
+def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[PlannedRange, ...]:
+    if start.kind != "continue":
+        return tuple(PlannedRange.of(r) for r in committed_ranges(reported))
+    positions = positions_after(start, reported)
+    partitions = (*start.offset_ranges, *start.idle)
+    return tuple(r.model_copy(update={"end": positions[r.topic_partition]}) for r in partitions)
+
+
+def _lag(start: StartCommit) -> int | None:
+    """What lies behind a window or a replay is no lag."""
+    partitions = (*start.offset_ranges, *start.idle) if start.kind == "continue" else ()
     known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
     return sum(known) if known else None
 
