@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sluice import runtime
@@ -24,6 +25,11 @@ def application_arguments(pipeline: Pipeline, started: Started, number: int) -> 
 
 def submit_command(pipeline: Pipeline, started: Started, number: int, master: str) -> list[str]:
     """A whole `spark-submit` command for one range, for use without Airflow."""
+    return spark_submit(pipeline, master, APPLICATION, application_arguments(pipeline, started, number))
+
+
+def spark_submit(pipeline: Pipeline, master: str, application: Path, arguments: Sequence[str]) -> list[str]:
+    """A whole `spark-submit` command of one of Sluice's applications, with the pipeline's Spark settings."""
     from sluice.spark.settings import spark_conf
 
     conf = spark_conf(master, pipeline.write.conf)
@@ -31,7 +37,7 @@ def submit_command(pipeline: Pipeline, started: Started, number: int, master: st
     # Beside this Python where PATH doesn't name one: an environment needn't be activated.
     program = shutil.which("spark-submit") or str(Path(sys.executable).with_name("spark-submit"))
     command = [program, "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
-    return [*command, str(APPLICATION), *application_arguments(pipeline, started, number)]
+    return [*command, str(application), *arguments]
 
 
 def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:
