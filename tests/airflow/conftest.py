@@ -69,12 +69,12 @@ class Api:
         self._token: str | None = None
         self._token = self.call("/auth/token", {"username": user, "password": password})["access_token"]
 
-    def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)
+        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers, method=method)
         with self._opener.open(request, timeout=120) as response:
             return json.load(response)
 
