@@ -25,9 +25,9 @@ from typing import Any
 from airflow.sdk import DAG, TriggerRule
 
 from sluice.airflow.failures import RecoveryPolicy
-from sluice.airflow.notes import ABORT, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.notes import ABORT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
-from sluice.airflow.tasks import AbortOperator, CommitOperator, StartCommitOperator
+from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.errors import PipelineFileError
 from sluice.pipeline.model import Notifier, Pipeline
@@ -87,6 +87,15 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         start >> write >> commit >> abort
         start >> commit
         [start, write] >> abort
+        if pipeline.catalog_sync is not None:
+            # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once, since
+            # the next interval waits for it, and makes up for it.
+            commit >> CatalogSyncOperator(
+                task_id=CATALOG_SYNC,
+                pipeline=pipeline,
+                execution_timeout=pipeline.catalog_sync.timeout,
+                retries=min(1, pipeline.retries),
+            )
     return dag
 
 

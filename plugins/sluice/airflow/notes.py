@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 NOTE_KEY = "sluice_note"
 START_COMMIT, WRITE, COMMIT, ABORT = "start_commit", "write", "commit", "abort"
-_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, ABORT: 3}
+CATALOG_SYNC = "catalog_sync"
+_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4}
 LONGEST = 1000  # characters that Airflow's table of notes holds
 
 
@@ -48,6 +49,9 @@ def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
 
 def _of_failure(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
     first = next((t for t in failed if t.text), next(iter(failed), None))
+    if first is not None and first.task_id == CATALOG_SYNC:
+        done = _of_success(ordered, failed)
+        return f"{done} Its data stand. Failed in {first.name}: {first.text or 'no reason was recorded; read its log.'}"
     ended = next((t.text for t in ordered if t.task_id == ABORT and t.text and t is not first), None)
     if ended is not None and first is not None and ended == first.text:
         ended = None  # the same cause stopped both

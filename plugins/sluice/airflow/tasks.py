@@ -155,3 +155,14 @@ class AbortOperator(_CoordinatorOperator):
         if "empty" in transaction:
             return not transaction["first_try"]
         return coordinator.needs_abort(transaction["control_offset"])
+
+
+class CatalogSyncOperator(_CoordinatorOperator):
+    """Tells the catalogs of the table as it is now. What it can't tell them, the next interval's sync makes up."""
+
+    def _step(self, context: Context) -> str:  # noqa: ARG002
+        from sluice.coordinator.catalog import sync
+
+        synced = ", ".join(sync(self.pipeline))
+        log.info("catalogs are in step with the table", catalogs=synced)
+        return synced

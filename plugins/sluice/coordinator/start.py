@@ -78,7 +78,7 @@ class Starter:
                 "another run moved the table while this one was planning; planning again", instant=start.transaction
             )
             return None
-        self._end_superseded(table, table_log, committed, start.transaction)
+        self.end_superseded(table, table_log, committed, start.transaction)
         reach("coordinator.before_open_instant")
         table.open(start.transaction)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
@@ -170,7 +170,7 @@ class Starter:
             writer=table.writer,
         )
 
-    def _end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
+    def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()

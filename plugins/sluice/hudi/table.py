@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
@@ -156,6 +157,33 @@ class HudiTable:
         engine = self._hudi.common.engine.EngineType.JAVA
         config = write_config(self._jvm.jvm, self.writer, write_options(self.writer), engine)
         return self._hudi.client.HoodieJavaWriteClient(context, config)
+
+    # Table services ----------------------------------------------------------------------------------------------
+
+    def timeline(self) -> Any:
+        """Hudi's active timeline as it is now."""
+        return self._meta.reloadActiveTimeline()
+
+    @contextmanager
+    def service_client(self, options: dict[str, str]) -> Iterator[Any]:
+        """Hudi's Java write client with the table services' options, for whoever holds the table."""
+        context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
+        config = write_config(self._jvm.jvm, self.writer, options, self._hudi.common.engine.EngineType.JAVA)
+        client = self._hudi.client.HoodieJavaWriteClient(context, config)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def schedule(self, client: Any, service: Literal["COMPACT", "CLUSTER"]) -> str | None:
+        """Have the client put a plan on the timeline; its instant, or None where there is nothing to do yet."""
+        kind = getattr(self._hudi.common.model.TableServiceType, service)
+        made = client.scheduleTableService(self._jvm.Option.empty(), kind)
+        return str(made.get()) if made.isPresent() else None
+
+    def serve_metadata_table(self, client: Any) -> None:
+        """Have the client compact, clean and archive the metadata table, each if it is due."""
+        client.initTable(self._operation(), self._jvm.Option.empty())
 
     # Strays ------------------------------------------------------------------------------------------------------
 

@@ -3,25 +3,37 @@
 from sluice.pipeline.load import load_pipeline
 from sluice.pipeline.model import (
     Alerts,
+    CatalogSync,
+    Clustering,
+    Compaction,
     Control,
+    Glue,
+    HiveMetastore,
     Hudi,
     Kafka,
     Notifier,
     Pipeline,
     Sink,
     Source,
+    TableServices,
     Write,
 )
 
 __all__ = [
     "Alerts",
+    "CatalogSync",
+    "Clustering",
+    "Compaction",
     "Control",
+    "Glue",
+    "HiveMetastore",
     "Hudi",
     "Kafka",
     "Notifier",
     "Pipeline",
     "Sink",
     "Source",
+    "TableServices",
     "Write",
     "load_pipeline",
 ]
