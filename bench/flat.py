@@ -245,10 +245,8 @@ class Table:
             name: sum(not f.name.endswith(".crc") for f in folder.iterdir() if f.is_file()) if folder.is_dir() else 0
             for name, folder in places.items()
         }
-        data_of_metadata = [
-            f for f in metadata.rglob("*") if f.is_file() and ".hoodie" not in f.relative_to(metadata).parts
-        ]
-        counts["metadata_data"] = sum(not f.name.endswith(".crc") for f in data_of_metadata)
+        inside = [f for f in metadata.rglob("*") if f.is_file() and f.suffix != ".crc"]
+        counts["metadata_data"] = sum(".hoodie" not in f.relative_to(metadata).parts for f in inside)
         counts["data"] = len(list(self.path.glob("p*/*.parquet")))
         return counts
 
@@ -278,7 +276,7 @@ def run(table: Table, intervals: int, at: list[int], every: int, processes: int)
 
 
 def _line(sample: Sample) -> str:
-    whole = f"{sample.processes:6.2f} s" if sample.processes is not None else "      –"
+    whole = f"{sample.processes:6.2f} s" if sample.processes is not None else "-".rjust(8)
     return (
         f"interval {sample.interval:4d}: start+commit {sample.phases:6.3f} s "
         f"({statistics.median(sample.start):.3f}+{statistics.median(sample.commit):.3f}), as processes {whole}, "

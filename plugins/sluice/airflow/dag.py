@@ -88,8 +88,8 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         start >> commit
         [start, write] >> abort
         if pipeline.catalog_sync is not None:
-            # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once, since
-            # the next interval waits for it, and makes up for it.
+            # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once,
+            # since the next interval waits for it, and makes up for it.
             commit >> CatalogSyncOperator(
                 task_id=CATALOG_SYNC,
                 pipeline=pipeline,

@@ -71,7 +71,7 @@ class SparkServiceOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.service = service
 
-    def execute(self, context: Context) -> str:
+    def execute(self, context: Context) -> None:
         """Plan, run the job, and see to it that nothing stays held if it fails.
 
         Raises:
@@ -94,7 +94,6 @@ class SparkServiceOperator(SparkSubmitOperator):
                 raise
         summary = f"Done: {self.service} {', '.join(planned.instants)}."
         context["ti"].xcom_push(key=NOTE_KEY, value=summary)
-        return summary
 
     def _submit(self, context: Context, services: Services, planned: Planned) -> None:
         from sluice.protocol.transaction import State

@@ -7,6 +7,7 @@ time, in the order of their weights, because each holds the table.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
@@ -15,6 +16,10 @@ from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
 from sluice.airflow.timetables import timetable_of
 from sluice.pipeline.model import Pipeline, TableServices
 
+if TYPE_CHECKING:
+    from sluice.coordinator.services import Service
+
+_LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
 _OF_THE_LEASE = 0.8  # a service has ended, one way or the other, before a coordinator may take its lease over
 
 
@@ -57,7 +62,7 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         elif services.clustering is not None:
             SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=5)
         timeout = services.wait + pipeline.control.commit_timeout * _OF_THE_LEASE
-        for weight, service in enumerate(("archiving", "metadata_compaction", "cleaning"), 1):
+        for weight, service in enumerate(_LAST_FIRST, 1):
             TableServiceOperator(
                 task_id=service,
                 pipeline=pipeline,

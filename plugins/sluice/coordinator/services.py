@@ -2,8 +2,8 @@
 
 `begin` waits until no interval holds the table, then sends a START-COMMIT without ranges. Cleaning, archiving and the
 metadata table's own services are done here. A compaction or clustering is planned here and carried out by a Spark job,
-which sends END-COMMIT before it completes. Whatever dies in between leaves a plan on the timeline at most: a compaction's
-is carried out by the service's next run, a clustering's is taken off by it and made anew.
+which sends END-COMMIT before it completes. Whatever dies in between leaves a plan on the timeline at most: that of a
+compaction is carried out by the service's next run, that of a clustering is taken off by it and made anew.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Services:
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
-        is_running: whether a DAG run, by its DAG's and its own id, still runs. A service waits for an interval whose run
-            does, and takes the table over from one whose run doesn't; by default each is taken to run.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs. A service waits for an interval whose
+            run does, and takes the table over from one whose run doesn't; by default each is taken to run.
     """
 
     def __init__(

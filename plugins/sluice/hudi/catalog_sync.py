@@ -87,8 +87,8 @@ def _sync(jvm: HudiJvm, pipeline: Pipeline, catalog: Catalog) -> None:
             ) from error
         raise RetryableError(
             "The catalog did not take what the table holds now.",
-            next_step="the step is retried, and the next interval makes up for it; the commit stands. If it comes back, "
-            "check that the catalog is up, and its address in the pipeline's catalog_sync.",
+            next_step="the step is retried, and the next interval makes up for it; the commit stands. If it comes "
+            "back, check that the catalog is up, and its address in the pipeline's catalog_sync.",
             uris=getattr(catalog, "uris", None),
             reason=text,
             **where,
@@ -103,7 +103,7 @@ def _tool(jvm: HudiJvm, name: str) -> Any:
         bundle = "hudi-aws-bundle" if name == GLUE_TOOL else "hudi-spark3.5-bundle"
         raise ActionRequiredError(
             f"The catalog's tool {name} is not among the coordinator's jars.",
-            next_step=f"put {bundle} of Hudi's own version into the folder `coordinator` of SLUICE_JARS on each worker.",
+            next_step=f"put {bundle} of Hudi's version into the folder `coordinator` of SLUICE_JARS on each worker.",
         ) from error
     return jvm.nested(name)
 

@@ -1,4 +1,4 @@
-"""A table service's hold on its table: a transaction without ranges, ordered against the intervals by the control topic.
+"""A table service's hold on its table: a transaction without ranges, which the control topic orders as all others.
 
 While it is open, an interval that starts waits for it, or supersedes it where its run has ended. `decide` is the line
 that a superseded service can't pass: what changes the table for good comes after it.
@@ -61,8 +61,9 @@ class Hold:
 
     def acknowledge(self) -> None:
         """Send ACK-COMMIT: the service has ended, and whoever waits for the table may have it."""
-        counts = dict.fromkeys(("records_read", "records_written", "records_quarantined", "records_skipped"), 0)
-        self.control.send(AckCommit(**self._envelope(), offsets=(), **counts))
+        nothing = {"records_read": 0, "records_written": 0, "records_quarantined": 0, "records_skipped": 0}
+        envelope: dict[str, Any] = {**self._envelope(), **nothing}
+        self.control.send(AckCommit(**envelope, offsets=()))
         self.control.extend(self.table_log)
 
     def give_up(self, reason: str) -> None:

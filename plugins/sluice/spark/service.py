@@ -1,7 +1,7 @@
 """Carries a planned compaction or clustering out in Spark, and completes it only while its transaction holds the table.
 
-The work is done while the transaction is open, so that an interval may supersede a job that nobody looks after any more.
-What readers see changes after END-COMMIT alone: Hudi's plan is lazy, so the files are written first, and committed last.
+The work is done while the transaction is open, so that an interval may supersede a job that nobody looks after any
+more. What readers see changes after END-COMMIT alone: the files are written first, and committed last.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State
 from sluice.spark.participant import Watch
 
+_WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
 _SERVICE_CLIENT = "org.apache.hudi.client.BaseHoodieTableServiceClient"
 
 
