@@ -12,13 +12,15 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
-from sluice.hudi.options import key_generator, write_config, write_options
+from sluice.hudi.options import COLUMN_STATS, key_generator, write_config, write_options
 from sluice.hudi.schema import columns_of
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import holds_checkpoint
 
 InstantState = Literal["absent", "pending", "completed"]
+_LSM_LAYOUT = 2  # the timeline layout since table version 8
+_END_OF_TIME = "9" * 17  # later than any instant
 _STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 
 
@@ -44,13 +46,34 @@ class HudiTable:
 
         Looks through the active timeline, then the archived one. None where no commit holds any.
         """
-        active = self._meta.reloadActiveTimeline()
-        found = self._newest_checkpoint(active)
+        found = self._newest_checkpoint(self._meta.reloadActiveTimeline())
         if found is None:
-            archived = self._meta.getArchivedTimeline()
-            archived.loadCompletedInstantDetailsInMemory()
-            found = self._newest_checkpoint(archived)
+            found = next(filter(None, map(self._newest_checkpoint, self._archived_stretches())), None)
         return found
+
+    def _archived_stretches(self) -> Iterator[Any]:
+        """The archived timeline in stretches, newest first: it grows for ever, and the checkpoint is near its end.
+
+        Hudi's own limit on the number of instants takes the oldest of the newest file, so stretches are bounded by the
+        times in the files' names. Tables before version 8 have another archive, which is read as a whole.
+        """
+        timelines = self._hudi.common.table.timeline
+        if int(self._meta.getTimelineLayoutVersion().getVersion()) < _LSM_LAYOUT:
+            whole = self._meta.getArchivedTimeline()
+            whole.loadCompletedInstantDetailsInMemory()
+            yield whole
+            return
+        lsm = timelines.LSMTimeline
+        files = lsm.latestSnapshotManifest(self._meta, self._meta.getArchivePath()).getFiles()
+        names = [str(file.getFileName()) for file in files]
+        reached = _END_OF_TIME
+        for name in sorted(names, key=lambda n: str(lsm.getMaxInstantTime(n)), reverse=True):
+            first = str(lsm.getMinInstantTime(name))
+            if first < reached:
+                stretch = timelines.versioning.v2.ArchivedTimelineV2(self._meta, False)
+                stretch.loadCompletedInstantDetailsInMemory(first, reached)
+                yield stretch
+                reached = first
 
     def _newest_checkpoint(self, timeline: Any) -> dict[str, str] | None:
         instants = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
@@ -258,10 +281,17 @@ def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) ->
                     raise
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
-    table = HudiTable(jvm, meta, writer)
+    table = HudiTable(jvm, meta, _as_the_table_has_it(meta, writer))
     _check_configuration(meta, writer)
     _check_schema(jvm, meta, writer, columns)
     return table
+
+
+def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
+    """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
+    if "column_stats" not in set(meta.getTableConfig().getMetadataPartitions()):
+        return writer
+    return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
 
 
 def _create(jvm: HudiJvm, writer: TableWriter) -> None:

@@ -130,9 +130,7 @@ class _Client:
         """The second half of Hudi's `cluster`, for which 1.2 has no public method, as it has for compaction."""
         lang = self._jvm.java.lang
         base = lang.Class.forName(_SERVICE_CLIENT)
-        field = lang.Class.forName("org.apache.hudi.client.BaseHoodieWriteClient").getDeclaredField(
-            "tableServiceClient"
-        )
+        field = lang.Class.forName(_WRITE_CLIENT).getDeclaredField("tableServiceClient")
         field.setAccessible(True)
         services = field.get(self._client)
         method = next(m for m in base.getDeclaredMethods() if str(m.getName()) == "commitClustering")
