@@ -30,7 +30,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import ControlMessage, decode, encode
-from sluice.protocol.offsets import Checkpoint, read_checkpoint
+from sluice.protocol.offsets import Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.spark.settings import spark_conf
 from sluice.spark.submit import (
     APPLICATION,
@@ -562,8 +562,8 @@ class Flow:
         return self.jvm.commits(str(self.path))
 
     def checkpoint(self) -> Checkpoint:
-        """The offsets of the table's last commit."""
-        commits = self.commits()
+        """The offsets of the table's last commit that has any: table services commit none."""
+        commits = [commit for commit in self.commits() if holds_checkpoint(commit)]
         return read_checkpoint(commits[-1], CLUSTER, [self.topic]) if commits else Checkpoint()
 
     def offsets(self) -> dict[int, int]:

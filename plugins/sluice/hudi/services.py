@@ -22,6 +22,7 @@ def service_options(services: TableServices) -> dict[str, str]:
     """The services' settings as Hudi's; the file's own `options` win."""
     options = {
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.clean.trigger.max.commits": "1",
         "hoodie.clean.commits.retained": str(services.keep_commits),
         "hoodie.keep.min.commits": str(services.keep_timeline),
         "hoodie.keep.max.commits": str(services.keep_timeline + 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -12,12 +13,13 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
-from sluice.hudi.options import COLUMN_STATS, key_generator, write_config, write_options
+from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
 from sluice.hudi.schema import columns_of
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import holds_checkpoint
 
+_GLOB = re.compile(r"[*?\[\]{}\\,]")
 InstantState = Literal["absent", "pending", "completed"]
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
 _END_OF_TIME = "9" * 17  # later than any instant
@@ -160,6 +162,8 @@ class HudiTable:
             try:
                 client.setOperationType(self._operation())
                 client.commitStats(instant, java_stats, self._jvm.Option.of(metadata), self._action)
+                if write_options(self.writer)[ARCHIVES_ITSELF] == "true":
+                    self.serve_metadata_table(client)  # a Java client never does it by itself
             finally:
                 client.close()
 
@@ -225,11 +229,8 @@ class HudiTable:
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
         markers = {instant: self._marker_partitions(instant) for instant in committed}
         deleted = []
-        for partition in sorted(set(partitions).union(*markers.values())):
-            folder = path_class(f"{self.writer.path}/{partition}" if partition else self.writer.path)
-            if not storage.exists(folder):
-                continue
-            for info in storage.listDirectEntries(folder):
+        for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
+            for info in storage.globEntries(path_class(self._data_files(partition, committed))):
                 name = str(info.getPath().getName())
                 relative = f"{partition}/{name}" if partition else name
                 instant = instant_in(name)
@@ -240,6 +241,15 @@ class HudiTable:
             if left:
                 storage.deleteDirectory(path_class(self._meta.getMarkerFolderPath(instant)))
         return deleted
+
+    def _data_files(self, partition: str, instants: Iterable[str]) -> str:
+        """A pattern of the data files of those instants, so that all others are told apart inside the JVM.
+
+        A partition holds the files of all intervals: to ask each of them over the bridge would make START grow.
+        """
+        folder = f"{self.writer.path}/{partition}" if partition else self.writer.path
+        escaped = _GLOB.sub(r"\\\g<0>", folder)
+        return f"{escaped}/*_{{{','.join(sorted(instants))}}}.*"
 
     def _marker_partitions(self, instant: str) -> set[str]:
         """Table partitions in which markers of an ended instant were made again: a zombie opened files there."""
