@@ -105,3 +105,13 @@ def test_the_note_of_a_failed_sync_says_that_the_data_stand() -> None:
     ]
     note = compose(tasks, succeeded=False)
     assert note.startswith("Committed instant 1: 20 rows. Its data stand. Failed in catalog_sync: The catalog")
+
+
+def test_the_note_of_a_services_run_tells_what_each_has_done() -> None:
+    tasks = [
+        TaskNote("archiving", -1, "success", "Archived: 12 instants."),
+        TaskNote("cleaning", -1, "failed", "Hudi failed (cleaning)."),
+        TaskNote("compaction", -1, "skipped", "No compaction is due yet."),
+    ]
+    note = compose(tasks, succeeded=False)
+    assert note == "Failed in cleaning: Hudi failed (cleaning). Archived: 12 instants. No compaction is due yet."

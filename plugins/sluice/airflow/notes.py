@@ -35,8 +35,18 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
     """The note of a run that has ended."""
     ordered = sorted(tasks, key=lambda t: (_ORDER.get(t.task_id, len(_ORDER)), t.map_index))
     failed = [t for t in ordered if t.state == "failed"]
-    text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
+    if not any(t.task_id == START_COMMIT for t in ordered):
+        text = _of_services(ordered)
+    else:
+        text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _of_services(ordered: Sequence[TaskNote]) -> str:
+    """Table services stand side by side: what failed comes first, then what each of the others has done."""
+    by_failure = sorted(ordered, key=lambda t: t.state != "failed")
+    told = [f"Failed in {t.name}: {t.text or 'read its log.'}" if t.state == "failed" else t.text for t in by_failure]
+    return " ".join(filter(None, told)) or "No table service had anything to do."
 
 
 def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
