@@ -30,7 +30,14 @@ def services_of(pipeline: Pipeline) -> Services:
     """
     from sluice.coordinator.services import Services  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-    return Services(pipeline, *source_and_control(pipeline))
+    return Services(pipeline, *source_and_control(pipeline), is_running=_is_running)
+
+
+def _is_running(dag_id: str, run_id: str) -> bool:
+    """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
 
 
 def run_of(context: Context) -> Run:

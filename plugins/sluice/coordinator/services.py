@@ -27,7 +27,7 @@ from sluice.kafka.hold import Hold
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline, TableServices
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.transaction import State, Transaction
+from sluice.protocol.transaction import State, TableLog, Transaction
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)
@@ -159,8 +159,8 @@ class Services:
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = session.committed(table)
         table_log = session.control.table_log(session.table_id, committed.recent_control_offsets[0])
-        holder = table_log.holder()
-        if holder is not None and self._is_running(holder.start.dag_id, holder.start.run_id):
+        holder = self._held_by_another(table_log, run)
+        if holder is not None:
             return holder
         if self._committer.resolve_unfinished(table, table_log):
             return None
@@ -184,6 +184,13 @@ class Services:
         log.info("START-COMMIT", service=service, table=session.table_id, control_offset=offset)
         self._starter.end_superseded(table, table_log, committed, start.transaction)
         return Hold(session.control, table_log, transaction)
+
+    def _held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
+        """The transaction that holds the table, if it is of another run that is still running."""
+        holder = table_log.holder()
+        if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
+            return None  # an earlier task of this run, or this task's earlier attempt, has died
+        return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
 
     def _wait_for(self, held: Transaction, until: float) -> None:
         """Follow the control topic until the transaction has ended, or its run has without ending it, or in vain."""

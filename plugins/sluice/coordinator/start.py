@@ -177,6 +177,10 @@ class Starter:
         for transaction in table_log.transactions.values():
             if transaction.id == own:
                 continue
+            if transaction.start.kind == "service":  # it has no instant and no files of its own
+                if transaction.state is State.SUPERSEDED:
+                    self._committer.send_abort(transaction, f"superseded by {own}")
+                continue
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._committer.send_abort(transaction, f"superseded by {own}")
