@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import median
 
 import psutil
-
 from bench.flat import Table
 
 from .harness import SharedJvm
