@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sluice.coordinator.services import Service
 
 _LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
-_OF_THE_LEASE = 0.8  # a service has ended, one way or the other, before a coordinator may take its lease over
 
 
 def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG | None:
@@ -61,14 +60,12 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
             SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)
         elif services.clustering is not None:
             SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=5)
-        timeout = services.wait + pipeline.control.commit_timeout * _OF_THE_LEASE
         for weight, service in enumerate(_LAST_FIRST, 1):
             TableServiceOperator(
                 task_id=service,
                 pipeline=pipeline,
                 service=service,
                 priority_weight=weight,
-                execution_timeout=timeout,
             )
     return dag
 

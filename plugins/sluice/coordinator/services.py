@@ -84,7 +84,8 @@ class Services:
             reach("service.before_end_commit")
             hold.decide(table.process)
             reach("service.after_end_commit")
-            summary = self._work(client, service)
+            with hold.renewed(table.process, self._session.pipeline.control.commit_timeout.total_seconds() / 4):
+                summary = self._work(client, service)
             reach("service.before_ack_commit")
             hold.acknowledge()
         log.info("table service ended", service=service, table=self._session.table_id, summary=summary)

@@ -6,13 +6,16 @@ that a superseded service can't pass: what changes the table for good comes afte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.errors import IntervalError
+from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.control_topic import ControlTopic
+from sluice.logs import log
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit
 from sluice.protocol.settlement import transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -46,11 +49,8 @@ class Hold:
             IntervalError: the service was superseded or aborted meanwhile; it must not complete.
         """
         self.control.extend(self.table_log)
-        if self.transaction.state is State.OPEN:
-            offset = self.control.send(EndCommit(**self._envelope(), reported=(), holder=holder))
-            self.control.extend(self.table_log)
-            if self.transaction.lease_offset == offset:
-                return
+        if self.transaction.state is State.OPEN and self._lease(holder):
+            return
         raise IntervalError(
             f"The table service lost its hold on the table: its transaction is {self.transaction.state.value}.",
             next_step="none: nothing of it is seen, and the service's next run does the work.",
@@ -58,6 +58,39 @@ class Hold:
             service=self.transaction.start.service,
             reason=self.transaction.reason,
         )
+
+    @contextmanager
+    def renewed(self, holder: str, every: float) -> Iterator[None]:
+        """Renew the lease while the block runs: cleaning for the first time may take longer than a lease does.
+
+        Args:
+            holder: as for `decide`.
+            every: seconds between two renewals; some of them have to fit into `control.commit_timeout`.
+        """
+        stop = threading.Event()
+        thread = threading.Thread(target=self._renew, args=(holder, every, stop), name="sluice-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _renew(self, holder: str, every: float, stop: threading.Event) -> None:
+        while not stop.wait(every):
+            try:
+                if not self._lease(holder):
+                    log.warning("the lease on the table is lost", service=self.transaction.start.service)
+                    return
+            except SluiceError as error:  # there is time for another try before the lease runs out
+                log.warning("the lease on the table was not renewed", reason=str(error))
+
+    def _lease(self, holder: str) -> bool:
+        """Send END-COMMIT, in place of the last one if there is one; whether it counts."""
+        envelope, last = self._envelope(), self.transaction.lease_offset
+        offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
+        self.control.extend(self.table_log)
+        return self.transaction.lease_offset == offset
 
     def acknowledge(self) -> None:
         """Send ACK-COMMIT: the service has ended, and whoever waits for the table may have it."""
