@@ -19,6 +19,7 @@ _SITE = """<configuration>
 <property><name>hive.metastore.schema.verification</name><value>false</value></property>
 <property><name>hive.metastore.warehouse.dir</name><value>{folder}/warehouse</value></property>
 <property><name>hive.metastore.event.db.notification.api.auth</name><value>false</value></property>
+<property><name>hive.async.log.enabled</name><value>false</value></property>
 </configuration>"""
 _OPENED = ("java.lang", "java.net", "java.util", "java.util.concurrent")
 
