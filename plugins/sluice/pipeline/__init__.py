@@ -3,6 +3,7 @@
 from sluice.pipeline.load import load_pipeline
 from sluice.pipeline.model import (
     Alerts,
+    Catalog,
     CatalogSync,
     Clustering,
     Compaction,
@@ -21,6 +22,7 @@ from sluice.pipeline.model import (
 
 __all__ = [
     "Alerts",
+    "Catalog",
     "CatalogSync",
     "Clustering",
     "Compaction",
