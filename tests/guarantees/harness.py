@@ -31,6 +31,8 @@ from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import ControlMessage, decode, encode
 from sluice.protocol.offsets import Checkpoint, holds_checkpoint, read_checkpoint
+from sluice.protocol.offsets import TopicPartition as KafkaPartition
+from sluice.protocol.request import Request
 from sluice.spark.settings import spark_conf
 from sluice.spark.submit import (
     APPLICATION,
@@ -332,8 +334,8 @@ class Flow:
         """The table as the messages name it."""
         return self.pipeline.sink.hudi.path
 
-    def coordinator(self) -> Coordinator:
-        return Coordinator(self.pipeline, kafka_settings(self.bootstrap), None, self.jvm)
+    def coordinator(self, is_running: Callable[[str, str], bool] = lambda _dag_id, _run_id: False) -> Coordinator:
+        return Coordinator(self.pipeline, kafka_settings(self.bootstrap), None, self.jvm, is_running)
 
     # Kafka -------------------------------------------------------------------------------------------------------
 
@@ -432,10 +434,10 @@ class Flow:
 
     # The steps of an interval --------------------------------------------------------------------------------------
 
-    def run(self) -> Run:
-        """A DAG run that no other interval has."""
+    def run(self, **request: Any) -> Run:
+        """A DAG run that no other interval has: `run(kind="replay", instant="…")`, or one that reads on."""
         self._runs += 1
-        return Run("tests", f"run-{self._runs}")
+        return Run("tests", f"run-{self._runs}", Request(**request))
 
     def start(self, run: Run | None = None) -> Started:
         started = self.coordinator().start(run or self.run())
@@ -477,11 +479,17 @@ class Flow:
     def abort(self, run: Run) -> Outcome:
         return self.coordinator().abort(run)
 
-    def interval(self) -> Outcome:
+    def interval(self, **request: Any) -> Outcome:
         """One whole interval that nothing disturbs."""
-        started = self.start()
+        started = self.start(self.run(**request))
         self.write_all(started)
         return self.commit(started)
+
+    def interval_is_empty(self) -> None:
+        """The schedule finds nothing more to read."""
+        outcome = self.coordinator().start(self.run())
+        assert isinstance(outcome, Outcome), outcome
+        assert outcome.state == "empty"
 
     # Table services -------------------------------------------------------------------------------------------------
 
@@ -570,10 +578,20 @@ class Flow:
         topic = self.checkpoint().topic(CLUSTER, self.topic)
         return dict(topic.partitions) if topic else {}
 
+    def covered(self) -> list[Sent]:
+        """The records whose offsets the table has committed."""
+        checkpoint = self.checkpoint()
+        committed = {
+            p: checkpoint.covered(KafkaPartition(CLUSTER, self.topic, p)) for p in {s.partition for s in self.sent}
+        }
+        return [s for s in self.sent if any(start <= s.offset < end for start, end in committed[s.partition])]
+
     def expected(self, offsets: Mapping[int, int] | None = None) -> Counter[tuple[int, str]]:
         """The rows that belong to the committed offsets: each record, or for upsert the last version of each key."""
-        offsets = self.offsets() if offsets is None else offsets
-        covered = [s for s in self.sent if s.offset < offsets.get(s.partition, 0)]
+        if offsets is None:
+            covered = self.covered()
+        else:
+            covered = [s for s in self.sent if s.offset < offsets.get(s.partition, 0)]
         if self.pipeline.sink.hudi.operation == "upsert":
             last = {s.id: s.value for s in sorted(covered, key=lambda s: s.offset)}
             return Counter(last.items())

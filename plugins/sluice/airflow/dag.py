@@ -29,6 +29,7 @@ from sluice.airflow.notes import ABORT, CATALOG_SYNC, COMMIT, START_COMMIT, WRIT
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
+from sluice.airflow.trigger_form import trigger_form
 from sluice.errors import PipelineFileError
 from sluice.pipeline.model import Notifier, Pipeline
 
@@ -58,6 +59,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         tags={TAG, *pipeline.tags},
         on_failure_callback=[_notifier(n, i) for i, n in enumerate(pipeline.alerts.on_failure)] or None,
         auto_register=auto_register,
+        params=trigger_form(pipeline),
         default_args={
             "retries": pipeline.retries,
             "retry_delay": pipeline.retry_delay,

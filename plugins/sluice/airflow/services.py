@@ -12,7 +12,7 @@ from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY
 from sluice.airflow.operators import DriverHook
-from sluice.airflow.tasks import source_and_control
+from sluice.airflow.tasks import is_running, source_and_control
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
@@ -30,14 +30,7 @@ def services_of(pipeline: Pipeline) -> Services:
     """
     from sluice.coordinator.services import Services  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-    return Services(pipeline, *source_and_control(pipeline), is_running=_is_running)
-
-
-def _is_running(dag_id: str, run_id: str) -> bool:
-    """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
-    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-
-    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
+    return Services(pipeline, *source_and_control(pipeline), is_running=is_running)
 
 
 def run_of(context: Context) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -12,10 +11,12 @@ from airflow.sdk import BaseOperator, Context
 from sluice.airflow.connections import kafka_settings
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
-from sluice.errors import ActionRequiredError, IntervalError
+from sluice.airflow.trigger_form import request_of
+from sluice.errors import IntervalError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
     from sluice.coordinator import Coordinator, Run
@@ -47,6 +48,13 @@ def in_words(ranges: Iterable[PlannedRange]) -> str:
     return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
 
 
+def is_running(dag_id: str, run_id: str) -> bool:
+    """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
+
+
 class _CoordinatorOperator(BaseOperator):
     """A step that the coordinator takes; `_step` is run with errors told to the DAG run's note."""
 
@@ -64,12 +72,12 @@ class _CoordinatorOperator(BaseOperator):
     def _coordinator(self) -> Coordinator:
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-        return Coordinator(self.pipeline, *source_and_control(self.pipeline))
+        return Coordinator(self.pipeline, *source_and_control(self.pipeline), is_running=is_running)
 
-    def _run(self, context: Context, window_end: datetime | None = None) -> Run:
+    def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run
 
-        return Run(context["ti"].dag_id, context["run_id"], window_end)
+        return Run(context["ti"].dag_id, context["run_id"], request or Request())
 
     @staticmethod
     def _transaction(context: Context) -> dict[str, Any] | None:
@@ -86,7 +94,7 @@ class StartCommitOperator(_CoordinatorOperator):
     def _step(self, context: Context) -> list[dict[str, Any]]:
         from sluice.coordinator import Outcome
 
-        started = self._coordinator().start(self._run(context, self._window_end(context)))
+        started = self._coordinator().start(self._run(context, request_of(context, self.pipeline)))
         ti = context["ti"]
         if isinstance(started, Outcome):
             # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
@@ -98,18 +106,6 @@ class StartCommitOperator(_CoordinatorOperator):
             {"range_number": number, "reads": in_words(ranges), **transaction}
             for number, ranges in enumerate(started.ranges)
         ]
-
-    def _window_end(self, context: Context) -> datetime | None:
-        if self.pipeline.source.kafka.until == "latest":
-            return None
-        end: datetime | None = context.get("data_interval_end")
-        if end is None:
-            raise ActionRequiredError(
-                "This DAG run has no data interval, and the pipeline says `until: data_interval_end`.",
-                next_step="start it with a logical date, or set source.kafka.until to latest.",
-                run=context["run_id"],
-            )
-        return end
 
 
 class CommitOperator(_CoordinatorOperator):

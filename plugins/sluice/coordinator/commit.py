@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sluice.coordinator.planning import require_whole
 from sluice.coordinator.session import Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -17,8 +18,10 @@ from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedR
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.settlement import (
     commit_note,
+    committed_ranges,
     committed_statuses,
     count_records,
+    forgotten_partitions,
     instant_gone,
     missing_error,
     moved_offsets,
@@ -199,25 +202,34 @@ class Committer:
                 moved=moved,
             )
         topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
-        checkpoint = committed.checkpoint.advance(next_offsets, start.cluster_ids, topic_ids)
+        checkpoint = committed.checkpoint.advance(
+            next_offsets,
+            start.cluster_ids,
+            topic_ids,
+            committed=committed_ranges(reported),
+            forgotten=forgotten_partitions(start),
+            passed_over=[r.offset_range() for r in start.passed_over],
+        )
+        if start.replaces_files:
+            require_whole(table, str(start.replays))  # a table service may have moved them since START
         stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
         note = commit_note(
             transaction,
             reported,
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
         )
-        table.commit(transaction.id, stats, {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)})
+        extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
+        table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
     def acknowledge(self, transaction: Transaction) -> None:
         """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group."""
         reported = committed_statuses(transaction)
         counts = count_records(reported)
-        next_offsets = positions_after(transaction.start, reported)
-        offsets = tuple(
-            PlannedRange.of(r.offset_range()).model_copy(update={"end": next_offsets[r.topic_partition]})
-            for r in (*transaction.start.offset_ranges, *transaction.start.idle)
-        )
-        through = valid_through(transaction.start, reported)
+        start = transaction.start
+        next_offsets = positions_after(start, reported)
+        offsets = tuple(PlannedRange.of(r) for r in committed_ranges(reported))
+        offsets += (*start.idle, *start.passed_over)
+        through = valid_through(start, reported)
         reach("coordinator.before_ack_commit")
         envelope: dict[str, Any] = {**self._session.envelope_of(transaction), **counts}
         self._session.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))

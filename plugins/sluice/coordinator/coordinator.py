@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
-from sluice.coordinator.start import Starter
+from sluice.coordinator.start import IsRunning, Starter
 from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
@@ -20,15 +20,22 @@ class Coordinator:
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs. `start` waits for a transaction of a run
+            that does, and takes over from one that doesn't; by default none does.
     """
 
     def __init__(
-        self, pipeline: Pipeline, source: KafkaSettings, control: KafkaSettings | None = None, jvm: Jvm | None = None
+        self,
+        pipeline: Pipeline,
+        source: KafkaSettings,
+        control: KafkaSettings | None = None,
+        jvm: Jvm | None = None,
+        is_running: IsRunning = lambda _dag_id, _run_id: False,
     ) -> None:
         self.pipeline = pipeline
         self._session = Session(pipeline, source, control or source, jvm)
         self._committer = Committer(self._session)
-        self._starter = Starter(self._session, self._committer)
+        self._starter = Starter(self._session, self._committer, is_running)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.

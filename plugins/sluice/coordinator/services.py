@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.session import Jvm, Outcome, Run, Session
-from sluice.coordinator.start import Starter
+from sluice.coordinator.start import IsRunning, Starter
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.services import ServiceClient, service_options
@@ -31,7 +31,6 @@ from sluice.protocol.transaction import State, TableLog, Transaction
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)
-IsRunning = Callable[[str, str], bool]
 _LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waited for still runs
 _LONGEST_REASON = 2000  # characters of an ABORT-COMMIT
 BY_SPARK: tuple[Service, ...] = ("compaction", "clustering")
@@ -68,7 +67,7 @@ class Services:
     ) -> None:
         self._session = Session(pipeline, source, control or source, jvm)
         self._committer = Committer(self._session)
-        self._starter = Starter(self._session, self._committer)
+        self._starter = Starter(self._session, self._committer, is_running)
         self._settings = pipeline.table_services or TableServices()
         self._is_running = is_running
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
@@ -13,13 +13,14 @@ from typing import Any, Literal
 from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.hudi.options import write_options
 from sluice.hudi.schema import read_schema
-from sluice.hudi.table import HudiTable, open_table
+from sluice.hudi.table import HudiTable, open_table, table_exists
 from sluice.kafka.cluster import KafkaCluster
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
+from sluice.protocol.request import Request
 from sluice.protocol.transaction import Transaction
 
 Jvm = Callable[[], AbstractContextManager[HudiJvm]]
@@ -28,11 +29,11 @@ _HADOOP = "spark.hadoop."
 
 @dataclass(frozen=True)
 class Run:
-    """The DAG run that is this interval. `window_end` bounds the records by time where the pipeline asks for it."""
+    """The DAG run that is this interval, and what it is asked to do."""
 
     dag_id: str
     run_id: str
-    window_end: datetime | None = None
+    request: Request = field(default_factory=Request)
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Started:
 class Outcome:
     """How a step left the interval, as one sentence for people and as counts for programs."""
 
-    state: Literal["empty", "committed", "aborted", "nothing"]
+    state: Literal["empty", "planned", "committed", "aborted", "nothing"]
     summary: str
     instant: str | None = None
     records: int = 0
@@ -96,14 +97,22 @@ class Session:
             write_options(writer)  # refuses options that would break the commit, before anything is opened
             yield open_table(jvm, writer, columns)
 
+    @contextmanager
+    def table_as_it_is(self) -> Iterator[HudiTable | None]:
+        """The table, for looking only: None where it was never written."""
+        with self._jvm() as jvm:
+            writer, columns = self._writer(jvm)
+            write_options(writer)
+            yield open_table(jvm, writer, columns) if table_exists(jvm, writer) else None
+
     def _writer(self, jvm: HudiJvm) -> tuple[TableWriter, Mapping[str, str]]:
         hudi = self.pipeline.sink.hudi
         schema = read_schema(jvm, self.pipeline.table_name, ddl=hudi.schema_, avsc=hudi.schema_file)
         return self.pipeline.writer(schema.ddl, schema.avro), schema.columns
 
-    def committed(self, table: HudiTable) -> Committed:
+    def committed(self, table: HudiTable | None) -> Committed:
         """What the timeline says."""
-        metadata = table.last_checkpoint()
+        metadata = table.last_checkpoint() if table else None
         if metadata is None:
             return Committed(Checkpoint(), {})
         checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.pipeline.source.kafka.topics)

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+import threading
+import time
+from collections.abc import Callable
 
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.planning import Planner, Task
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
-from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit
-from sluice.protocol.offsets import Checkpoint, TopicPartition
-from sluice.protocol.plan import ClusterState, IntervalPlan, plan_interval
+from sluice.protocol.messages import LostOffsets, StartCommit
+from sluice.protocol.plan import ClusterState
 from sluice.protocol.settlement import registered_paths, table_partitions
-from sluice.protocol.transaction import State, TableLog
+from sluice.protocol.transaction import State, TableLog, Transaction
 
+IsRunning = Callable[[str, str], bool]
 _ATTEMPTS_TO_START = 5
+_LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waited for still runs
 
 
 class Starter:
     """The `start_commit` step."""
 
-    def __init__(self, session: Session, committer: Committer) -> None:
+    def __init__(self, session: Session, committer: Committer, is_running: IsRunning) -> None:
         self._session = session
         self._committer = committer
+        self._is_running = is_running
+        self._planner = Planner(session)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
@@ -34,7 +39,23 @@ class Starter:
             RetryableError: another transaction of the table is about to commit, or Kafka or Hudi don't answer.
             ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
         """
+        if run.request.dry_run:
+            return self._only_plan(run)
         self._session.control.ensure()
+        while True:
+            started = self._start_unless_held(run)
+            if not isinstance(started, Transaction):
+                return started
+            self._wait_for(started)
+
+    def _only_plan(self, run: Run) -> Outcome:
+        """Say what the run would do; the control topic and the table stay untouched."""
+        with self._session.table_as_it_is() as table:
+            task, _ = self._planner.plan(run.request, self._session.committed(table), table)
+        return Outcome("planned", f"Dry run, nothing opened: {run.request.kind} {task.in_words()}.")
+
+    def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
+        """Start, or name the transaction of another run that goes on and holds the table."""
         with self._session.table() as table:
             for _ in range(_ATTEMPTS_TO_START):
                 started = self._try_start(table, run)
@@ -47,28 +68,49 @@ class Starter:
             run=run.run_id,
         )
 
-    def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | None:
+    def _wait_for(self, held: Transaction) -> None:
+        """Follow the control topic until the transaction has ended, or its run has without ending it."""
+        start = held.start
+        log.info("waiting for another run's interval", instant=held.id, dag=start.dag_id, run=start.run_id)
+        table_log = self._session.control.table_log(self._session.table_id, held.start_offset)
+        look = time.monotonic() + _LOOK_AGAIN
+        for _ in self._session.control.follow(table_log, threading.Event()):
+            transaction = table_log.get(held.id)
+            if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
+                return
+            if time.monotonic() > look:
+                if not self._is_running(start.dag_id, start.run_id):
+                    return
+                look = time.monotonic() + _LOOK_AGAIN
+
+    def _held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
+        """The transaction that holds the table, if it is of another run that is still running.
+
+        A backfill's runs go beside the schedule's: superseding each other, neither would get on.
+        """
+        holder = table_log.holder()
+        if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
+            return None
+        return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
+
+    def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._session.committed(table)
         # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
         table_log = self._session.control.table_log(self._session.table_id, committed.recent_control_offsets[0])
+        held = self._held_by_another(table_log, run)
+        if held is not None:
+            return held
         if self._committer.resolve_unfinished(table, table_log):
             return None
         self._refuse_foreign_rows(table, committed)
-        state = self._session.cluster.state(self._session.pipeline.source.kafka.topics, run.window_end)
-        plan = self._plan(committed, state)
-        for loss in plan.losses:
+        task, state = self._planner.plan(run.request, committed, table)
+        for loss in task.plan.losses:
             log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
-        if plan.is_empty:
-            positions = ", ".join(f"{r.topic_partition}@{r.end}" for r in plan.idle)
-            log.info(
-                "empty window: nothing to read, no transaction opened",
-                table=self._session.table_id,
-                positions=positions,
-            )
-            return Outcome("empty", f"Empty window: no new records, nothing opened ({positions}).")
+        if task.is_empty:
+            return self._nothing_to_do(run, task)
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
-        start = self._start_message(table, run, plan, state, epoch, read_position, table_log)
+        start = self._start_message(table, run, task, state, epoch, read_position, table_log)
         reach("coordinator.before_start_commit")
         offset = self._session.control.send(start)
         reach("coordinator.after_start_commit")
@@ -80,7 +122,7 @@ class Starter:
             return None
         self.end_superseded(table, table_log, committed, start.transaction)
         reach("coordinator.before_open_instant")
-        table.open(start.transaction)
+        table.open(start.transaction, replaces=start.replaces_files)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
             # Whoever superseded this START may have looked for its instant before it was there.
             table.rollback(start.transaction)
@@ -90,44 +132,23 @@ class Starter:
         log.info(
             "START-COMMIT",
             instant=start.transaction,
+            kind=start.kind,
             epoch=epoch,
             control_offset=offset,
             ranges=[", ".join(map(str, group)) for group in start.ranges],
-            behind=sorted(map(str, plan.behind)) or None,
+            behind=sorted(map(str, task.plan.behind)) or None,
         )
         return Started(start.transaction, offset, start.ranges)
 
-    def _plan(self, committed: Committed, state: ClusterState) -> IntervalPlan:
-        kafka = self._session.pipeline.source.kafka
-        if self._session.pipeline.sink.hudi.operation == "upsert":
-            self._refuse_moved_keys(committed.checkpoint, state)
-        average = committed.transaction.get("average_record_bytes")
-        return plan_interval(
-            committed.checkpoint,
-            state,
-            starting=_starting(kafka.starting_offsets, state),
-            limits=self._session.pipeline.limits(float(average) if average else None),
-            number_of_ranges=self._session.pipeline.write.ranges,
-            on_offset_loss=kafka.on_offset_loss,
-            table=self._session.table_id,
+    def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
+        if run.request.kind != "continue":
+            log.info("nothing to read, no transaction opened", table=self._session.table_id, kind=run.request.kind)
+            return Outcome("empty", f"Nothing to do, nothing opened: {run.request.kind} {task.in_words()}.")
+        positions = ", ".join(f"{r.topic_partition}@{r.end}" for r in task.plan.idle)
+        log.info(
+            "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
-
-    def _refuse_moved_keys(self, checkpoint: Checkpoint, state: ClusterState) -> None:
-        """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
-        for (cluster, topic), _ in state.topic_ids.items():
-            known = checkpoint.topic(cluster, topic)
-            now = {p.topic_partition.partition for p in state.partitions if p.topic_partition.topic == topic}
-            if known and set(known.partitions) != now:
-                raise ActionRequiredError(
-                    "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
-                    "partition would double their rows.",
-                    next_step="load the topic into a new table path from the earliest offset, or go back to the old "
-                    "number of partitions.",
-                    table=self._session.table_id,
-                    topic=topic,
-                    partitions_in_table=len(known.partitions),
-                    partitions_now=len(now),
-                )
+        return Outcome("empty", f"Empty window: no new records, nothing opened ({positions}).")
 
     def _refuse_foreign_rows(self, table: HudiTable, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
@@ -146,7 +167,7 @@ class Starter:
         self,
         table: HudiTable,
         run: Run,
-        plan: IntervalPlan,
+        task: Task,
         state: ClusterState,
         epoch: int,
         read_position: int,
@@ -155,12 +176,20 @@ class Starter:
         topic_ids: dict[str, dict[str, str | None]] = {}
         for (cluster, topic), topic_id in state.topic_ids.items():
             topic_ids.setdefault(cluster, {})[topic] = topic_id
+        plan, request = task.plan, run.request
+        log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         return StartCommit(
             **self._session.envelope(table.new_instant(), epoch, run),
+            kind=request.kind,
+            reason=request.reason,
+            replays=request.instant,
+            replaced_file_groups=dict(task.replaced_file_groups),
+            keep_newer=task.keep_newer,
+            passed_over=task.passed_over,
             read_position=read_position,
             oldest_unsettled=table_log.oldest_unsettled(read_position),
-            ranges=StartCommit.ranges_of(plan),
-            idle=tuple(PlannedRange.of(r, r.topic_partition in plan.behind) for r in plan.idle),
+            ranges=StartCommit.ranges_of(plan, log_ends),
+            idle=StartCommit.as_planned(plan.idle, plan, log_ends),
             cluster_ids=dict(state.cluster_ids),
             topic_ids=topic_ids,
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
@@ -190,13 +219,3 @@ class Starter:
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
-
-
-def _starting(
-    wanted: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]], state: ClusterState
-) -> dict[TopicPartition, int | Literal["earliest", "latest"]]:
-    starting: dict[TopicPartition, int | Literal["earliest", "latest"]] = {}
-    for bounds in state.partitions:
-        tp = bounds.topic_partition
-        starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, "earliest")
-    return starting

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
@@ -17,13 +18,15 @@ from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, wr
 from sluice.hudi.schema import columns_of
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
-from sluice.protocol.offsets import holds_checkpoint
+from sluice.protocol.offsets import TRANSACTION_KEY, holds_checkpoint
 
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
 InstantState = Literal["absent", "pending", "completed"]
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
 _END_OF_TIME = "9" * 17  # later than any instant
 _STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
+_REPLACE = "replacecommit"
+_PROPERTIES = ".hoodie/hoodie.properties"
 
 
 class HudiTable:
@@ -117,17 +120,26 @@ class HudiTable:
             instant = str(generator.instantTimePlusMillis(last.get().requestedTime(), 1))
         return instant
 
-    def open(self, instant: str) -> None:
+    def open(self, instant: str, *, replaces: bool = False) -> None:
         """Put the instant on the timeline, requested and then inflight.
 
         `startCommit` is not used: it makes up the instant itself, and the control topic has to name it first.
+
+        Args:
+            instant: the transaction's id.
+            replaces: its commit will take file groups off the table, which Hudi has an action of its own for.
         """
+        action = _REPLACE if replaces else self._action
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
             timeline = self._meta.reloadActiveTimeline()
             requested = self._jvm.nested(_STATE).REQUESTED
-            new = self._meta.getInstantGenerator().createNewInstant(requested, self._action, instant)
+            new = self._meta.getInstantGenerator().createNewInstant(requested, action, instant)
             timeline.createNewInstant(new)
-            self._meta.reloadActiveTimeline().transitionRequestedToInflight(self._action, instant)
+            timeline = self._meta.reloadActiveTimeline()
+            if replaces:
+                timeline.transitionReplaceRequestedToInflight(new, self._jvm.Option.empty())
+            else:
+                timeline.transitionRequestedToInflight(action, instant)
             if not self._meta.getTableConfig().isMetadataTableAvailable():
                 self._create_metadata_table(instant)
 
@@ -139,14 +151,29 @@ class HudiTable:
         finally:
             client.close()
 
-    def _operation(self) -> Any:
+    def _operation(self, *, replaces: bool = False) -> Any:
         operations = self._hudi.common.model.WriteOperationType
+        if replaces:
+            return operations.INSERT_OVERWRITE
         return operations.UPSERT_PREPPED if self.writer.operation == "upsert" else operations.BULK_INSERT
 
-    def commit(self, instant: str, stats: Iterable[Mapping[str, Any]], extra: Mapping[str, str]) -> None:
+    def commit(
+        self,
+        instant: str,
+        stats: Iterable[Mapping[str, Any]],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
         """Commit the write stats with the extra metadata: data and offsets become visible together, or not at all.
 
         Hudi deletes files of the instant that have a marker but no stat, which is what failed attempts leave.
+
+        Args:
+            instant: the transaction's id.
+            stats: Hudi's write stats of all ranges.
+            extra: offsets and our own note.
+            replaced: ids of the file groups that leave the table in the same commit, by table partition; not None
+                where the instant was opened to replace.
         """
         kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
         stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
@@ -160,8 +187,13 @@ class HudiTable:
         with hudi_errors("committing", table=self.writer.path, instant=instant):
             client = self._client()
             try:
-                client.setOperationType(self._operation())
-                client.commitStats(instant, java_stats, self._jvm.Option.of(metadata), self._action)
+                client.setOperationType(self._operation(replaces=replaced is not None))
+                option = self._jvm.Option
+                if replaced is None:
+                    client.commitStats(instant, java_stats, option.of(metadata), self._action)
+                else:
+                    gone = {partition: list(ids) for partition, ids in replaced.items()}
+                    client.commitStats(instant, java_stats, option.of(metadata), _REPLACE, gone, option.empty())
                 if write_options(self.writer)[ARCHIVES_ITSELF] == "true":
                     self.serve_metadata_table(client)  # a Java client never does it by itself
             finally:
@@ -211,6 +243,63 @@ class HudiTable:
     def serve_metadata_table(self, client: Any) -> None:
         """Have the client compact, clean and archive the metadata table, each if it is due."""
         client.initTable(self._operation(), self._jvm.Option.empty())
+
+    # Replays -----------------------------------------------------------------------------------------------------
+
+    def written_by(self, instant: str) -> WrittenInterval | None:
+        """What a committed interval of ours wrote, None where the instant is no commit of ours (any more).
+
+        Looks through the active timeline, then the archived one.
+        """
+        archived = self._meta.getArchivedTimeline()
+        if self._meta.reloadActiveTimeline().isBeforeTimelineStarts(instant):
+            archived.loadCompletedInstantDetailsInMemory(instant, instant)
+            timeline = archived
+        else:
+            timeline = self._meta.getActiveTimeline()
+        found = timeline.getCommitsTimeline().filterCompletedInstants()
+        instants = [i for i in found.getInstants() if str(i.requestedTime()) == instant]
+        if not instants:
+            return None
+        metadata = timeline.readCommitMetadata(instants[0])
+        note = metadata.getExtraMetadata().get(TRANSACTION_KEY)
+        if note is None:
+            return None
+        groups: dict[str, tuple[str, ...]] = {}
+        for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
+            groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
+        return WrittenInterval(instant, json.loads(str(note)), groups)
+
+    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
+        """File groups of an append interval that don't hold its rows any more, and the instant that took them away.
+
+        Clustering moves rows to other file groups, a replay replaces them, an update rewrites them under its own
+        instant. Only where nothing of that has happened can the interval's rows be replaced as files.
+        """
+        with hudi_errors("looking for the interval's files", table=self.writer.path, instant=written.instant):
+            context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
+            config = write_config(
+                self._jvm.jvm, self.writer, write_options(self.writer), self._hudi.common.engine.EngineType.JAVA
+            )
+            self._meta.reloadActiveTimeline()
+            view = self._hudi.table.HoodieJavaTable.create(config, context, self._meta).getFileSystemView()
+            moved: dict[str, str | None] = {}
+            for partition, ids in written.file_groups.items():
+                for file_id in ids:
+                    latest = view.getLatestBaseFile(partition, file_id)
+                    if not latest.isPresent():
+                        moved[file_id] = self._replaced_by(file_id)
+                    elif str(latest.get().getCommitTime()) != written.instant:
+                        moved[file_id] = str(latest.get().getCommitTime())
+            return moved
+
+    def _replaced_by(self, file_id: str) -> str | None:
+        timeline = self._meta.getActiveTimeline()
+        for instant in timeline.getCompletedReplaceTimeline().getInstants():
+            replaced = dict(timeline.readReplaceCommitMetadata(instant).getPartitionToReplaceFileIds())
+            if any(file_id in list(ids) for ids in replaced.values()):
+                return str(instant.requestedTime())
+        return None
 
     # Strays ------------------------------------------------------------------------------------------------------
 
@@ -262,6 +351,15 @@ class HudiTable:
         return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
 
 
+@dataclass(frozen=True)
+class WrittenInterval:
+    """A committed interval: our note of its transaction, and the file groups that it wrote, by table partition."""
+
+    instant: str
+    note: Mapping[str, Any]
+    file_groups: Mapping[str, tuple[str, ...]]
+
+
 def instant_in(file_name: str) -> str | None:
     """The instant that a data file's name carries, None for other files.
 
@@ -281,13 +379,11 @@ def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) ->
         ActionRequiredError: the path can't be used, or the table differs from the pipeline in type, keys or schema.
     """
     with hudi_errors("opening the table", table=writer.path):
-        storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
-        path = jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/.hoodie/hoodie.properties")
-        if not storage.exists(path):
+        if not table_exists(jvm, writer):
             try:
                 _create(jvm, writer)
             except Py4JJavaError:  # another run may have created it at the same moment
-                if not storage.exists(path):
+                if not table_exists(jvm, writer):
                     raise
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
@@ -302,6 +398,12 @@ def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
     if "column_stats" not in set(meta.getTableConfig().getMetadataPartitions()):
         return writer
     return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
+
+
+def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
+    """Whether there is a Hudi table at the path."""
+    storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
+    return bool(storage.exists(jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_PROPERTIES}")))
 
 
 def _create(jvm: HudiJvm, writer: TableWriter) -> None:

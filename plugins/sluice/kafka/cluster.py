@@ -28,13 +28,16 @@ class KafkaCluster:
         )
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
-    def state(self, topics: Sequence[str], window_end: datetime | None) -> ClusterState:
+    def state(
+        self, topics: Sequence[str], window_end: datetime | None, window_start: datetime | None = None
+    ) -> ClusterState:
         """Offsets, cluster id and topic ids, all asked for now.
 
         Args:
             topics: the pipeline's topics.
             window_end: records with a time before this belong to the window; None takes all there is. Where no
                 record has this time or a later one, the log's end is the window's end.
+            window_start: records with a time before this don't belong to the window; None takes all there is.
 
         Raises:
             ActionRequiredError: a topic does not exist, or may not be read.
@@ -56,17 +59,31 @@ class KafkaCluster:
         self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         log_end = self._offsets(found, OffsetSpec.latest())
         high_watermark = self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        at_window_end: Mapping[TopicPartition, int] = {}
-        if window_end is not None:
-            at_window_end = self._offsets(found, OffsetSpec.for_timestamp(int(window_end.timestamp() * 1000)))
+        first, last = self._at(found, window_start), self._at(found, window_end)
         partitions = []
         for tp in found:
-            end = at_window_end.get(tp, -1)
+            end = last.get(tp, -1)
             bounded = 0 <= end < log_end[tp]
             through = window_end if bounded and window_end else asked_at
-            window = end if bounded else log_end[tp]
-            partitions.append(PartitionBounds(tp, log_start[tp], log_end[tp], window, through, high_watermark[tp]))
+            start = first.get(tp, 0)
+            partitions.append(
+                PartitionBounds(
+                    topic_partition=tp,
+                    log_start=log_start[tp],
+                    log_end=log_end[tp],
+                    window_end=end if bounded else log_end[tp],
+                    valid_through=through,
+                    high_watermark=high_watermark[tp],
+                    window_start=start if start >= 0 else log_end[tp],  # -1: no record is as late as that
+                )
+            )
         return ClusterState(partitions, {self.settings.name: cluster.cluster_id}, topic_ids)
+
+    def _at(self, partitions: Sequence[TopicPartition], time: datetime | None) -> Mapping[TopicPartition, int]:
+        """The offset of each partition's first record with that time or a later one; -1 where there is none."""
+        if time is None:
+            return {}
+        return self._offsets(partitions, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Kafka's own id of each topic; a topic that was recreated has another one."""

@@ -142,12 +142,13 @@ class ControlTopic:
         return table_log
 
     def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
-        """Yield the log whenever a message has been folded into it, until `stop` is set."""
+        """Yield the log whenever a message has been folded into it, and twice a second, until `stop` is set."""
         consumer = self._consumer(table_log.position)
         try:
             while not stop.is_set():
                 record = consumer.poll(0.5)
                 if record is None:
+                    yield table_log
                     continue
                 error = record.error()
                 if error is not None:

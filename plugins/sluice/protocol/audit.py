@@ -33,9 +33,9 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
             in_write_stats=in_stats,
             write_errors=write_errors,
         )
-    reached = {p.topic_partition: p.next_offset for p in status.partitions}
+    reached = {(p.topic_partition, p.start): p.next_offset for p in status.partitions}
     for planned in start.ranges[number]:
-        if reached.get(planned.topic_partition) != planned.end or by_partition != status.records_read:
+        if reached.get((planned.topic_partition, planned.start)) != planned.end or by_partition != status.records_read:
             raise IntervalError(
                 "The audit failed: a partition was not read to its planned end.",
                 next_step="nothing was committed; run the interval again, and report it if it comes back.",
@@ -44,5 +44,5 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
                 topic=planned.topic,
                 partition=planned.partition,
                 planned_end=planned.end,
-                next_offset=reached.get(planned.topic_partition),
+                next_offset=reached.get((planned.topic_partition, planned.start)),
             )

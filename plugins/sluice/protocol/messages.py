@@ -6,7 +6,7 @@ They are RFC-32's, with the plan in START-COMMIT and an ABORT-COMMIT added; `doc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -24,8 +24,8 @@ IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", 
 
 `continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
 interval, `range` offsets or times that a person named, both without what is covered already. `replay` reads a
-committed interval again and puts its rows in place of the ones that it wrote. `correction` moves committed offsets
-by hand, and reads nothing. `service` holds the table still for a table service.
+committed interval again and puts its rows in place of the ones that it wrote. `correction` passes over offsets that a
+person named, and reads nothing. `service` holds the table still for a table service.
 """
 
 
@@ -77,12 +77,17 @@ class LostOffsets(_Frozen):
     committed: int
     resumed_at: int
     reason: str
+    another_log: bool = False
 
     @classmethod
     def of(cls, loss: OffsetLoss) -> LostOffsets:
         """From the domain's value."""
         return cls(
-            **loss.topic_partition._asdict(), committed=loss.committed, resumed_at=loss.resumed_at, reason=loss.reason
+            **loss.topic_partition._asdict(),
+            committed=loss.committed,
+            resumed_at=loss.resumed_at,
+            reason=loss.reason,
+            another_log=loss.another_log,
         )
 
     @property
@@ -161,7 +166,7 @@ class StartCommit(_Message):
             append interval), in the same commit that adds the new ones.
         keep_newer: an upsert keeps the table's version of a row unless it is older than the record, or was written by
             the interval that is replayed: the offsets read lie before some that are in the table already.
-        passed_over: offsets that a correction leaves out, from where the table stood to where it goes on.
+        passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
     """
 
@@ -186,11 +191,25 @@ class StartCommit(_Message):
     writer: TableWriter
 
     @classmethod
-    def ranges_of(cls, plan: IntervalPlan) -> tuple[tuple[PlannedRange, ...], ...]:
+    def ranges_of(
+        cls, plan: IntervalPlan, log_ends: Mapping[TopicPartition, int]
+    ) -> tuple[tuple[PlannedRange, ...], ...]:
         """The plan's groups as they travel."""
+        return tuple(cls.as_planned(group, plan, log_ends) for group in plan.ranges)
+
+    @staticmethod
+    def as_planned(
+        ranges: Iterable[OffsetRange], plan: IntervalPlan, log_ends: Mapping[TopicPartition, int]
+    ) -> tuple[PlannedRange, ...]:
+        """Ranges of a plan as they travel."""
         return tuple(
-            tuple(PlannedRange.of(r, r.topic_partition in plan.behind) for r in group) for group in plan.ranges
+            PlannedRange.of(r, r.topic_partition in plan.behind, log_ends.get(r.topic_partition)) for r in ranges
         )
+
+    @property
+    def replaces_files(self) -> bool:
+        """Whether the commit takes file groups off the table, as the replay of an append interval does."""
+        return self.kind == "replay" and self.writer.operation == "append"
 
     @property
     def offset_ranges(self) -> tuple[PlannedRange, ...]:

@@ -1,7 +1,8 @@
 """Offsets of Kafka partitions, and the checkpoint of them that every commit carries in its metadata.
 
-A checkpoint holds *next* offsets: the offset of the first record that is not in the table yet. The three forms in which
-it is written are those of protocol.md: our own JSON, RFC-32's `kafka.commit.offsets` and HoodieStreamer's checkpoint.
+A checkpoint holds *next* offsets, from which the schedule reads on, and the offsets that are *covered*: a backfill
+covers some before or after the schedule's position. The three forms in which it is written are those of protocol.md:
+our own JSON, RFC-32's `kafka.commit.offsets` and HoodieStreamer's checkpoint; the last two know of next offsets only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol import coverage
+from sluice.protocol.coverage import Coverage
 
 OFFSETS_KEY = "sluice.offsets"
 TRANSACTION_KEY = "sluice.transaction"
@@ -54,12 +57,27 @@ class OffsetRange:
 
 
 class TopicCheckpoint(BaseModel):
-    """Next offset of each partition of a topic. `topic_id` is Kafka's own: it tells a recreated topic (KIP-516)."""
+    """What is in the table of each partition of a topic.
+
+    Attributes:
+        topic_id: Kafka's own id, which tells a recreated topic (KIP-516).
+        partitions: next offset of each partition that the schedule has begun to read.
+        covered: the offsets that were committed. A partition that is not named, because a peer or an earlier release
+            wrote the checkpoint, is taken as covered up to its next offset: rows are rather left out than doubled.
+        passed_over: offsets that a person has said not to read. The table doesn't have them.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     topic_id: str | None = None
     partitions: dict[int, int] = Field(default_factory=dict)
+    covered: dict[int, Coverage] = Field(default_factory=dict)
+    passed_over: dict[int, Coverage] = Field(default_factory=dict)
+
+    def coverage(self, partition: int) -> Coverage:
+        """The committed offsets of a partition."""
+        known = self.covered.get(partition)
+        return coverage.add((), (0, self.partitions.get(partition, 0))) if known is None else known
 
 
 class ClusterCheckpoint(BaseModel):
@@ -89,29 +107,55 @@ class Checkpoint(BaseModel):
         found = self.clusters.get(cluster)
         return found.topics.get(topic) if found else None
 
+    def covered(self, tp: TopicPartition) -> Coverage:
+        """The offsets of a partition that were committed."""
+        topic = self.topic(tp.cluster, tp.topic)
+        return topic.coverage(tp.partition) if topic else ()
+
+    def settled(self, tp: TopicPartition) -> Coverage:
+        """The offsets of a partition that the schedule has no need to read: committed, or passed over by hand."""
+        topic = self.topic(tp.cluster, tp.topic)
+        return coverage.add(self.covered(tp), *topic.passed_over.get(tp.partition, ())) if topic else ()
+
     def advance(
         self,
         next_offsets: Mapping[TopicPartition, int],
         cluster_ids: Mapping[str, str | None],
         topic_ids: Mapping[tuple[str, str], str | None],
+        committed: Iterable[OffsetRange] = (),
+        forgotten: Iterable[TopicPartition] = (),
+        passed_over: Iterable[OffsetRange] = (),
     ) -> Checkpoint:
-        """A checkpoint with the given next offsets laid over this one; whatever is not named is carried forward.
+        """The checkpoint after a commit; whatever is not named is carried forward.
 
-        A topic whose id changed was recreated: its old partitions are dropped, since their offsets mean nothing now.
+        Args:
+            next_offsets: where the schedule goes on. A position whose offsets are covered already moves past them.
+            cluster_ids: Kafka's own ids of the clusters.
+            topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: its old partitions are
+                dropped, since their offsets mean nothing now.
+            committed: the offsets that the commit adds to the table.
+            forgotten: partitions whose known offsets are of a log that is gone.
+            passed_over: the offsets that are not to be read, from now on.
         """
+        forgotten = set(forgotten)
+        added, skipped = _by_partition(committed), _by_partition(passed_over)
         clusters = dict(self.clusters)
-        for tp, offset in next_offsets.items():
+        for tp in dict.fromkeys((*next_offsets, *added, *skipped)):
             cluster = clusters.get(tp.cluster) or ClusterCheckpoint()
             topic = cluster.topics.get(tp.topic) or TopicCheckpoint()
             topic_id = topic_ids.get((tp.cluster, tp.topic))
-            kept = {} if topic.topic_id and topic_id and topic.topic_id != topic_id else topic.partitions
-            topic = TopicCheckpoint(
-                topic_id=topic_id or topic.topic_id,
-                partitions=dict(sorted({**kept, tp.partition: offset}.items())),
-            )
+            if topic.topic_id and topic_id and topic.topic_id != topic_id:
+                topic = TopicCheckpoint()
+            if tp in forgotten:
+                topic = _without(topic, tp.partition)
+            position = next_offsets.get(tp, topic.partitions.get(tp.partition))
+            topic = _advanced(topic, tp.partition, position, added.get(tp, []), skipped.get(tp, []))
             clusters[tp.cluster] = ClusterCheckpoint(
                 cluster_id=cluster_ids.get(tp.cluster) or cluster.cluster_id,
-                topics={**cluster.topics, tp.topic: topic},
+                topics={
+                    **cluster.topics,
+                    tp.topic: topic.model_copy(update={"topic_id": topic_id or topic.topic_id}),
+                },
             )
         return Checkpoint(clusters=clusters)
 
@@ -119,12 +163,49 @@ class Checkpoint(BaseModel):
         """The checkpoint as commit metadata: our key always, the peers' keys where one topic is all there is."""
         metadata = {OFFSETS_KEY: self.model_dump_json()}
         topics = [(name, topic) for c in self.clusters.values() for name, topic in c.topics.items()]
-        if len(topics) == 1:
+        if len(topics) == 1 and topics[0][1].partitions:
             name, topic = topics[0]
             metadata[RFC32_KEY] = ",".join(f"{p}={o}" for p, o in sorted(topic.partitions.items()))
             streamer = ",".join([name, *(f"{p}:{o}" for p, o in sorted(topic.partitions.items()))])
             metadata[STREAMER_V1_KEY] = metadata[STREAMER_V2_KEY] = streamer
         return metadata
+
+
+def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    found: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for r in ranges:
+        found.setdefault(r.topic_partition, []).append((r.start, r.end))
+    return found
+
+
+def _without(topic: TopicCheckpoint, partition: int) -> TopicCheckpoint:
+    """The topic without what is known of one partition."""
+    kept = {
+        name: {p: value for p, value in getattr(topic, name).items() if p != partition}
+        for name in ("partitions", "covered", "passed_over")
+    }
+    return topic.model_copy(update=kept)
+
+
+def _advanced(
+    topic: TopicCheckpoint,
+    partition: int,
+    position: int | None,
+    committed: Iterable[tuple[int, int]],
+    passed_over: Iterable[tuple[int, int]],
+) -> TopicCheckpoint:
+    covered = coverage.add(topic.coverage(partition), *committed)
+    passed = coverage.add(topic.passed_over.get(partition, ()), *passed_over)
+    passed = tuple(piece for start, end in passed for piece in coverage.missing(covered, start, end))
+    partitions = dict(topic.partitions)
+    if position is not None:
+        partitions[partition] = coverage.first_missing(coverage.add(covered, *passed), position)
+    return TopicCheckpoint(
+        topic_id=topic.topic_id,
+        partitions=dict(sorted(partitions.items())),
+        covered=dict(sorted({**topic.covered, partition: covered}.items())),
+        passed_over=dict(sorted({**topic.passed_over, partition: passed}.items())) if passed else topic.passed_over,
+    )
 
 
 def holds_checkpoint(metadata: Mapping[str, str]) -> bool:

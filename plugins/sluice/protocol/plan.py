@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Literal
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol import coverage
+from sluice.protocol.coverage import Coverage
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 
 OnOffsetLoss = Literal["fail", "earliest", "latest"]
@@ -23,7 +25,8 @@ class PartitionBounds:
         log_start: earliest offset that retention or a delete has left.
         log_end: the last stable offset, or the high watermark where uncommitted reads are asked for.
         high_watermark: the end of the log with records of open transactions, so never before `log_end`.
-        window_end: first offset past the interval's window; `log_end` unless the data interval bounds it.
+        window_start: first offset of the interval's window, where times bound it from below.
+        window_end: first offset past the interval's window; `log_end` unless times bound it.
         valid_through: the time up to which the table is complete once `window_end` is committed.
     """
 
@@ -33,6 +36,7 @@ class PartitionBounds:
     window_end: int
     valid_through: datetime
     high_watermark: int = -1
+    window_start: int = 0
 
     @property
     def end_of_records(self) -> int:
@@ -67,12 +71,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class OffsetLoss:
-    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` goes on."""
+    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` goes on.
+
+    `another_log` where the offsets that the table knows are of a log that is gone, and say nothing of this one.
+    """
 
     topic_partition: TopicPartition
     committed: int
     resumed_at: int
     reason: str
+    another_log: bool = False
 
     def __str__(self) -> str:
         return f"{self.topic_partition} committed {self.committed}, resumed at {self.resumed_at}: {self.reason}"
@@ -89,6 +97,8 @@ class IntervalPlan:
         behind: partitions of which the limits left records for the next interval.
         moves: a position must be committed even if there is nothing to read, because the table's checkpoint would not
             lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
+        covered: offsets of the window that are in the table already, which is why they aren't read.
+        out_of_order: offsets after some of those read are in the table already.
     """
 
     ranges: tuple[tuple[OffsetRange, ...], ...]
@@ -96,6 +106,8 @@ class IntervalPlan:
     losses: tuple[OffsetLoss, ...] = ()
     behind: frozenset[TopicPartition] = frozenset()
     moves: bool = False
+    covered: int = 0
+    out_of_order: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -135,12 +147,14 @@ def plan_interval(
     """
     losses: list[OffsetLoss] = []
     backlog: list[OffsetRange] = []
+    covered: dict[TopicPartition, Coverage] = {}
     moves = False
     for bounds in sorted(state.partitions, key=lambda b: b.topic_partition):
         tp = bounds.topic_partition
         committed = checkpoint.next_offset(tp)
         if committed is None:
-            first_interval = checkpoint.topic(tp.cluster, tp.topic) is None
+            topic = checkpoint.topic(tp.cluster, tp.topic)
+            first_interval = topic is None or not topic.partitions  # a backfill alone leaves no position
             wanted = starting.get(tp, "earliest") if first_interval else "earliest"
             start = _first_start(bounds, wanted)
             # "latest" is a moment: an empty topic's has to be recorded too, or what comes next would be passed over.
@@ -151,8 +165,11 @@ def plan_interval(
             if reason:
                 losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
                 start = losses[-1].resumed_at
+        of_another_log = any(loss.another_log and loss.topic_partition == tp for loss in losses)
+        covered[tp] = () if of_another_log else checkpoint.settled(tp)
+        start = coverage.first_missing(covered[tp], start)
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
-    taken = _share(backlog, limits.records())
+    taken = _share([_up_to_covered(r, covered[r.topic_partition]) for r in backlog], limits.records())
     behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
     return IntervalPlan(
         ranges=_group([r for r in taken if r.span], number_of_ranges),
@@ -160,7 +177,96 @@ def plan_interval(
         losses=tuple(losses),
         behind=behind,
         moves=moves or bool(losses),
+        out_of_order=_out_of_order(taken, covered),
     )
+
+
+def plan_window(
+    settled: Mapping[TopicPartition, Coverage],
+    partitions: Sequence[PartitionBounds],
+    windows: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    number_of_ranges: int,
+    table: str,
+) -> IntervalPlan:
+    """Plan the offsets of a window that are not settled yet: a backfill, or a range that a person named.
+
+    The limits of an interval don't apply: the window is what was asked for, and its run is done when it is read.
+
+    Args:
+        settled: offsets that are not to be read, of each partition of the window.
+        partitions: what the cluster says of the partitions now.
+        windows: `[start, end)` of each partition that is asked for. Past the log's end there is nothing to read.
+        number_of_ranges: how many Spark jobs at most.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: offsets that were asked for are gone from the log, or a partition doesn't exist.
+    """
+    bounds = {b.topic_partition: b for b in partitions}
+    pieces: list[OffsetRange] = []
+    asked = 0
+    for tp, (start, end) in sorted(windows.items()):
+        here = bounds.get(tp)
+        if here is None:
+            raise ActionRequiredError(
+                "The window names a partition that the pipeline's topics don't have.",
+                next_step="correct the topic or the partition.",
+                table=table,
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+        found = coverage.missing(settled[tp], start, min(end, here.log_end))
+        asked += max(0, min(end, here.log_end) - start)
+        if found and found[0][0] < here.log_start:
+            raise ActionRequiredError(
+                "Retention or a delete has removed offsets of this window that the table doesn't have.",
+                next_step=f"start the window at offset {here.log_start} or later.",
+                table=table,
+                topic=tp.topic,
+                partition=tp.partition,
+                wanted=found[0][0],
+                log_start=here.log_start,
+            )
+        pieces += [OffsetRange(tp, *piece) for piece in found]
+    return IntervalPlan(
+        ranges=_group(pieces, number_of_ranges),
+        covered=asked - sum(piece.span for piece in pieces),
+        out_of_order=_out_of_order(pieces, settled),
+    )
+
+
+def plan_again(
+    ranges: Sequence[OffsetRange], partitions: Sequence[PartitionBounds], *, number_of_ranges: int, table: str
+) -> IntervalPlan:
+    """Plan offsets that the table has, to read them again.
+
+    Raises:
+        ActionRequiredError: Kafka doesn't have them any more.
+    """
+    bounds = {b.topic_partition: b for b in partitions}
+    for r in ranges:
+        here = bounds.get(r.topic_partition)
+        if here is None or r.start < here.log_start or r.end > here.end_of_records:
+            raise ActionRequiredError(
+                "The interval can't be read again: Kafka doesn't have all of its offsets any more.",
+                next_step="leave the table's rows as they are; they are what is left of these records.",
+                table=table,
+                wanted=r,
+                log_start=here.log_start if here else None,
+                log_end=here.log_end if here else None,
+            )
+    return IntervalPlan(ranges=_group([r for r in ranges if r.span], number_of_ranges))
+
+
+def _up_to_covered(r: OffsetRange, covered: Coverage) -> OffsetRange:
+    """The range up to the first offset that a backfill has read already; the rest is the next interval's."""
+    ahead = [start for start, _ in covered if r.start < start < r.end]
+    return OffsetRange(r.topic_partition, r.start, min(ahead)) if ahead else r
+
+
+def _out_of_order(ranges: Iterable[OffsetRange], covered: Mapping[TopicPartition, Coverage]) -> bool:
+    return any(end > r.start for r in ranges if r.span for _, end in covered[r.topic_partition])
 
 
 def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
@@ -171,25 +277,31 @@ def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
     return min(max(int(wanted), bounds.log_start), bounds.log_end)
 
 
-def _lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState) -> str | None:
+def _lost(
+    bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState
+) -> tuple[str, bool] | None:
+    """Why the committed offset can't be read on from, and whether that is because the log is another one."""
     tp = bounds.topic_partition
     known = checkpoint.topic(tp.cluster, tp.topic)
     topic_id = state.topic_ids.get((tp.cluster, tp.topic))
     if known and known.topic_id and topic_id and known.topic_id != topic_id:
-        return "the topic was deleted and created again"
+        return "the topic was deleted and created again", True
     cluster_id = state.cluster_ids.get(tp.cluster)
     known_cluster = checkpoint.clusters[tp.cluster].cluster_id
     if known_cluster and cluster_id and known_cluster != cluster_id:
-        return f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})"
+        return f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})", True
     if committed < bounds.log_start:
-        return f"retention or a delete has removed the records up to {bounds.log_start}"
+        return f"retention or a delete has removed the records up to {bounds.log_start}", False
     if committed > bounds.end_of_records:
-        return f"the committed offset is past the log's end {bounds.end_of_records}"
+        return f"the committed offset is past the log's end {bounds.end_of_records}", True
     return None
 
 
-def _resume(bounds: PartitionBounds, committed: int, reason: str, policy: OnOffsetLoss, table: str) -> OffsetLoss:
+def _resume(
+    bounds: PartitionBounds, committed: int, lost: tuple[str, bool], policy: OnOffsetLoss, table: str
+) -> OffsetLoss:
     tp = bounds.topic_partition
+    reason, another_log = lost
     if policy == "fail":
         raise ActionRequiredError(
             f"Committed offsets can't be read any more: {reason}.",
@@ -203,7 +315,7 @@ def _resume(bounds: PartitionBounds, committed: int, reason: str, policy: OnOffs
             log_end=bounds.log_end,
         )
     resumed = bounds.log_start if policy == "earliest" else bounds.log_end
-    return OffsetLoss(tp, committed, resumed, reason)
+    return OffsetLoss(tp, committed, resumed, reason, another_log)
 
 
 def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from sluice.errors import IntervalError, SluiceError, from_report
+from sluice.protocol import coverage
 from sluice.protocol.messages import StartCommit, WriteStatus
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 REMEMBERED_INTERVALS = 20
@@ -103,12 +104,32 @@ def committed_statuses(transaction: Transaction) -> dict[int, WriteStatus]:
     return {number: status for number, status in found.items() if status is not None}
 
 
+def committed_ranges(reported: Mapping[int, WriteStatus]) -> list[OffsetRange]:
+    """The offsets that the reported ranges have read, each up to where its reading ended."""
+    return [
+        OffsetRange(p.topic_partition, p.start, p.next_offset)
+        for _, status in sorted(reported.items())
+        for p in status.partitions
+    ]
+
+
 def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[TopicPartition, int]:
-    """Where each partition stands after the commit: the planned end, or its start where its range did not report."""
+    """Where the schedule goes on after the commit: a planned end, or the start where its range did not report.
+
+    Only an interval that reads on moves it by itself. Any other position moves where what was committed or passed over
+    adjoins it, which `Checkpoint.advance` sees to.
+    """
+    if start.kind != "continue":
+        return {}
     offsets = {r.topic_partition: r.start for r in (*start.offset_ranges, *start.idle)}
     for status in reported.values():
         offsets |= {p.topic_partition: p.next_offset for p in status.partitions}
     return offsets
+
+
+def forgotten_partitions(start: StartCommit) -> set[TopicPartition]:
+    """Partitions whose log is another one than the table knows of."""
+    return {loss.topic_partition for loss in start.losses if loss.another_log}
 
 
 def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
@@ -117,7 +138,7 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
     A partition that was read to the window's end is complete up to the plan's time; one of which the limits left
     records is complete up to its last record's own time.
     """
-    if len(reported) < len(start.ranges) or start.valid_through is None:
+    if start.kind != "continue" or len(reported) < len(start.ranges) or start.valid_through is None:
         return None
     last = {p.topic_partition: p.max_timestamp for status in reported.values() for p in status.partitions}
     through = start.valid_through
@@ -131,7 +152,19 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
 
 
 def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
-    """Partitions whose committed offset is not what this interval was planned from, unless a loss was resumed."""
+    """Partitions of which the table has moved on since this interval was planned.
+
+    An interval that reads on must start where the table stands, unless a loss was resumed; a window must still be
+    missing in the table; a replay reads what the table has, which nothing takes away; a correction reads nothing.
+    """
+    if start.kind in ("backfill", "range"):
+        return [
+            f"{r.topic_partition} [{r.start}, {r.end}) was read by another run meanwhile"
+            for r in start.offset_ranges
+            if coverage.missing(checkpoint.covered(r.topic_partition), r.start, r.end) != ((r.start, r.end),)
+        ]
+    if start.kind != "continue":
+        return []
     lost = {loss.topic_partition: loss.committed for loss in start.losses}
     return [
         f"{r.topic_partition} planned from {r.start}, now {checkpoint.next_offset(r.topic_partition)}"
@@ -180,7 +213,11 @@ def commit_note(
         "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
         "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
         "losses": [loss.model_dump() for loss in start.losses],
-        "ranges": [r.model_dump() for r in start.offset_ranges],
+        "kind": start.kind,
+        "reason": start.reason,
+        "replays": start.replays,
+        "passed_over": [r.model_dump() for r in start.passed_over],
+        "ranges": [{**r.topic_partition._asdict(), "start": r.start, "end": r.end} for r in committed_ranges(reported)],
         "file_groups": {
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
         },

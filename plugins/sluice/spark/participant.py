@@ -40,6 +40,7 @@ class Participant:
         self._source = source
         self._control = ControlTopic(control, assignment.control_topic)
         self._attempt = str(uuid.uuid4())
+        self._began = datetime.now(UTC)
 
     def run(self) -> None:
         """Write the range and report it.
@@ -94,7 +95,7 @@ class Participant:
         records = read_range(spark, self._source.java(), planned, start.isolation_level)
         schema = parse_ddl(spark, start.writer.schema_ddl)
         keyed = (*start.writer.record_key, *start.writer.partition_fields, *start.writer.ordering_fields)
-        written = HudiWriter(spark, start.writer, start.transaction).write(decode_json(records, schema, keyed))
+        written = HudiWriter(spark, start).write(decode_json(records, schema, keyed))
         reach("participant.after_write")
         watch.check()
         return self._status(start, written)
@@ -109,8 +110,10 @@ class Participant:
             **self._envelope(start),
             range=self._assignment.range,
             attempt=self._attempt,
+            began=self._began,
             records_read=int(counts["records"]),
             records_written=written.records,
+            records_skipped=written.skipped,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,
         )
@@ -120,6 +123,7 @@ class Participant:
             **self._envelope(transaction.start),
             range=self._assignment.range,
             attempt=self._attempt,
+            began=self._began,
             error=str(error)[:20_000],
             recovery=error.recovery,
         )

@@ -12,19 +12,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.spark.read import observed
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
 _KAFKA_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+_KEPT = "sluice_kept"
+_WINS = "_sluice_wins"
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a write left behind: Hudi's write stats, and the Java Dataset whose run they are of."""
+    """What a write left behind: Hudi's write stats, the Java Dataset whose run they are of, and rows left out."""
 
     stats: tuple[dict[str, Any], ...]
     dataset: Any
+    skipped: int = 0
 
     @property
     def records(self) -> int:
@@ -44,10 +48,11 @@ class Written:
 class HudiWriter:
     """The writer of one interval in this Spark application."""
 
-    def __init__(self, spark: SparkSession, writer: TableWriter, instant: str) -> None:
+    def __init__(self, spark: SparkSession, start: StartCommit) -> None:
         self._spark = spark
-        self._writer = writer
-        self._instant = instant
+        self._start = start
+        self._writer = writer = start.writer
+        self._instant = start.transaction
         jvm: Any = spark._jvm
         self._jvm = jvm
         self._hudi = jvm.org.apache.hudi
@@ -80,6 +85,8 @@ class HudiWriter:
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
         tagged = self._tag(frame)
+        if self._start.keep_newer:
+            tagged = self._without_older(tagged)
         schema = self._hudi.common.schema.HoodieSchema.parse(self._writer.schema_avro)
         parameters = self._jvm.java.util.HashMap()
         for name, value in self._options.items():
@@ -102,7 +109,8 @@ class HudiWriter:
         records = self._hudi.data.HoodieJavaRDD.of(self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments))
         result = self._table.upsertPrepped(self._context, self._instant, records)
         statuses = result.getWriteStatuses().collectAsList()
-        return Written(self._stats(statuses), tagged._jdf)
+        skipped = int(observed(tagged._jdf, _KEPT)["skipped"]) if self._start.keep_newer else 0
+        return Written(self._stats(statuses), tagged._jdf, skipped)
 
     def _tag(self, frame: DataFrame) -> DataFrame:
         writer = self._writer
@@ -118,6 +126,29 @@ class HudiWriter:
         ]
         columns = [c for c in frame.columns if c not in _KAFKA_COLUMNS]
         return frame.select(*meta, *columns)
+
+    def _without_older(self, tagged: DataFrame) -> DataFrame:
+        """Without the records of which the table has a version that isn't older.
+
+        They were read out of their order: offsets after them are in the table. A record's row is written where the
+        table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
+        of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later.
+        """
+        identity = ("_hoodie_record_key", "_hoodie_partition_path")
+        known = ("_hoodie_commit_time", *self._writer.ordering_fields)
+        table = self._spark.read.format("hudi").load(self._writer.path)
+        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*identity, *known)))
+        same = [F.col(name) == F.col(f"_there_{name}") for name in identity]
+        joined = tagged.join(there, same, "left")
+        wins = F.col("_there__hoodie_record_key").isNull()
+        wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
+        if self._writer.ordering_fields:
+            ours = F.struct(*(F.col(f"`{name}`").alias(name) for name in self._writer.ordering_fields))
+            theirs = F.struct(*(F.col(f"`_there_{name}`").alias(name) for name in self._writer.ordering_fields))
+            wins |= ours > theirs
+        marked = joined.withColumn(_WINS, F.coalesce(wins, F.lit(False)))
+        counted = marked.observe(_KEPT, F.count(F.when(~F.col(_WINS), 1)).alias("skipped"))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
 
     def _stats(self, statuses: Any) -> tuple[dict[str, Any], ...]:
         to_json = self._hudi.common.util.JsonUtils.toString

@@ -1,0 +1,247 @@
+"""From what a run is asked to do to what its transaction reads, passes over and replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sluice.coordinator.session import Committed, Session
+from sluice.errors import ActionRequiredError
+from sluice.hudi.table import HudiTable
+from sluice.protocol import coverage
+from sluice.protocol.messages import PlannedRange
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+from sluice.protocol.plan import ClusterState, IntervalPlan, plan_again, plan_interval, plan_window
+from sluice.protocol.request import Request
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a transaction is to do.
+
+    Attributes:
+        plan: what it reads.
+        passed_over: offsets that a correction leaves out.
+        replaced_file_groups: by table partition, the file groups that its commit takes off the table.
+        keep_newer: its records may be older than rows of the table.
+    """
+
+    plan: IntervalPlan
+    passed_over: tuple[PlannedRange, ...] = ()
+    replaced_file_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keep_newer: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to read and nothing to record."""
+        return self.plan.is_empty and not self.passed_over
+
+    def in_words(self) -> str:
+        """What it would do, as one sentence for people."""
+        reads = ", ".join(map(str, self.plan.offset_ranges)) or "nothing"
+        words = [
+            f"reads {reads}" + (f" ({self.plan.covered} offsets are in the table already)" * bool(self.plan.covered))
+        ]
+        if self.plan.behind:
+            words.append(f"leaves records of {', '.join(map(str, sorted(self.plan.behind)))} for the next interval")
+        if self.passed_over:
+            words.append(f"passes over {', '.join(map(str, self.passed_over))}")
+        if self.replaced_file_groups:
+            number = sum(map(len, self.replaced_file_groups.values()))
+            words.append(f"replaces {number} file groups in {len(self.replaced_file_groups)} table partitions")
+        if self.keep_newer:
+            words.append("keeps every row of the table that is newer than its record")
+        return "; ".join(words)
+
+
+class Planner:
+    """Plans one pipeline's transactions."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._table_id = session.table_id
+        self._upserts = session.pipeline.sink.hudi.operation == "upsert"
+
+    def plan(self, request: Request, committed: Committed, table: HudiTable | None) -> tuple[Task, ClusterState]:
+        """What the run is to do, and what the cluster says now.
+
+        Args:
+            request: what it was asked.
+            committed: where the table stands.
+            table: the table, None where there is none yet.
+
+        Raises:
+            ActionRequiredError: offsets are gone, or what was asked doesn't fit the table.
+            RetryableError: Kafka or Hudi don't answer.
+        """
+        bounded = request if request.kind in ("continue", "backfill", "range") else Request()
+        state = self._session.cluster.state(
+            self._session.pipeline.source.kafka.topics, bounded.to_time, bounded.from_time
+        )
+        if self._upserts:
+            self._refuse_moved_keys(committed.checkpoint, state)
+        return self._task(request, committed, state, table), state
+
+    def _task(self, request: Request, committed: Committed, state: ClusterState, table: HudiTable | None) -> Task:
+        if request.kind == "replay":
+            return self._replay(str(request.instant), state, table)
+        if request.kind == "correction":
+            return self._correct(request, committed, state)
+        if request.kind == "continue":
+            return self._continue(committed, state)
+        return self._window(request, committed, state)
+
+    def _continue(self, committed: Committed, state: ClusterState) -> Task:
+        kafka = self._session.pipeline.source.kafka
+        average = committed.transaction.get("average_record_bytes")
+        plan = plan_interval(
+            committed.checkpoint,
+            state,
+            starting=_starting(kafka.starting_offsets, state),
+            limits=self._session.pipeline.limits(float(average) if average else None),
+            number_of_ranges=self._session.pipeline.write.ranges,
+            on_offset_loss=kafka.on_offset_loss,
+            table=self._table_id,
+        )
+        return Task(plan, keep_newer=self._upserts and plan.out_of_order)
+
+    def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
+        windows = self._asked_for(request, state)
+        # Offsets that a person has passed over are read again only where a person names them.
+        settled = committed.checkpoint.covered if request.offsets else committed.checkpoint.settled
+        plan = plan_window(
+            {tp: settled(tp) for tp in windows},
+            state.partitions,
+            windows,
+            number_of_ranges=self._session.pipeline.write.ranges,
+            table=self._table_id,
+        )
+        if self._upserts and plan.ranges and not self._session.pipeline.sink.hudi.ordering_field:
+            raise ActionRequiredError(
+                "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
+                "be read out of their order.",
+                next_step="give the pipeline sink.hudi.ordering_field, or load these offsets into another table.",
+                table=self._table_id,
+                kind=request.kind,
+            )
+        return Task(plan, keep_newer=self._upserts and plan.out_of_order)
+
+    def _asked_for(self, request: Request, state: ClusterState) -> dict[TopicPartition, tuple[int, int]]:
+        cluster = self._session.cluster.settings.name
+        if request.offsets:
+            return {
+                TopicPartition(cluster, topic, partition): window
+                for topic, partitions in request.offsets.items()
+                for partition, window in partitions.items()
+            }
+        known = [b.topic_partition for b in state.partitions]
+        for name in request.partitions:
+            if not any(Request(partitions=(name,)).wants(tp.topic, tp.partition) for tp in known):
+                raise ActionRequiredError(
+                    f"The pipeline reads no partition {name}.",
+                    next_step="write topic[number], or a topic's name for all of its partitions.",
+                    table=self._table_id,
+                )
+        return {
+            b.topic_partition: (max(b.window_start, b.log_start), max(b.window_start, b.window_end))
+            for b in state.partitions
+            if request.wants(b.topic_partition.topic, b.topic_partition.partition)
+        }
+
+    def _replay(self, instant: str, state: ClusterState, table: HudiTable | None) -> Task:
+        written = table.written_by(instant) if table else None
+        if table is None or written is None:
+            raise ActionRequiredError(
+                "The instant is no committed interval of this table.",
+                next_step="take an instant that `sluice transactions` or the page lists as committed.",
+                table=self._table_id,
+                instant=instant,
+            )
+        ranges = [
+            OffsetRange(TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"], r["end"])
+            for r in written.note["ranges"]
+        ]
+        plan = plan_again(
+            ranges,
+            state.partitions,
+            number_of_ranges=self._session.pipeline.write.ranges,
+            table=self._table_id,
+        )
+        if self._upserts:
+            return Task(plan, keep_newer=True)
+        require_whole(table, written.instant)
+        return Task(plan, replaced_file_groups=dict(written.file_groups))
+
+    def _correct(self, request: Request, committed: Committed, state: ClusterState) -> Task:
+        bounds = {b.topic_partition: b for b in state.partitions}
+        passed_over = []
+        for tp, (start, end) in self._asked_for(request, state).items():
+            here = bounds.get(tp)
+            position = committed.checkpoint.next_offset(tp)
+            if here is None or start < (here.log_start if position is None else position) or end > here.end_of_records:
+                raise ActionRequiredError(
+                    "Only offsets that the table has not come to yet, and that are in the log, can be passed over.",
+                    next_step="committed offsets never move backwards: to read them again, replay their interval.",
+                    table=self._table_id,
+                    topic=tp.topic,
+                    partition=tp.partition,
+                    wanted=f"[{start}, {end})",
+                    committed_offset=position,
+                    log_end=here.log_end if here else None,
+                )
+            missing = coverage.missing(committed.checkpoint.settled(tp), start, end)
+            passed_over += [PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end) for piece in missing]
+        return Task(IntervalPlan(ranges=()), passed_over=tuple(passed_over))
+
+    def _refuse_moved_keys(self, checkpoint: Checkpoint, state: ClusterState) -> None:
+        """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
+        for (cluster, topic), _ in state.topic_ids.items():
+            known = checkpoint.topic(cluster, topic)
+            now = {p.topic_partition.partition for p in state.partitions if p.topic_partition.topic == topic}
+            if known and known.partitions and set(known.partitions) != now:
+                raise ActionRequiredError(
+                    "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
+                    "partition would double their rows.",
+                    next_step="load the topic into a new table path from the earliest offset, or go back to the old "
+                    "number of partitions.",
+                    table=self._table_id,
+                    topic=topic,
+                    partitions_in_table=len(known.partitions),
+                    partitions_now=len(now),
+                )
+
+
+def require_whole(table: HudiTable, instant: str) -> None:
+    """Check that the file groups of an append interval still hold its rows, and nothing else does.
+
+    Raises:
+        ActionRequiredError: clustering, an earlier replay or another writer has moved them.
+    """
+    written = table.written_by(instant)
+    moved = table.moved_file_groups(written) if written else {}
+    if not moved:
+        return
+    by = sorted({i for i in moved.values() if i})
+    ours = [i for i in by if table.written_by(i)]
+    raise ActionRequiredError(
+        "The interval can't be replaced as files: its rows are in other file groups now.",
+        next_step=f"replay {ours[-1]} instead, which replaced it."
+        if ours
+        else "correct the rows with Hudi's own writer: they have this instant in `_hoodie_commit_time`, wherever "
+        "clustering or another writer has put them.",
+        table=table.writer.path,
+        instant=instant,
+        moved_by=", ".join(by) or "an instant that is archived",
+        file_groups=len(moved),
+    )
+
+
+def _starting(
+    wanted: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]], state: ClusterState
+) -> dict[TopicPartition, int | Literal["earliest", "latest"]]:
+    starting: dict[TopicPartition, int | Literal["earliest", "latest"]] = {}
+    for bounds in state.partitions:
+        tp = bounds.topic_partition
+        starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, "earliest")
+    return starting

@@ -1,0 +1,90 @@
+"""Replay: a committed interval is read again, and its rows take the place of those it wrote, in one commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import ActionRequiredError
+
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
+
+
+def _three_intervals(flow) -> list[str]:
+    instants = []
+    for _ in range(3):
+        flow.produce(20)
+        instants.append(str(flow.interval().instant))
+    return instants
+
+
+def test_a_replay_replaces_exactly_what_the_interval_wrote(make_flow):
+    flow = make_flow()
+    first, second, third = _three_intervals(flow)
+    offsets, before = flow.checkpoint(), {i: flow.data_files(i) for i in (first, second, third)}
+    for file in before[second]:
+        file.write_bytes(b"damaged")  # so that a reader can't mistake the old files for the new
+    started = flow.start(flow.run(kind="replay", instant=second, reason="its files were damaged"))
+    flow.write_all(started)
+    outcome = flow.commit(started)
+    assert outcome.records == 20
+    flow.check()
+    assert flow.checkpoint() == offsets
+    assert flow.data_files(first) == before[first]
+    assert flow.data_files(third) == before[third]
+    assert len(flow.data_files(started.instant)) == len(before[second])
+    start = next(m for m in flow.messages() if m.type == "START-COMMIT" and m.transaction == started.instant)
+    assert (start.kind, start.replays, start.reason) == ("replay", second, "its files were damaged")
+    flow.produce(10)
+    flow.interval()
+    flow.check()
+
+
+def test_readers_see_the_old_rows_until_the_commit(make_flow):
+    flow = make_flow()
+    instants = _three_intervals(flow)
+    run = flow.run(kind="replay", instant=instants[0])
+    started = flow.start(run)
+    flow.write_all(started)
+    flow.check()
+    assert flow.abort(run).state == "aborted"
+    flow.check()
+    assert flow.data_files(started.instant) == []
+    flow.interval_is_empty()
+
+
+def test_what_was_replayed_is_replayed_by_its_new_instant(make_flow):
+    flow = make_flow()
+    instants = _three_intervals(flow)
+    new = flow.interval(kind="replay", instant=instants[0]).instant
+    with pytest.raises(ActionRequiredError, match=f"replay {new} instead"):
+        flow.start(flow.run(kind="replay", instant=instants[0]))
+    flow.interval(kind="replay", instant=new)
+    flow.check()
+
+
+def test_an_instant_that_is_no_interval_is_refused(make_flow):
+    flow = make_flow()
+    _three_intervals(flow)
+    with pytest.raises(ActionRequiredError, match="no committed interval"):
+        flow.start(flow.run(kind="replay", instant="20200101000000000"))
+
+
+def test_records_that_are_gone_from_kafka_keep_their_rows(make_flow):
+    flow = make_flow()
+    instants = _three_intervals(flow)
+    flow.delete_records({0: 1})
+    with pytest.raises(ActionRequiredError, match="Kafka doesn't have all of its offsets"):
+        flow.start(flow.run(kind="replay", instant=instants[0]))
+    flow.check()
+
+
+@pytest.mark.parametrize("ordering", [None, "v"], ids=["by arrival", "by an ordering field"])
+def test_the_replay_of_an_upsert_never_lets_an_older_version_win(make_flow, ordering):
+    flow = make_flow(**UPSERT, sink__hudi__ordering_field=ordering)
+    flow.produce(10, values="a")
+    first = flow.interval().instant
+    flow.produce(4, ids=range(4), values="b")
+    flow.interval()
+    outcome = flow.interval(kind="replay", instant=first)
+    assert outcome.records == 6  # of the four others the table has newer versions
+    flow.check()
