@@ -40,6 +40,18 @@ dag = build_dag(Pipeline(
     source=Source(kafka=Kafka(topics="{topic}")), sink=Sink(hudi=Hudi(path="{path}", schema="id BIGINT")),
 ))
 """
+# One whose catalog nobody can reach.
+UNSYNCED = """
+from sluice.airflow.dag import build_dag
+from sluice.pipeline import CatalogSync, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source
+
+dag = build_dag(Pipeline(
+    name="unsynced", retries=0, catalog_sync=CatalogSync(hive=HiveMetastore(uris="thrift://127.0.0.1:9")),
+    source=Source(kafka=Kafka(topics="{topic}", starting_offsets="latest")),
+    sink=Sink(hudi=Hudi(path="{path}", schema="id BIGINT")),
+))
+"""
+SERVICES = "table_services: {schedule: null, clustering: {after_commits: 1}}\n"
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ def place(
     for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py"):
         shutil.copy(project / "dags" / module, dags)
     orders = pipeline_text("orders", topic, str(base / "lake" / "orders"))
-    (dags / "pipelines" / "orders.yaml").write_text(orders)
+    (dags / "pipelines" / "orders.yaml").write_text(orders + SERVICES)
     (dags / "pipelines" / "wrong.yaml").write_text(orders.replace("topics:", "topcs:"))
     past = f"past-{base.name}"
     admin.create_topics([NewTopic(past, 1, config={"retention.ms": "-1"})])[past].result(30)
@@ -130,6 +142,7 @@ def place(
     )
     (dags / "pipelines" / "past.yaml").write_text(f'{hourly}schedule: "0 * * * *"\nstart_date: 2026-01-10T00:00:00Z\n')
     (dags / "dies.py").write_text(DIES.format(topic=topic, path=base / "lake" / "dies"))
+    (dags / "unsynced.py").write_text(UNSYNCED.format(topic=topic, path=base / "lake" / "unsynced"))
     login = {"sasl.username": "svc", "sasl.password": PASSWORD, "sasl.mechanisms": "PLAIN"}
     kafka = {"bootstrap.servers": broker.bootstrap, "security.protocol": "PLAINTEXT", **login}
     environment = AirflowEnvironment(
@@ -184,6 +197,18 @@ def died(place: Place, dying: str, bad: Run) -> Run:
     return place.ended("dies", dying)
 
 
+@pytest.fixture(scope="module")
+def served(place: Place, died: Run) -> Run:
+    """The table services of the table that holds one interval."""
+    return place.run("orders.table_services")
+
+
+@pytest.fixture(scope="module")
+def unsynced(place: Place, died: Run) -> Run:
+    """An empty window, and a catalog that is down."""
+    return place.run("unsynced")
+
+
 def test_an_interval_is_committed(place: Place, committed: Run) -> None:
     tasks = {"start_commit": "success", "write[0]": "success", "write[1]": "success"}
     assert committed.tasks == {**tasks, "commit": "success", "abort": "success"}
@@ -230,6 +255,22 @@ def test_what_a_killed_start_commit_left_open_is_aborted(place: Place, died: Run
     assert (died.tasks["start_commit"], died.tasks["abort"]) == ("failed", "success")
     assert died.note.startswith("Failed in start_commit: no reason was recorded; read its log. Aborted instant ")
     assert list((place.lake / "dies" / ".hoodie" / "timeline").glob("*.commit.requested")) == []
+
+
+def test_table_services_are_a_dag_of_their_own(place: Place, served: Run) -> None:
+    assert set(served.tasks) == {"clustering", "cleaning", "metadata_compaction", "archiving"}
+    assert set(served.tasks.values()) == {"success"}
+    assert served.state == "success"
+    assert "clustering" in served.note
+    assert place.rows() == 20
+    assert list((place.lake / "orders" / ".hoodie" / "timeline").glob("*.replacecommit"))
+
+
+def test_a_catalog_that_is_down_makes_the_run_red_and_undoes_nothing(unsynced: Run) -> None:
+    assert unsynced.state == "failed"
+    assert unsynced.tasks["commit"] == unsynced.tasks["abort"] == "success"
+    assert unsynced.tasks["catalog_sync"] == "failed"
+    assert "Failed in catalog_sync: The catalog did not take what the table holds now." in unsynced.note
 
 
 def test_a_wrong_file_shows_among_the_import_errors(place: Place, committed: Run) -> None:

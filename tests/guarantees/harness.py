@@ -23,17 +23,24 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sluice.coordinator import Coordinator, Outcome, Run, Started
+from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
 from sluice.failpoints import VARIABLE
 from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import ControlMessage, decode, encode
-from sluice.protocol.offsets import Checkpoint, read_checkpoint
+from sluice.protocol.offsets import Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 from sluice.protocol.request import Request
 from sluice.spark.settings import spark_conf
-from sluice.spark.submit import APPLICATION, application_arguments, driver_environment, submit_command
+from sluice.spark.submit import (
+    APPLICATION,
+    application_arguments,
+    driver_environment,
+    service_arguments,
+    submit_command,
+)
 
 MASTER = "local[1]"
 MEMORY = "512m"
@@ -439,13 +446,15 @@ class Flow:
 
     def write(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
         """Start the write job of one range in a warm driver."""
+        return self._job("write", application_arguments(self.pipeline, started, number), failpoint)
+
+    def _job(self, kind: str, arguments: list[str], failpoint: str) -> Job:
         driver = self.drivers.idle()
         self._jobs += 1
-        log = self.folder / f"write-{self._jobs}.log"
-        arguments = application_arguments(self.pipeline, started, number)
+        log = self.folder / f"{kind}-{self._jobs}.log"
         kafka = kafka_settings(self.bootstrap)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
-        driver.send("write", arguments, {**settings, VARIABLE: failpoint}, str(log))
+        driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)
 
     def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
@@ -482,9 +491,38 @@ class Flow:
         assert isinstance(outcome, Outcome), outcome
         assert outcome.state == "empty"
 
+    # Table services -------------------------------------------------------------------------------------------------
+
+    def services(self) -> Services:
+        return Services(self.pipeline, kafka_settings(self.bootstrap), None, self.jvm)
+
+    def plan(self, service: Service) -> Planned:
+        """Plan a compaction or clustering, which now holds the table."""
+        planned = self.services().plan(self.run(), service)
+        assert isinstance(planned, Planned), planned
+        return planned
+
+    def carry_out(self, planned: Planned, failpoint: str = "") -> Job:
+        """Start its Spark job in a warm driver."""
+        return self._job("service", service_arguments(self.pipeline, planned.control_offset), failpoint)
+
+    def serve(self, service: Service) -> None:
+        """One whole table service that nothing disturbs."""
+        if service in BY_SPARK:
+            self.carry_out(self.plan(service)).succeed()
+        else:
+            self.services().run(self.run(), service)
+
+    def spawn_service(self, service: Service, failpoint: str = "") -> subprocess.Popen[str]:
+        """A table service in a process of its own."""
+        return self._spawn("service", service, str(self.file), failpoint=failpoint)
+
     def spawn(self, *arguments: str, failpoint: str = "") -> subprocess.Popen[str]:
         """A coordinator step in a process of its own: `spawn("start", "--run-id", "r1")`."""
-        command = [sys.executable, "-m", "sluice.cli", "interval", arguments[0], str(self.file), *arguments[1:]]
+        return self._spawn("interval", arguments[0], str(self.file), *arguments[1:], failpoint=failpoint)
+
+    def _spawn(self, *arguments: str, failpoint: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "sluice.cli", *arguments]
         return subprocess.Popen(
             command, env=environment(self.bootstrap, **{VARIABLE: failpoint}), cwd=self.folder, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -532,8 +570,8 @@ class Flow:
         return self.jvm.commits(str(self.path))
 
     def checkpoint(self) -> Checkpoint:
-        """The offsets of the table's last commit."""
-        commits = self.commits()
+        """The offsets of the table's last commit that has any: table services commit none."""
+        commits = [commit for commit in self.commits() if holds_checkpoint(commit)]
         return read_checkpoint(commits[-1], CLUSTER, [self.topic]) if commits else Checkpoint()
 
     def offsets(self) -> dict[int, int]:

@@ -11,22 +11,33 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Client
+from types import ModuleType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+import table_service
 import write_range
 
 
 def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
+    return _job(write_range, arguments, environment, log)
+
+
+def service(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
+    return _job(table_service, arguments, environment, log)
+
+
+def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
     os.environ.update(environment)
     with open(log, "a", buffering=1) as file, contextlib.redirect_stdout(file):  # noqa: PTH123
-        sys.argv = ["write_range.py", *arguments]
+        sys.argv = [str(entry.__file__), *arguments]
         try:
-            return write_range.main()
+            status: int = entry.main()
         except Exception:
             traceback.print_exc(file=file)
             return 1
+        return status
 
 
 def read(path: str, metadata: bool) -> list[tuple[Any, ...]]:
@@ -44,7 +55,7 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {"write": write, "read": read, "append": append}
+    tasks = {"write": write, "service": service, "read": read, "append": append}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

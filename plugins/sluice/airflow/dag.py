@@ -24,10 +24,10 @@ from airflow.sdk import DAG, TriggerRule
 from sluice.airflow.alerting import AlertOperator
 from sluice.airflow.deadline import deadline_alert
 from sluice.airflow.failures import RecoveryPolicy
-from sluice.airflow.notes import ABORT, ALERT, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
-from sluice.airflow.tasks import AbortOperator, CommitOperator, StartCommitOperator
+from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
 from sluice.pipeline.model import Pipeline
@@ -91,6 +91,15 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         start >> write >> commit >> abort
         start >> commit
         [start, write] >> abort
+        if pipeline.catalog_sync is not None:
+            # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once,
+            # since the next interval waits for it, and makes up for it.
+            commit >> CatalogSyncOperator(
+                task_id=CATALOG_SYNC,
+                pipeline=pipeline,
+                execution_timeout=pipeline.catalog_sync.timeout,
+                retries=min(1, pipeline.retries),
+            )
         if pipeline.alerts.tells_anybody:
             abort >> _alert(pipeline)
     return dag

@@ -11,9 +11,10 @@ import yaml
 from airflow.sdk import DAG
 
 from sluice.airflow.dag import build_dag
+from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
 from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_pipeline, pipeline_files
-from sluice.pipeline.model import Pipeline
+from sluice.pipeline.model import SERVICES_SUFFIX, Pipeline
 
 
 def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
@@ -23,12 +24,13 @@ def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
         default: the folder of pipeline files beside those that SLUICE_PIPELINE_FOLDERS names.
         only: the one DAG that is needed, when a task is about to run: files without its name aren't even parsed.
     """
-    pipelines, _ = _load(default, only)
+    name = only.removesuffix(SERVICES_SUFFIX) if only else None
+    pipelines, _ = _load(default, name)
     dags = []
     for path, pipeline in pipelines.items():
-        if only in (None, pipeline.name):
+        if name in (None, pipeline.name):
             try:
-                dags.append(_build(path, pipeline, auto_register=True))
+                dags += _build(path, pipeline, auto_register=True)
             except PipelineFileError:
                 continue
     return dags
@@ -78,9 +80,12 @@ def _load(default: Path, only: str | None = None) -> tuple[dict[Path, Pipeline],
     return pipelines, errors
 
 
-def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> DAG:
+def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> list[DAG]:
+    """The pipeline's DAG, and that of its table services if it has them; both or neither."""
     try:
-        return build_dag(pipeline, auto_register=auto_register)
+        services = build_table_services_dag(pipeline, auto_register=auto_register)
+        dag = build_dag(pipeline, auto_register=auto_register)
+        return [dag, services] if services else [dag]
     except PipelineFileError as error:
         key = str(error.where.get("key", ""))
         place = {"file": path, "line": _line(path, key), **error.where}

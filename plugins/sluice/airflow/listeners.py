@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow.listeners import hookimpl
 
-from sluice.airflow.notes import LONGEST, NOTE_KEY, START_COMMIT, TaskNote, compose
+from sluice.airflow.notes import LONGEST, NOTE_KEY, TaskNote, compose
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _AUTHOR = "sluice"
 _BELOW = "\n\nSluice: "  # stands between a person's note and ours
-_OPERATOR = "StartCommitOperator"
+_OPERATORS = ("StartCommitOperator", "TableServiceOperator")  # each run of ours has a task of one of them
 
 
 @hookimpl
@@ -62,7 +62,7 @@ def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
     ours = (TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
     wanted = (TaskInstance.task_id, TaskInstance.map_index, TaskInstance.state, TaskInstance.operator)
     rows = connection.execute(select(*wanted).where(*ours)).all()
-    if not any(row.task_id == START_COMMIT and row.operator == _OPERATOR for row in rows):
+    if not any(row.operator in _OPERATORS for row in rows):
         return []
     xcoms = select(XComModel.task_id, XComModel.map_index, XComModel.value).where(
         XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == NOTE_KEY

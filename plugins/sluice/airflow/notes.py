@@ -12,7 +12,8 @@ from dataclasses import dataclass
 NOTE_KEY = "sluice_note"
 ERROR_KEY = "sluice_error"  # the same error for programs: what, next_step and recovery
 START_COMMIT, WRITE, COMMIT, ABORT, ALERT = "start_commit", "write", "commit", "abort", "alert"
-_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, ABORT: 3, ALERT: 4}
+CATALOG_SYNC = "catalog_sync"
+_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4, ALERT: 5}
 LONGEST = 1000  # characters that Airflow's table of notes holds
 
 
@@ -37,8 +38,19 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
     failed = [t for t in ordered if t.state == "failed"]
     untold = next((f" {t.text}" for t in failed if t.task_id == ALERT and t.text), "")
     failed = [t for t in failed if t.task_id != ALERT]
-    text = f"{_of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)}{untold}"
+    if not any(t.task_id == START_COMMIT for t in ordered):
+        text = _of_services(ordered)
+    else:
+        text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
+    text = f"{text}{untold}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _of_services(ordered: Sequence[TaskNote]) -> str:
+    """Table services stand side by side: what failed comes first, then what each of the others has done."""
+    by_failure = sorted(ordered, key=lambda t: t.state != "failed")
+    told = [f"Failed in {t.name}: {t.text or 'read its log.'}" if t.state == "failed" else t.text for t in by_failure]
+    return " ".join(filter(None, told)) or "No table service had anything to do."
 
 
 def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
@@ -51,6 +63,9 @@ def _of_success(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
 
 def _of_failure(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
     first = next((t for t in failed if t.text), next(iter(failed), None))
+    if first is not None and first.task_id == CATALOG_SYNC:
+        done = _of_success(ordered, failed)
+        return f"{done} Its data stand. Failed in {first.name}: {first.text or 'no reason was recorded; read its log.'}"
     ended = next((t.text for t in ordered if t.task_id == ABORT and t.text and t is not first), None)
     if ended is not None and first is not None and ended == first.text:
         ended = None  # the same cause stopped both

@@ -55,7 +55,7 @@ def in_words(ranges: Iterable[PlannedRange]) -> str:
     return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
 
 
-def _is_running(dag_id: str, run_id: str) -> bool:
+def is_running(dag_id: str, run_id: str) -> bool:
     """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -79,7 +79,7 @@ class _CoordinatorOperator(BaseOperator):
     def _coordinator(self) -> Coordinator:
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-        return Coordinator(self.pipeline, *source_and_control(self.pipeline), is_running=_is_running)
+        return Coordinator(self.pipeline, *source_and_control(self.pipeline), is_running=is_running)
 
     def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run
@@ -195,3 +195,14 @@ class AbortOperator(_CoordinatorOperator):
         if "empty" in transaction:
             return not transaction["first_try"]
         return coordinator.needs_abort(transaction["control_offset"])
+
+
+class CatalogSyncOperator(_CoordinatorOperator):
+    """Tells the catalogs of the table as it is now. What it can't tell them, the next interval's sync makes up."""
+
+    def _step(self, context: Context) -> str:  # noqa: ARG002
+        from sluice.coordinator.catalog import sync
+
+        synced = ", ".join(sync(self.pipeline))
+        log.info("catalogs are in step with the table", catalogs=synced)
+        return synced

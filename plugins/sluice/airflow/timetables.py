@@ -15,7 +15,12 @@ Timetable = CronDataIntervalTimetable | DeltaDataIntervalTimetable
 
 
 def timetable(pipeline: Pipeline) -> Timetable | None:
-    """The timetable, or None where runs are started by hand.
+    """The timetable of the pipeline's intervals; see `timetable_of`."""
+    return timetable_of(pipeline.schedule, pipeline.timezone, "schedule")
+
+
+def timetable_of(schedule: timedelta | str | None, timezone: str, key: str) -> Timetable | None:
+    """The timetable of a schedule, or None where runs are started by hand. `key` is where the file has the schedule.
 
     A plain cron string or timedelta as a DAG's schedule gives intervals of length zero, so that `until:
     data_interval_end` would read nothing; these timetables give the time since the run before.
@@ -23,28 +28,27 @@ def timetable(pipeline: Pipeline) -> Timetable | None:
     Raises:
         PipelineFileError: the schedule is neither a cron expression nor a positive time, or the time zone is unknown.
     """
-    schedule = pipeline.schedule
     if schedule is None:
         return None
     try:
-        ZoneInfo(pipeline.timezone)
+        ZoneInfo(timezone)
     except (ZoneInfoNotFoundError, ValueError):
         raise PipelineFileError(
-            f"There is no time zone {pipeline.timezone!r}.",
+            f"There is no time zone {timezone!r}.",
             next_step="give a name of the tz database, such as Europe/Berlin.",
             key="timezone",
         ) from None
     table = (
         DeltaDataIntervalTimetable(schedule)
         if isinstance(schedule, timedelta)
-        else CronDataIntervalTimetable(schedule, timezone=pipeline.timezone)
+        else CronDataIntervalTimetable(schedule, timezone=timezone)
     )
     try:
         table.validate()
     except AirflowTimetableInvalid as error:
         raise PipelineFileError(
-            f"The schedule {pipeline.schedule!r} is neither a cron expression nor a time between intervals: {error}.",
+            f"The schedule {schedule!r} is neither a cron expression nor a time between intervals: {error}.",
             next_step="write `1 minute`, `*/5 * * * *` or `@hourly`; leave it out to start runs by hand.",
-            key="schedule",
+            key=key,
         ) from None
     return table

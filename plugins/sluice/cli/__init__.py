@@ -11,13 +11,21 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import inspect, interval
+from sluice.cli import inspect, interval, services
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipeline
 
 app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(interval.app, name="interval")
-for _command in (inspect.plan, inspect.offsets, inspect.transactions, inspect.verify, inspect.replay):
+for _command in (
+    inspect.plan,
+    inspect.offsets,
+    inspect.transactions,
+    inspect.verify,
+    inspect.replay,
+    services.service,
+    services.sync,
+):
     app.command()(_command)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)
 

@@ -27,6 +27,7 @@ from sluice.protocol.settlement import (
     moved_offsets,
     positions_after,
     require_ours,
+    service_left,
     transaction_at,
     valid_through,
 )
@@ -91,6 +92,8 @@ class Committer:
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
+            if transaction.start.kind == "service":
+                raise service_left(transaction)
             if table.state_of(transaction.id) == "absent":
                 raise instant_gone(transaction)
             reach("coordinator.before_hudi_commit")

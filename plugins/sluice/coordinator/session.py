@@ -73,6 +73,12 @@ class Committed:
         return [int(offset) for offset in self.transaction.get("recent_control_offsets", [self.control_offset])]
 
 
+def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
+    """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system."""
+    conf = pipeline.write.conf
+    return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
+
+
 class Session:
     """One pipeline's clusters, control topic and table."""
 
@@ -81,10 +87,7 @@ class Session:
         self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
         self.control = ControlTopic(control, pipeline.control.topic)
         self.table_id = pipeline.sink.hudi.path
-        # The write jobs' Hadoop settings are the coordinator's too: both use the same file system.
-        conf = pipeline.write.conf
-        hadoop = {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
-        self._jvm = jvm or partial(lean_jvm, hadoop)
+        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
 
     @contextmanager
     def table(self) -> Iterator[HudiTable]:

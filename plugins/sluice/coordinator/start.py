@@ -120,7 +120,7 @@ class Starter:
                 "another run moved the table while this one was planning; planning again", instant=start.transaction
             )
             return None
-        self._end_superseded(table, table_log, committed, start.transaction)
+        self.end_superseded(table, table_log, committed, start.transaction)
         reach("coordinator.before_open_instant")
         table.open(start.transaction, replaces=start.replaces_files)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
@@ -199,12 +199,16 @@ class Starter:
             writer=table.writer,
         )
 
-    def _end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
+    def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
         for transaction in table_log.transactions.values():
             if transaction.id == own:
+                continue
+            if transaction.start.kind == "service":  # it has no instant and no files of its own
+                if transaction.state is State.SUPERSEDED:
+                    self._committer.send_abort(transaction, f"superseded by {own}")
                 continue
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)

@@ -21,9 +21,9 @@ def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        chain = _chain(error.java_exception)
+        chain = causes(error.java_exception)
         text = " <- ".join(chain)
-        if any(sign in text for sign in _PERMISSION):
+        if is_refused(text):
             raise ActionRequiredError(
                 f"No permission on the table's path ({doing}).",
                 next_step="grant the user of Airflow's workers and of Spark read and write access to the path.",
@@ -51,8 +51,13 @@ def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
         ) from error
 
 
-def _chain(exception: Any) -> list[str]:
-    """The exception and its causes, one line each."""
+def is_refused(text: str) -> bool:
+    """Whether a Java exception's text says that permission is missing."""
+    return any(sign in text for sign in _PERMISSION)
+
+
+def causes(exception: Any) -> list[str]:
+    """A Java exception and its causes, one line each."""
     lines: list[str] = []
     while exception is not None and len(lines) < 8:
         message = str(exception.getMessage() or "").strip().splitlines()

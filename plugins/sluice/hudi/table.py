@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,13 +14,16 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
-from sluice.hudi.options import key_generator, write_config, write_options
+from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
 from sluice.hudi.schema import columns_of
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import TRANSACTION_KEY, holds_checkpoint
 
+_GLOB = re.compile(r"[*?\[\]{}\\,]")
 InstantState = Literal["absent", "pending", "completed"]
+_LSM_LAYOUT = 2  # the timeline layout since table version 8
+_END_OF_TIME = "9" * 17  # later than any instant
 _STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 _REPLACE = "replacecommit"
 _PROPERTIES = ".hoodie/hoodie.properties"
@@ -46,13 +51,34 @@ class HudiTable:
 
         Looks through the active timeline, then the archived one. None where no commit holds any.
         """
-        active = self._meta.reloadActiveTimeline()
-        found = self._newest_checkpoint(active)
+        found = self._newest_checkpoint(self._meta.reloadActiveTimeline())
         if found is None:
-            archived = self._meta.getArchivedTimeline()
-            archived.loadCompletedInstantDetailsInMemory()
-            found = self._newest_checkpoint(archived)
+            found = next(filter(None, map(self._newest_checkpoint, self._archived_stretches())), None)
         return found
+
+    def _archived_stretches(self) -> Iterator[Any]:
+        """The archived timeline in stretches, newest first: it grows for ever, and the checkpoint is near its end.
+
+        Hudi's own limit on the number of instants takes the oldest of the newest file, so stretches are bounded by the
+        times in the files' names. Tables before version 8 have another archive, which is read as a whole.
+        """
+        timelines = self._hudi.common.table.timeline
+        if int(self._meta.getTimelineLayoutVersion().getVersion()) < _LSM_LAYOUT:
+            whole = self._meta.getArchivedTimeline()
+            whole.loadCompletedInstantDetailsInMemory()
+            yield whole
+            return
+        lsm = timelines.LSMTimeline
+        files = lsm.latestSnapshotManifest(self._meta, self._meta.getArchivePath()).getFiles()
+        names = [str(file.getFileName()) for file in files]
+        reached = _END_OF_TIME
+        for name in sorted(names, key=lambda n: str(lsm.getMaxInstantTime(n)), reverse=True):
+            first = str(lsm.getMinInstantTime(name))
+            if first < reached:
+                stretch = timelines.versioning.v2.ArchivedTimelineV2(self._meta, False)
+                stretch.loadCompletedInstantDetailsInMemory(first, reached)
+                yield stretch
+                reached = first
 
     def _newest_checkpoint(self, timeline: Any) -> dict[str, str] | None:
         instants = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
@@ -168,6 +194,8 @@ class HudiTable:
                 else:
                     gone = {partition: list(ids) for partition, ids in replaced.items()}
                     client.commitStats(instant, java_stats, option.of(metadata), _REPLACE, gone, option.empty())
+                if write_options(self.writer)[ARCHIVES_ITSELF] == "true":
+                    self.serve_metadata_table(client)  # a Java client never does it by itself
             finally:
                 client.close()
 
@@ -188,6 +216,33 @@ class HudiTable:
         engine = self._hudi.common.engine.EngineType.JAVA
         config = write_config(self._jvm.jvm, self.writer, write_options(self.writer), engine)
         return self._hudi.client.HoodieJavaWriteClient(context, config)
+
+    # Table services ----------------------------------------------------------------------------------------------
+
+    def timeline(self) -> Any:
+        """Hudi's active timeline as it is now."""
+        return self._meta.reloadActiveTimeline()
+
+    @contextmanager
+    def service_client(self, options: dict[str, str]) -> Iterator[Any]:
+        """Hudi's Java write client with the table services' options, for whoever holds the table."""
+        context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
+        config = write_config(self._jvm.jvm, self.writer, options, self._hudi.common.engine.EngineType.JAVA)
+        client = self._hudi.client.HoodieJavaWriteClient(context, config)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def schedule(self, client: Any, service: Literal["COMPACT", "CLUSTER"]) -> str | None:
+        """Have the client put a plan on the timeline; its instant, or None where there is nothing to do yet."""
+        kind = getattr(self._hudi.common.model.TableServiceType, service)
+        made = client.scheduleTableService(self._jvm.Option.empty(), kind)
+        return str(made.get()) if made.isPresent() else None
+
+    def serve_metadata_table(self, client: Any) -> None:
+        """Have the client compact, clean and archive the metadata table, each if it is due."""
+        client.initTable(self._operation(), self._jvm.Option.empty())
 
     # Replays -----------------------------------------------------------------------------------------------------
 
@@ -263,11 +318,8 @@ class HudiTable:
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
         markers = {instant: self._marker_partitions(instant) for instant in committed}
         deleted = []
-        for partition in sorted(set(partitions).union(*markers.values())):
-            folder = path_class(f"{self.writer.path}/{partition}" if partition else self.writer.path)
-            if not storage.exists(folder):
-                continue
-            for info in storage.listDirectEntries(folder):
+        for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
+            for info in storage.globEntries(path_class(self._data_files(partition, committed))):
                 name = str(info.getPath().getName())
                 relative = f"{partition}/{name}" if partition else name
                 instant = instant_in(name)
@@ -278,6 +330,15 @@ class HudiTable:
             if left:
                 storage.deleteDirectory(path_class(self._meta.getMarkerFolderPath(instant)))
         return deleted
+
+    def _data_files(self, partition: str, instants: Iterable[str]) -> str:
+        """A pattern of the data files of those instants, so that all others are told apart inside the JVM.
+
+        A partition holds the files of all intervals: to ask each of them over the bridge would make START grow.
+        """
+        folder = f"{self.writer.path}/{partition}" if partition else self.writer.path
+        escaped = _GLOB.sub(r"\\\g<0>", folder)
+        return f"{escaped}/*_{{{','.join(sorted(instants))}}}.*"
 
     def _marker_partitions(self, instant: str) -> set[str]:
         """Table partitions in which markers of an ended instant were made again: a zombie opened files there."""
@@ -326,10 +387,17 @@ def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) ->
                     raise
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
-    table = HudiTable(jvm, meta, writer)
+    table = HudiTable(jvm, meta, _as_the_table_has_it(meta, writer))
     _check_configuration(meta, writer)
     _check_schema(jvm, meta, writer, columns)
     return table
+
+
+def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
+    """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
+    if "column_stats" not in set(meta.getTableConfig().getMetadataPartitions()):
+        return writer
+    return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
 
 
 def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:

@@ -53,6 +53,18 @@ TablePath = Annotated[str, AfterValidator(_expand), AfterValidator(_absolute)]
 OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
 
 
+def _as_text(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+Options = Annotated[dict[str, str], BeforeValidator(_as_text)]
+SERVICES_SUFFIX = ".table_services"
+"""What the id of a pipeline's second DAG, that of its table services, ends with."""
+_NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
@@ -237,6 +249,101 @@ class Alerts(_Section):
         return self
 
 
+class Compaction(_Section):
+    """Log files merged into base files; of upsert tables only."""
+
+    after_delta_commits: Annotated[int, Field(gt=0)] = 10
+    """How many intervals are committed before their log files are merged."""
+
+
+class Clustering(_Section):
+    """Small files rewritten as larger ones; of append tables only, and only where this section is there.
+
+    A rewritten file holds rows of many intervals, so a single one of these can't be replaced by itself any more.
+    """
+
+    after_commits: Annotated[int, Field(gt=0)] = 20
+    """How many intervals are committed before small files are rewritten."""
+    small_file: ByteSize = ByteSize(128 * 1024 * 1024)
+    """Files below this size are rewritten."""
+    target_file: ByteSize = ByteSize(512 * 1024 * 1024)
+    """About the size of the files that are written."""
+    sort_by: OneOrMore = ()
+    """Columns by which the rows of a file are sorted."""
+
+
+class TableServices(_Section):
+    """What keeps the table small and quick to read and to write: a DAG of its own, `<pipeline>.table_services`."""
+
+    schedule: Annotated[timedelta | str | None, BeforeValidator(parse_duration)] = timedelta(hours=1)
+    """A cron expression, or a time between runs such as `1 hour`; null means by hand."""
+    compaction: Compaction = Compaction()
+    clustering: Clustering | None = None
+    keep_commits: Annotated[int, Field(gt=0)] = 20
+    """How many of the last commits can still be read as the table was then; older file versions are deleted."""
+    keep_timeline: Annotated[int, Field(gt=1)] = 30
+    """How many of the last commits stay on the active timeline; older ones are archived."""
+    metadata_after_delta_commits: Annotated[int, Field(gt=0)] = 10
+    """How many changes of the metadata table are made before its log files are merged."""
+    wait: Duration = timedelta(minutes=30)
+    """How long a service waits for an interval that holds the table; then it is tried again."""
+    conf: Options = Field(default_factory=dict)
+    """Spark settings of compaction and clustering, on top of `write.conf`."""
+    driver_memory: str | None = None
+    """Memory of their Spark driver; that of `write` by default."""
+    options: Options = Field(default_factory=dict)
+    """Further `hoodie.*` options of the services."""
+
+    @model_validator(mode="after")
+    def _timeline_holds_what_is_kept(self) -> TableServices:
+        if self.keep_timeline <= self.keep_commits:
+            raise ValueError("keep_timeline must be larger than keep_commits: cleaning reads the timeline")
+        strange = [name for name in self.options if not name.startswith("hoodie.")]
+        if strange:
+            raise ValueError(f"options take hoodie.* names only, not {', '.join(strange)}")
+        return self
+
+
+class Catalog(_Section):
+    """A catalog in which the table is registered, with its columns and partitions."""
+
+    database: str = "default"
+    """The catalog's database; made where it isn't there."""
+    table: str | None = None
+    """The table's name in the catalog; the Hudi table's by default."""
+    options: Options = Field(default_factory=dict)
+    """Further options: `hoodie.datasource.hive_sync.*`, `hoodie.datasource.meta.sync.*` and `hive.*`."""
+
+
+class HiveMetastore(Catalog):
+    """Hive's metastore, by its Thrift service."""
+
+    uris: Expanded
+    """`thrift://host:9083`, several with commas between; `${VARIABLE}` is replaced."""
+
+
+class Glue(Catalog):
+    """The AWS Glue data catalog; needs Hudi's AWS bundle among the coordinator's jars."""
+
+    region: str | None = None
+    """The AWS region; that of the worker's AWS configuration by default."""
+
+
+class CatalogSync(_Section):
+    """Catalogs that are told of the table after each commit."""
+
+    hive: HiveMetastore | None = None
+    glue: Glue | None = None
+    timeout: Duration = timedelta(minutes=5)
+    """After this, one attempt to tell them is given up."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> CatalogSync:
+        if self.hive is None and self.glue is None:
+            raise ValueError("name a catalog: hive, glue, or both")
+        return self
+
+
 class Pipeline(_Section):
     """A Sluice pipeline: Kafka topics landed in a Hudi table, each DAG run one transaction interval."""
 
@@ -261,16 +368,32 @@ class Pipeline(_Section):
     retry_delay: Duration = timedelta(seconds=15)
     """The wait before the first retry; it doubles."""
     alerts: Alerts = Alerts()
+    table_services: TableServices | None = None
+    catalog_sync: CatalogSync | None = None
     tags: tuple[str, ...] = ()
     """Tags in the Airflow UI, beside `sluice`."""
     paused: bool | None = None
     """Whether the DAG is paused when Airflow first sees it; Airflow's own default if nothing stands here."""
 
     @model_validator(mode="after")
+    def _services_fit(self) -> Pipeline:
+        if self.name.endswith(SERVICES_SUFFIX):
+            raise ValueError(f"a pipeline's name must not end with {SERVICES_SUFFIX}: that is its second DAG's")
+        services = self.table_services
+        if services is not None and services.clustering is not None and self.sink.hudi.operation == "upsert":
+            raise ValueError("`table_services.clustering` is for operation append; an upsert table is compacted")
+        return self
+
+    @model_validator(mode="after")
     def _window_needs_schedule(self) -> Pipeline:
         if self.source.kafka.until == "data_interval_end" and self.schedule is None:
             raise ValueError("`until: data_interval_end` needs a `schedule`: without one a run has no data interval")
         return self
+
+    @property
+    def services_dag_id(self) -> str:
+        """The id of the DAG of the table services."""
+        return f"{self.name}{SERVICES_SUFFIX}"
 
     @property
     def table_name(self) -> str:
@@ -300,5 +423,5 @@ class Pipeline(_Section):
             ordering_fields=hudi.ordering_field,
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options=hudi.options,
+            options={**_NOT_INLINE, **hudi.options} if self.table_services else hudi.options,
         )

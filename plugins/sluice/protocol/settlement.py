@@ -64,6 +64,17 @@ def instant_gone(transaction: Transaction) -> IntervalError:
     )
 
 
+def service_left(transaction: Transaction) -> IntervalError:
+    """The error of a table service whose process ended without saying whether it was done."""
+    return IntervalError(
+        "The table service ended before its ACK-COMMIT; what it completed stands, and its next run does the rest.",
+        next_step="none; look at that run's log if it comes back.",
+        table=transaction.start.table,
+        service=transaction.start.service,
+        run=transaction.start.run_id,
+    )
+
+
 def missing_error(transaction: Transaction, missing: tuple[int, ...]) -> SluiceError:
     """The error of a transaction whose ranges did not all report: the first range's own words if it has any."""
     for number in missing:

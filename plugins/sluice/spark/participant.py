@@ -79,7 +79,7 @@ class Participant:
         reach("participant.before_write")
         spark = SparkSession.builder.appName(f"sluice {start.dag_id} {start.transaction}").getOrCreate()
         try:
-            with _Watch(self._control, table_log, transaction, spark) as watch:
+            with Watch(self._control, table_log, transaction, spark) as watch:
                 try:
                     return self._write_open(spark, transaction, watch)
                 except Exception as error:
@@ -89,7 +89,7 @@ class Participant:
         finally:
             spark.stop()
 
-    def _write_open(self, spark: SparkSession, transaction: Transaction, watch: _Watch) -> WriteStatus:
+    def _write_open(self, spark: SparkSession, transaction: Transaction, watch: Watch) -> WriteStatus:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
         records = read_range(spark, self._source.java(), planned, start.isolation_level)
@@ -140,7 +140,7 @@ class Participant:
         return {"instant": transaction.id, "range": self._assignment.range, "attempt": self._attempt[:8]}
 
 
-class _Watch:
+class Watch:
     """Follows the control topic while Spark writes, and cancels the job once the transaction has ended.
 
     A zombie that goes on after its interval would close files under a committed instant. Awaiting the message stops it
@@ -157,7 +157,7 @@ class _Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sluice-watch", daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         self._thread.start()
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sluice import runtime
@@ -14,6 +14,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "write_range.py"
+SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 
 def application_arguments(pipeline: Pipeline, started: Started, number: int) -> list[str]:
@@ -23,21 +24,44 @@ def application_arguments(pipeline: Pipeline, started: Started, number: int) -> 
     return arguments
 
 
+def service_arguments(pipeline: Pipeline, control_offset: int) -> list[str]:
+    """Arguments of the job that carries a table service out under the START-COMMIT at that control-topic offset."""
+    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control.topic]
+    return [*arguments, "--control-offset", str(control_offset)]
+
+
 def submit_command(pipeline: Pipeline, started: Started, number: int, master: str) -> list[str]:
     """A whole `spark-submit` command for one range, for use without Airflow."""
     return spark_submit(pipeline, master, APPLICATION, application_arguments(pipeline, started, number))
 
 
 def spark_submit(pipeline: Pipeline, master: str, application: Path, arguments: Sequence[str]) -> list[str]:
-    """A whole `spark-submit` command of one of Sluice's applications, with the pipeline's Spark settings."""
+    """A whole `spark-submit` command of one of Sluice's applications, with the write jobs' Spark settings."""
+    submit = _spark_submit(master, pipeline.write.conf, pipeline.write.driver_memory)
+    return [*submit, str(application), *arguments]
+
+
+def service_command(pipeline: Pipeline, control_offset: int, master: str) -> list[str]:
+    """The same for a compaction or clustering."""
+    submit = _spark_submit(master, *service_settings(pipeline))
+    return [*submit, str(SERVICE_APPLICATION), *service_arguments(pipeline, control_offset)]
+
+
+def service_settings(pipeline: Pipeline) -> tuple[dict[str, str], str]:
+    """Spark settings and driver memory of compaction and clustering: those of the write jobs, unless it says else."""
+    write, services = pipeline.write, pipeline.table_services
+    if services is None:
+        return write.conf, write.driver_memory
+    return {**write.conf, **services.conf}, services.driver_memory or write.driver_memory
+
+
+def _spark_submit(master: str, user: Mapping[str, str], driver_memory: str) -> list[str]:
     from sluice.spark.settings import spark_conf
 
-    conf = spark_conf(master, pipeline.write.conf)
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    options = [part for name, value in spark_conf(master, user).items() for part in ("--conf", f"{name}={value}")]
     # Beside this Python where PATH doesn't name one: an environment needn't be activated.
     program = shutil.which("spark-submit") or str(Path(sys.executable).with_name("spark-submit"))
-    command = [program, "--master", master, "--driver-memory", pipeline.write.driver_memory, *options]
-    return [*command, str(application), *arguments]
+    return [program, "--master", master, "--driver-memory", driver_memory, *options]
 
 
 def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:

@@ -1,0 +1,81 @@
+"""A pipeline's second DAG: its table services, each one task, on a schedule of their own or by hand.
+
+No task waits for another's success: each is worth doing by itself, and each failure shows in the run. They run one at a
+time, in the order of their weights, because each holds the table.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG
+
+from sluice.airflow.failures import RecoveryPolicy
+from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
+from sluice.airflow.timetables import timetable_of
+from sluice.pipeline.model import Pipeline, TableServices
+
+if TYPE_CHECKING:
+    from sluice.coordinator.services import Service
+
+_LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
+
+
+def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG | None:
+    """The DAG of the pipeline's table services; None where the pipeline has no such section.
+
+    Args:
+        pipeline: whose table it is.
+        auto_register: whether Airflow takes up the DAG without its being bound to a name in the module.
+
+    Raises:
+        PipelineFileError: schedule or time zone can't be used; `where` names the key.
+    """
+    services = pipeline.table_services
+    if services is None:
+        return None
+    upsert = pipeline.sink.hudi.operation == "upsert"
+    with DAG(
+        dag_id=pipeline.services_dag_id,
+        description=f"Table services of {pipeline.sink.hudi.path}",
+        doc_md=_in_words(pipeline, services),
+        schedule=timetable_of(services.schedule, pipeline.timezone, "table_services.schedule"),
+        start_date=pipeline.start_date,
+        catchup=False,
+        max_active_runs=1,
+        max_active_tasks=1,
+        is_paused_upon_creation=pipeline.paused,
+        tags={"sluice", "table services", *pipeline.tags},
+        auto_register=auto_register,
+        default_args={
+            "retries": pipeline.retries,
+            "retry_delay": pipeline.retry_delay,
+            "retry_exponential_backoff": 2.0,
+            "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
+            "retry_policy": RecoveryPolicy(),
+        },
+    ) as dag:
+        if upsert:
+            SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)
+        elif services.clustering is not None:
+            SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=5)
+        for weight, service in enumerate(_LAST_FIRST, 1):
+            TableServiceOperator(
+                task_id=service,
+                pipeline=pipeline,
+                service=service,
+                priority_weight=weight,
+            )
+    return dag
+
+
+def _in_words(pipeline: Pipeline, services: TableServices) -> str:
+    return (
+        f"Keeps the Hudi table `{pipeline.table_name}` at `{pipeline.sink.hudi.path}` small and quick.\n\n"
+        f"Each task is a transaction that holds the table, as an interval of `{pipeline.name}` does: one waits for the "
+        f"other. It is safe to run this by hand, to stop it, and to run it twice.\n\n"
+        f"- Files that only commits older than the last {services.keep_commits} read are deleted (cleaning).\n"
+        f"- Of the timeline, the last {services.keep_timeline} commits stay active (archiving).\n"
+        f"- The metadata table's log files are merged after {services.metadata_after_delta_commits} of its commits.\n"
+    )

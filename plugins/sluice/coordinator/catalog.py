@@ -1,0 +1,21 @@
+"""The catalogs that a pipeline names are told of its table, in a lean JVM: after a commit, and never part of it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sluice.coordinator.session import Jvm, hadoop_settings
+from sluice.hudi.catalog_sync import sync_catalogs
+from sluice.hudi.jvm import lean_jvm
+from sluice.pipeline.model import Pipeline
+
+
+def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
+    """Tell each catalog of the table, and return their names.
+
+    Raises:
+        RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
+        ActionRequiredError: a catalog's jars or permission are missing.
+    """
+    with (jvm or partial(lean_jvm, hadoop_settings(pipeline)))() as running:
+        return sync_catalogs(running, pipeline)

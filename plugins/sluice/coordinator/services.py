@@ -1,0 +1,228 @@
+"""Table services beside the intervals: each is a transaction of its own, which holds the table as an interval does.
+
+`begin` waits until no interval holds the table, then sends a START-COMMIT without ranges. Cleaning, archiving and the
+metadata table's own services are done here. A compaction or clustering is planned here and carried out by a Spark job,
+which sends END-COMMIT before it completes. Whatever dies in between leaves a plan on the timeline at most: that of a
+compaction is carried out by the service's next run, that of a clustering is taken off by it and made anew.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sluice.coordinator.commit import Committer
+from sluice.coordinator.session import Jvm, Outcome, Run, Session
+from sluice.coordinator.start import IsRunning, Starter
+from sluice.errors import RetryableError, SluiceError
+from sluice.failpoints import reach
+from sluice.hudi.services import ServiceClient, service_options
+from sluice.hudi.table import HudiTable
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.hold import Hold
+from sluice.logs import log
+from sluice.pipeline.model import Pipeline, TableServices
+from sluice.protocol.messages import StartCommit
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
+SERVICES: tuple[Service, ...] = get_args(Service)
+_LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waited for still runs
+_LONGEST_REASON = 2000  # characters of an ABORT-COMMIT
+BY_SPARK: tuple[Service, ...] = ("compaction", "clustering")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A compaction or clustering that a Spark job is to carry out under the transaction at `control_offset`."""
+
+    service: Service
+    instants: tuple[str, ...]
+    control_offset: int
+
+
+class Services:
+    """The table services of one pipeline.
+
+    Args:
+        pipeline: whose table it is.
+        source: the cluster that is read.
+        control: the cluster that holds the control topic; the source's by default.
+        jvm: where Hudi runs; a lean JVM for each step by default.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs. A service waits for an interval whose
+            run does, and takes the table over from one whose run doesn't; by default each is taken to run.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: KafkaSettings,
+        control: KafkaSettings | None = None,
+        jvm: Jvm | None = None,
+        is_running: IsRunning = lambda _dag_id, _run_id: True,
+    ) -> None:
+        self._session = Session(pipeline, source, control or source, jvm)
+        self._committer = Committer(self._session)
+        self._starter = Starter(self._session, self._committer, is_running)
+        self._settings = pipeline.table_services or TableServices()
+        self._is_running = is_running
+
+    def run(self, run: Run, service: Service) -> Outcome:
+        """Clean, archive, or compact the metadata table, from START-COMMIT to ACK-COMMIT.
+
+        Raises:
+            RetryableError: an interval holds the table for longer than `table_services.wait`, or Kafka or Hudi fail.
+            IntervalError: another run took the table over; nothing is lost, and the next run does the work.
+        """
+        with self._held(run, service) as (table, hold):
+            client = ServiceClient(table, self._settings)
+            reach("service.before_end_commit")
+            hold.decide(table.process)
+            reach("service.after_end_commit")
+            with hold.renewed(table.process, self._session.pipeline.control.commit_timeout.total_seconds() / 4):
+                summary = self._work(client, service)
+            reach("service.before_ack_commit")
+            hold.acknowledge()
+        log.info("table service ended", service=service, table=self._session.table_id, summary=summary)
+        return Outcome("committed", summary, hold.transaction.id)
+
+    def plan(self, run: Run, service: Service) -> Planned | Outcome:
+        """Plan a compaction or clustering, and hold the table for the Spark job that carries it out.
+
+        Raises:
+            RetryableError, IntervalError: as `run`.
+        """
+        with self._held(run, service) as (table, hold):
+            client = ServiceClient(table, self._settings)
+            left = client.pending(service)
+            if service == "clustering":
+                # Not carried out any more: an interval may have replaced the files that it would rewrite.
+                for instant in left:
+                    client.take_off(instant)
+                left = []
+            reach("service.before_plan")
+            planned = client.plan(service)
+            reach("service.after_plan")
+            instants = (*left, planned) if planned else tuple(left)
+            if not instants:
+                hold.decide(table.process)
+                hold.acknowledge()
+                return Outcome("empty", f"No {service} is due yet.", hold.transaction.id)
+        log.info("planned a table service", service=service, table=self._session.table_id, instants=instants)
+        return Planned(service, instants, hold.transaction.start_offset)
+
+    def state(self, control_offset: int) -> State:
+        """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
+        return Hold.at(self._session.control, self._session.table_id, control_offset).transaction.state
+
+    def give_up(self, control_offset: int, reason: str) -> None:
+        """End a service that its Spark job has left open; what was completed or superseded stays as it is."""
+        hold = Hold.at(self._session.control, self._session.table_id, control_offset)
+        if hold.transaction.state in (State.OPEN, State.DECIDED):
+            hold.give_up(reason)
+
+    @staticmethod
+    def _work(client: ServiceClient, service: Service) -> str:
+        if service == "cleaning":
+            return f"Cleaned: {client.clean()} files of versions that nobody reads any more are deleted."
+        if service == "archiving":
+            return f"Archived: the active timeline has {client.archive()} instants fewer."
+        client.serve_metadata_table()
+        return "The metadata table's own compaction, cleaning and archiving are up to date."
+
+    # The hold ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _held(self, run: Run, service: Service) -> Iterator[tuple[HudiTable, Hold]]:
+        """The table, once no interval holds it any more, held for the service; given up where the block fails."""
+        self._session.control.ensure()
+        until = time.monotonic() + self._settings.wait.total_seconds()
+        while True:
+            with self._session.table() as table:
+                held = self._try_begin(table, run, service)
+                if isinstance(held, Hold):
+                    with _given_up_on_error(held):
+                        yield table, held
+                    return
+            if held is not None:
+                self._wait_for(held, until)
+            if time.monotonic() >= until:
+                raise self._waited_too_long(service)
+
+    def _try_begin(self, table: HudiTable, run: Run, service: Service) -> Hold | Transaction | None:
+        """Hold the table, or name the interval that holds it; None where it moved meanwhile."""
+        session = self._session
+        read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
+        committed = session.committed(table)
+        table_log = session.control.table_log(session.table_id, committed.recent_control_offsets[0])
+        holder = self._held_by_another(table_log, run)
+        if holder is not None:
+            return holder
+        if self._committer.resolve_unfinished(table, table_log):
+            return None
+        epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
+        options = {**table.writer.options, **service_options(self._settings)}
+        start = StartCommit(
+            **session.envelope(table.new_instant(), epoch, run),
+            kind="service",
+            service=service,
+            read_position=read_position,
+            oldest_unsettled=table_log.oldest_unsettled(read_position),
+            ranges=(),
+            writer=table.writer.model_copy(update={"options": options}),
+        )
+        reach("service.before_start_commit")
+        offset = session.control.send(start)
+        transaction = session.control.extend(table_log).get(start.transaction)
+        if transaction is None or transaction.start_offset != offset or transaction.state is not State.OPEN:
+            return None
+        reach("service.after_start_commit")
+        log.info("START-COMMIT", service=service, table=session.table_id, control_offset=offset)
+        self._starter.end_superseded(table, table_log, committed, start.transaction)
+        return Hold(session.control, table_log, transaction)
+
+    def _held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
+        """The transaction that holds the table, if it is of another run that is still running."""
+        holder = table_log.holder()
+        if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
+            return None  # an earlier task of this run, or this task's earlier attempt, has died
+        return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
+
+    def _wait_for(self, held: Transaction, until: float) -> None:
+        """Follow the control topic until the transaction has ended, or its run has without ending it, or in vain."""
+        start = held.start
+        log.info("waiting for who holds the table", instant=held.id, dag=start.dag_id, run=start.run_id)
+        table_log = self._session.control.table_log(self._session.table_id, held.start_offset)
+        look = time.monotonic() + _LOOK_AGAIN
+        for _ in self._session.control.follow(table_log, threading.Event()):
+            transaction = table_log.get(held.id)
+            if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
+                return
+            now = time.monotonic()
+            if now >= until or (now > look and not self._is_running(start.dag_id, start.run_id)):
+                return
+            look = max(look, now + _LOOK_AGAIN) if now > look else look
+
+    def _waited_too_long(self, service: Service) -> RetryableError:
+        return RetryableError(
+            "Intervals held the table for longer than a table service may wait for it.",
+            next_step="the service is tried again; if it comes back, look at the intervals' runs, or raise "
+            "table_services.wait.",
+            table=self._session.table_id,
+            service=service,
+            wait=str(self._settings.wait),
+        )
+
+
+@contextmanager
+def _given_up_on_error(hold: Hold) -> Iterator[None]:
+    try:
+        yield
+    except SluiceError as error:
+        if hold.transaction.state in (State.OPEN, State.DECIDED):
+            hold.give_up(str(error)[:_LONGEST_REASON])
+        raise

@@ -1,0 +1,31 @@
+"""Entry point of a table service that takes Spark: compaction or clustering, as the table's timeline has it planned."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sluice.errors import SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.logs import log
+from sluice.spark.service import ServiceAssignment, ServiceJob
+
+
+def main() -> int:
+    """Run the service; the exit status is 0 when its ACK-COMMIT stands in the control topic."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", required=True, help="the table's path, which keys its messages")
+    parser.add_argument("--control-topic", required=True)
+    parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
+    arguments = parser.parse_args()
+    assignment = ServiceAssignment(arguments.table, arguments.control_topic, arguments.control_offset)
+    try:
+        ServiceJob(assignment, KafkaSettings.from_environment("control")).run()
+    except SluiceError as error:
+        log.error(str(error), recovery=error.recovery)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

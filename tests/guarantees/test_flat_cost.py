@@ -1,0 +1,42 @@
+"""An interval costs the same after others as before them, and leaves as many files: the benchmark's short form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import psutil
+from bench.flat import Table
+
+from .harness import SharedJvm
+
+SERVICES = {"keep_commits": 3, "keep_timeline": 5, "metadata_after_delta_commits": 5}
+EVERY = 8  # intervals between two runs of the services
+BOUNDED = ("timeline", "metadata_timeline", "metadata_data")
+
+
+def cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def test_start_and_commit_cost_the_same_after_many_intervals(
+    tmp_path: Path, bootstrap: str, shared_jvm: SharedJvm
+) -> None:
+    with shared_jvm() as jvm:
+        table = Table(tmp_path, bootstrap, jvm, SERVICES)
+        process = psutil.Process(jvm.pid)
+        spent: list[float] = []
+        files = []
+        for number in range(1, 4 * EVERY + 1):
+            before = cpu(process)
+            table.interval()
+            spent.append(cpu(process) - before)
+            if number % EVERY == 0:
+                files.append(table.files())
+                table.serve()
+    counts = [[found[name] for name in BOUNDED] for found in files]
+    assert counts[-1] == counts[-2], "files pile up although the table services run"
+    assert counts[-1][0] < 3 * 2 * SERVICES["keep_timeline"] + 3 * EVERY
+    early, late = median(spent[EVERY : 2 * EVERY]), median(spent[3 * EVERY :])
+    assert late <= 1.5 * early, f"an interval took {early:.2f} s of the coordinator's CPU, and {late:.2f} s later"
