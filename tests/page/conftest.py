@@ -35,7 +35,7 @@ PROJECT = Path(__file__).parents[2]
 PASSWORD = "hunter2-of-the-broker"
 PIPELINE = """
 name: {name}
-description: {description}
+description: Departures from New York, every record one row.
 schedule: 1 minute
 source: {{kafka: {{topics: {topic}}}}}
 sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
@@ -157,9 +157,7 @@ def _write_dags(dags: Path, lake: str) -> None:
     for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py"):
         shutil.copy(PROJECT / "dags" / module, dags)
     for name, control in {"flights": "control-one", "secret": "control-one", "many": "control-many"}.items():
-        text = PIPELINE.format(
-            name=name, description=f"The {name}.", topic="flights", path=f"{lake}/{name}", control=control
-        )
+        text = PIPELINE.format(name=name, topic="flights", path=f"{lake}/{name}", control=control)
         (dags / "pipelines" / f"{name}.yaml").write_text(text)
     (dags / "pipelines" / "wrong.yaml").write_text("name: wrong\nsoruce: {}\n")
     (dags / "by_python.py").write_text(

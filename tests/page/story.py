@@ -47,7 +47,7 @@ class Story:
     def committed(self, records: int = 100, failures: int = 0, **more: Any) -> str:
         """An interval that is committed; its first range fails as often as `failures` says. Returns its instant."""
         start = self._start(records, **more)
-        self._fail(start, failures)
+        self._fail(start, failures, for_good=False)
         for number, group in enumerate(start.ranges):
             self._write(start, number, group)
         self._send(EndCommit, start, seconds=0.5, reported=tuple(range(len(start.ranges))))
@@ -92,11 +92,12 @@ class Story:
         }  # fmt: skip
         return self._send(StartCommit, None, transaction=instant, **{**fields, **more})
 
-    def _fail(self, start: StartCommit, failures: int) -> None:
+    def _fail(self, start: StartCommit, failures: int, *, for_good: bool = True) -> None:
         for attempt in range(failures):
             began = self.clock
             self.pause(4)
-            error = {"error": BAD_RECORD, "recovery": "retry" if attempt + 1 < failures else "act"}
+            error = {"error": BAD_RECORD, "recovery": "act" if for_good and attempt + 1 == failures else "retry"}
+            error["sender"] = "participant 0"
             self._send(WriteStatus, start, seconds=3, range=0, attempt=f"failed-{attempt}", began=began, **error)
 
     def _write(self, start: StartCommit, number: int, group: Iterable[PlannedRange]) -> None:
@@ -111,7 +112,7 @@ class Story:
             )  # fmt: skip
             stats.append({"numWrites": records, "totalWriteBytes": records * 60, "totalWriteErrors": 0, "path": "p"})
         records = sum(p.records_read for p in results)
-        counts = {"records_read": records, "records_written": records}
+        counts = {"records_read": records, "records_written": records, "sender": f"participant {number}"}
         seconds = 3 + self._chance.random() * 4
         self._send(WriteStatus, start, seconds=seconds / (number + 1), range=number, attempt=f"attempt-{number}",
                    began=began, partitions=tuple(results), stats=tuple(stats), **counts)  # fmt: skip

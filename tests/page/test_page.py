@@ -270,7 +270,7 @@ def test_ten_thousand_transactions_make_a_small_page(site: Site, open_page: Any)
 def test_a_broker_that_is_down_is_said_and_what_was_known_stays(site: Site, open_page: Any) -> None:
     page = open_page("/sluice/#/pipeline/flights")
     page.get_by_text(acknowledged(site)[-1].transaction).first.wait_for()
-    site.broker.stop()
+    site.broker.kill()
     try:
         banner = page.locator(".banner.error", has_text="Kafka did not answer as it should").first
         banner.wait_for(timeout=60_000)

@@ -107,7 +107,7 @@ def test_where_the_table_stands_and_what_was_replayed():
     ("kind", "begin", "finish", "stands"),
     [
         ("continue", 10, 20, 20),
-        ("correction", 10, 4, 4),
+        ("correction", 10, 14, 14),
         ("service", 0, 0, 10),
         ("replay", 0, 5, 10),
         ("range", 0, 5, 10),
@@ -121,6 +121,13 @@ def test_what_moves_the_committed_offsets(kind: str, begin: int, finish: int, st
     table = history(start("1"), ack_of("1", 10), start("2", read_position=2, kind=kind), moved)
     assert table.committed[FIRST_PARTITION][0] == stands
     assert table.valid_through == (TIME if kind == "continue" else None)
+
+
+def test_a_plan_that_reads_on_behind_what_was_covered_before_tells_where_the_table_stands():
+    table = history(start("1"), ack_of("1", 10))
+    ahead = planned(0).model_copy(update={"start": 25, "end": 30})
+    table.extend([(2, start("2", read_position=2).model_copy(update={"ranges": ((ahead,),)}))])
+    assert table.committed == {FIRST_PARTITION: (25, "1")}
 
 
 def test_runs_and_tables_are_told_apart():

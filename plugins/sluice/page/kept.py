@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,8 +16,8 @@ from sluice.errors import SluiceError
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-# Each waits for a broker or a file system; many that are down must not hold up the one that is up for long.
-_readers = ThreadPoolExecutor(max_workers=8, thread_name_prefix="sluice-page")
+# So many read at a time. Each may wait for a broker or a file system that is down.
+_readers = threading.BoundedSemaphore(8)
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,15 @@ class Kept(Generic[T]):
         """Begin to read it again if it is old. What is being read is worth waiting for, unless it failed before."""
         with self._lock:
             if self._reading is None and time.monotonic() - self._tried >= self._lasts:
-                self._reading = _readers.submit(self._read_again)
+                self._reading = Future()
+                # A daemon, unlike a pool's thread: the API server doesn't wait for a broker before it stops.
+                threading.Thread(target=self._read_again, args=(self._reading,), daemon=True).start()
             return self._reading if self._known.error is None else None
 
-    def _read_again(self) -> None:
+    def _read_again(self, reading: Future[None]) -> None:
         try:
-            self._known = Known(self._read(), datetime.now(UTC), None)
+            with _readers:
+                self._known = Known(self._read(), datetime.now(UTC), None)
         except SluiceError as error:
             self._failed(str(error))
         except Exception:  # told in the log; what a library says isn't shown, since it may name secrets
@@ -71,6 +74,7 @@ class Kept(Generic[T]):
             with self._lock:
                 self._tried = time.monotonic()
                 self._reading = None
+            reading.set_result(None)
 
     def _failed(self, why: str) -> None:
         self._known = Known(self._known.value, self._known.at, why)

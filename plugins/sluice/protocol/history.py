@@ -51,7 +51,7 @@ class TableHistory:
     Attributes:
         transactions: by instant, in the order of their STARTs.
         committed: where each partition stands, and the instant whose ACK brought it there. A replay or a service moves
-            nothing; a backfill or a named range only where it goes on from what is committed.
+            nothing; a backfill, a range or a correction only where it goes on from what is committed.
         valid_through: the time up to which the table is complete, by the last ACK of an interval that reads on.
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
@@ -163,6 +163,8 @@ class TableHistory:
         summary.lag_left = sum(lags) if lags else None
         self._kept_partitions += summary.partitions_kept()
         self._not_thinned.append(summary)
+        if message.kind == "continue" and transaction.is_open:
+            self._stands_at(summary.planned)
         self.transactions[summary.instant] = summary
         self._runs.setdefault((summary.dag_id, summary.run_id), []).append(summary)
         self._dag_ids.pop(summary.dag_id, None)
@@ -178,8 +180,15 @@ class TableHistory:
         if known.replays is not None and known.instant not in (of := self.replayed_by.setdefault(known.replays, [])):
             of.append(known.instant)
 
+    def _stands_at(self, planned: Iterable[PlannedPartition]) -> None:
+        """A plan that counts reads on from where the table stands, which may lie behind offsets covered before."""
+        for p in planned:
+            stood, instant = self.committed.get(p.topic_partition, (p.start, ""))
+            if stood != p.start:
+                self.committed[p.topic_partition] = (p.start, instant)
+
     def _moves(self, known: TransactionSummary, acknowledged: PlannedRange) -> bool:
-        if known.kind in ("continue", "correction"):
+        if known.kind == "continue":
             return True
         if known.kind in ("replay", "service"):
             return False

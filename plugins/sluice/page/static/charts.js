@@ -118,7 +118,7 @@ export function gantt(t, scale, now) {
   );
   if (t.decided) {
     const x = at(t.decided);
-    parts.push(h("rect", { class: "commit", x: percent(x), y: 1, width: percent(Math.max(at(t.ended ?? new Date(now).toISOString()) - x, 0.006)), height: height - 2, rx: 1 }));
+    parts.push(h("rect", { class: "commit", x: percent(x), y: 2.5, width: percent(Math.max(at(t.ended ?? new Date(now).toISOString()) - x, 0.006)), height: height - 5.5, rx: 1 }));
   }
   if (end > scale * 1.001) parts.push(h("text", { x: "100%", y: height - 1, "text-anchor": "end" }, "»"));
   const label = `${f.duration(end)}: ${f.count(t.ranges.length, "range")}, ${f.count(t.ranges.flat().length, "attempt")}, ${t.ranges.flat().filter((a) => a.failed).length} failed`;
@@ -127,7 +127,8 @@ export function gantt(t, scale, now) {
 
 /** The length that a window's intervals are drawn to: the longest, unless it dwarfs all the others. */
 export function scaleOf(transactions, now) {
-  const lengths = transactions.map((t) => took(t, now) ?? 0).sort((a, b) => a - b);
+  const ended = transactions.filter((t) => tone(t.state) !== "busy");
+  const lengths = (ended.length ? ended : transactions).map((t) => took(t, now) ?? 0).sort((a, b) => a - b);
   const usual = lengths[Math.floor(lengths.length * 0.9)] ?? 1;
   return Math.max(Math.min(lengths.at(-1) ?? 1, usual * 2.5), 0.5);
 }

@@ -51,7 +51,7 @@ export function when(time, { date = "auto", milliseconds = false } = {}) {
   const today = at.toDateString() === new Date().toDateString();
   const clock = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
   if (milliseconds) clock.fractionalSecondDigits = 3;
-  const day = date === true || (date === "auto" && !today) ? { month: "short", day: "numeric" } : {};
+  const day = date === true || (date === "auto" && !today) ? { ...(at.getFullYear() === new Date().getFullYear() ? {} : { year: "numeric" }), month: "short", day: "numeric" } : {};
   const text = new Intl.DateTimeFormat(undefined, { ...day, ...clock, hourCycle: "h23" }).format(at);
   return h("time", { datetime: time, title: utc(time) }, text);
 }
