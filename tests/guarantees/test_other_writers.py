@@ -7,7 +7,7 @@ import pytest
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
 
-from .harness import DDL, Flow
+from .harness import Flow
 
 
 def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
