@@ -20,6 +20,7 @@ from sluice.airflow.alerting import AlertOperator, of_run_or_last, tell_all
 from sluice.airflow.links import page_url, run_url
 from sluice.airflow.notes import ALERT
 from sluice.airflow.tasks import source_and_control
+from sluice.airflow.trigger_form import CONTINUE, MODE
 from sluice.alerts import Links, Report
 from sluice.alerts.words import deadline
 from sluice.errors import ActionRequiredError, SluiceError
@@ -57,6 +58,12 @@ def run_is_late(context: dict[str, Any], limit_seconds: float, dag_file: str | N
     run = context["dag_run"]
     if run["state"] != "running":
         log.info("this run has ended, or waits for one that goes on", run=run["dag_run_id"], state=run["state"])
+        return
+    if run["run_type"] == "backfill" or (run["conf"] or {}).get(MODE, CONTINUE) != CONTINUE:
+        log.info(
+            "a window or a replay may take longer; runs of the schedule that wait for it tell of it",
+            run=run["dag_run_id"],
+        )
         return
     pipeline = _pipeline(run["dag_id"], dag_file)
     report = _report(pipeline, run)
