@@ -252,13 +252,17 @@ class Committer:
 
     def outcome(self, transaction: Transaction) -> Outcome:
         """What was committed, in a sentence."""
-        counts = count_records(committed_statuses(transaction))
+        start, counts = transaction.start, count_records(committed_statuses(transaction))
+        read = ", ".join(map(str, start.offset_ranges)) or "no records"
+        what = f"{counts['records_written']} rows from {read}"
+        if start.kind == "replay":
+            what += f", in place of what {start.replays} wrote"
+        if counts["records_skipped"]:
+            what += f"; {counts['records_skipped']} records were older than the table's rows"
+        if start.passed_over:
+            what = f"passed over {', '.join(map(str, start.passed_over))}"
         return Outcome(
-            "committed",
-            f"Committed instant {transaction.id}: {counts['records_written']} rows from "
-            f"{', '.join(map(str, transaction.start.offset_ranges)) or 'no records'}.",
-            transaction.id,
-            counts["records_written"],
+            "committed", f"Committed instant {start.transaction}: {what}.", start.transaction, counts["records_written"]
         )
 
     # ABORT-COMMIT --------------------------------------------------------------------------------------------------

@@ -137,6 +137,7 @@ class Starter:
             control_offset=offset,
             ranges=[", ".join(map(str, group)) for group in start.ranges],
             behind=sorted(map(str, task.plan.behind)) or None,
+            passed_over=[str(r) for r in start.passed_over] or None,
         )
         return Started(start.transaction, offset, start.ranges)
 

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from confluent_kafka import Producer
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
@@ -80,13 +81,13 @@ class Trouble:
             self._send(before)
             bad = before + _RECORDS
             failed = self._run("One record is not JSON: its interval fails", "failed")
-            self.out.print(f"DAG run  [red]failed[/]: {failed.note}", markup=True)
+            self.out.print(f"DAG run  [red]failed[/]: {escape(failed.note)}")
             self._show(self._next(caught, "failure"), "red")
             why = "the demo broke it on purpose"
             self.out.print(f"Passed   {NAME}[0] {bad}, reason: {why}. {self._pass_over(bad, why)}", markup=False)
             for _ in range(2):  # up to the record, and from behind it
                 good = self._run("The next intervals go round it", "success")
-                self.out.print(f"DAG run  [green]success[/]: {good.note}")
+                self.out.print(f"DAG run  [green]success[/]: {escape(good.note)}")
             self._show(self._next(caught, "recovery"), "green")
 
     def replay(self, pipeline: str, instant: str) -> None:
@@ -97,7 +98,7 @@ class Trouble:
         """
         form = {"mode": "replay", "instant": instant, "reason": "the demo shows a replay"}
         run = self._run(f"Replaying {pipeline}, instant {instant}", "success", pipeline, **form)
-        self.out.print(f"Replayed [green]success[/]: {run.note}")
+        self.out.print(f"Replayed [green]success[/]: {escape(run.note)}")
 
     def _send(self, before: int) -> None:
         producer = Producer(self.settings.client())
