@@ -156,7 +156,8 @@ def log_ends(
 
 
 def _admin(settings: KafkaSettings) -> AdminClient:
-    return AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+    # Back soon when the broker is: librdkafka would wait up to ten seconds before it looks again.
+    return AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000))
 
 
 def _key(record: Message) -> str:
