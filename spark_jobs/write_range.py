@@ -7,7 +7,7 @@ import sys
 
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
-from sluice.logs import log
+from sluice.logs import leave_the_time_to_the_parent, log
 from sluice.spark.participant import Assignment, Participant
 
 
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
     parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
     arguments = parser.parse_args()
+    leave_the_time_to_the_parent()
     assignment = Assignment(arguments.table, arguments.control_topic, arguments.control_offset, arguments.range)
     try:
         source, control = KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")

@@ -48,7 +48,7 @@ def bootstrap(broker: LocalBroker) -> str:
     return broker.bootstrap
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def topic_name() -> Callable[[str], str]:
     """Makes a name that no other test has: `topic_name("orders")`."""
     return lambda prefix="topic": f"{prefix}-{uuid.uuid4().hex[:12]}"

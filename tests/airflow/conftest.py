@@ -69,12 +69,12 @@ class Api:
         self._token: str | None = None
         self._token = self.call("/auth/token", {"username": user, "password": password})["access_token"]
 
-    def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def call(self, path: str, body: dict[str, Any] | None = None, method: str | None = None) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers)
+        request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers, method=method)
         with self._opener.open(request, timeout=120) as response:
             return json.load(response)
 
@@ -93,10 +93,16 @@ class Api:
             time.sleep(0.5)
         raise AssertionError(f"{what}: not within {timeout:.0f} s")
 
-    def trigger(self, dag_id: str) -> str:
-        """Start a run, as soon as the DAG is known."""
+    def trigger(self, dag_id: str, **conf: Any) -> str:
+        """Start a run, as soon as the DAG is known, with what a person would put into the form."""
         self.until(f"DAG {dag_id}", lambda: self.call(f"/api/v2/dags/{dag_id}"))
-        return str(self.call(f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None})["dag_run_id"])
+        return str(self.call(f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
+
+    def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
+        """The DAG's runs of one type, by logical date."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns?run_type={run_type}&order_by=logical_date"
+        found: list[dict[str, Any]] = self.call(path)["dag_runs"]
+        return found
 
     def ended(self, dag_id: str, run_id: str) -> dict[str, Any]:
         """The run, once it has ended."""

@@ -7,9 +7,11 @@ anywhere afterwards.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from sluice.local.home import SluiceHome
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
 
+PAST = datetime(2026, 1, 10, 10, tzinfo=UTC)
 PASSWORD = "hunter2-of-the-broker"
 # A DAG from Python whose start_commit is killed as `kill -9` would, once its transaction is open.
 DIES = """
@@ -71,9 +74,9 @@ class Place:
     lake: Path
     environment: AirflowEnvironment
 
-    def run(self, dag_id: str) -> Run:
-        """Start a run and wait for its end."""
-        return self.ended(dag_id, self.api.trigger(dag_id))
+    def run(self, dag_id: str, **conf: Any) -> Run:
+        """Start a run, with these fields of its form, and wait for its end."""
+        return self.ended(dag_id, self.api.trigger(dag_id, **conf))
 
     def ended(self, dag_id: str, run_id: str) -> Run:
         """The run, once it has ended."""
@@ -90,12 +93,24 @@ class Place:
             producer.produce(self.topic, value, partition=partition)
         assert producer.flush(30) == 0
 
-    def rows(self) -> int:
+    def rows(self, table_name: str = "orders") -> int:
         """How many rows a reader of the lake sees, by Hudi's own reader."""
         from hudi import HudiTableBuilder
 
-        table = HudiTableBuilder.from_base_uri(str(self.lake / "orders")).build()
+        table = HudiTableBuilder.from_base_uri(str(self.lake / table_name)).build()
         return sum(batch.num_rows for batch in table.read())
+
+
+def _records_of_the_past(bootstrap: str, topic: str) -> None:
+    """Ten records from 10 o'clock on a January day, and five from 11 o'clock."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(15):
+        at = PAST + timedelta(minutes=number if number < 10 else 50 + number)
+        value = json.dumps({"id": number, "shop": "a", "amount": 1.5}).encode()
+        producer.produce(topic, value, partition=0, timestamp=int(at.timestamp() * 1000))
+    assert producer.flush(30) == 0
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +134,13 @@ def place(
     orders = pipeline_text("orders", topic, str(base / "lake" / "orders"))
     (dags / "pipelines" / "orders.yaml").write_text(orders + SERVICES)
     (dags / "pipelines" / "wrong.yaml").write_text(orders.replace("topics:", "topcs:"))
+    past = f"past-{base.name}"
+    admin.create_topics([NewTopic(past, 1, config={"retention.ms": "-1"})])[past].result(30)
+    _records_of_the_past(broker.bootstrap, past)
+    hourly = pipeline_text("past", past, str(base / "lake" / "past")).replace(
+        "{topics:", "{starting_offsets: latest, topics:"
+    )
+    (dags / "pipelines" / "past.yaml").write_text(f'{hourly}schedule: "0 * * * *"\nstart_date: 2026-01-10T00:00:00Z\n')
     (dags / "dies.py").write_text(DIES.format(topic=topic, path=base / "lake" / "dies"))
     (dags / "unsynced.py").write_text(UNSYNCED.format(topic=topic, path=base / "lake" / "unsynced"))
     login = {"sasl.username": "svc", "sasl.password": PASSWORD, "sasl.mechanisms": "PLAIN"}
@@ -265,3 +287,47 @@ def test_the_password_shows_nowhere(place: Place, bad: Run, died: Run) -> None:
     assert [path for path in looked_at if PASSWORD.encode() in path.read_bytes()] == []
     rendered = [t["rendered_fields"] for t in place.api.tasks("orders", bad.run_id)]
     assert PASSWORD not in json.dumps(rendered)
+
+
+@pytest.fixture(scope="module")
+def backfilled(place: Place, committed: Run) -> list[Run]:
+    """The schedule starts at the end of a topic; then Airflow's own backfill makes up two hours of January."""
+    first = place.api.until("the schedule's run", lambda: place.api.runs("past", "scheduled"))
+    assert place.ended("past", first[0]["dag_run_id"]).state == "success"
+    window = {"from_date": PAST.isoformat(), "to_date": (PAST + timedelta(hours=1)).isoformat()}
+    place.api.call("/api/v2/backfills", {"dag_id": "past", "max_active_runs": 2, "run_backwards": False, **window})
+    runs = place.api.until("the backfill's runs", lambda: _two(place.api.runs("past", "backfill")))
+    return [place.ended("past", run["dag_run_id"]) for run in runs]
+
+
+def _two(runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    return runs if len(runs) == 2 else None
+
+
+def test_each_run_of_a_backfill_reads_its_own_hour(place: Place, backfilled: list[Run]) -> None:
+    assert [run.state for run in backfilled] == ["success", "success"]
+    assert ": 10 rows from" in backfilled[0].note
+    assert ": 5 rows from" in backfilled[1].note
+    assert place.rows("past") == 15
+
+
+def test_a_dry_run_is_told_in_the_note(place: Place, backfilled: list[Run]) -> None:
+    instant = re.search(r"instant (\d+)", backfilled[0].note)[1]
+    run = place.run("past", mode="replay", instant=instant, dry_run=True)
+    assert run.state == "success"
+    assert run.note.startswith("Dry run, nothing opened: replay reads past-")
+    assert "replaces 1 file groups" in run.note
+
+
+def test_an_interval_is_replayed_from_the_form(place: Place, backfilled: list[Run]) -> None:
+    instant = re.search(r"instant (\d+)", backfilled[0].note)[1]
+    run = place.run("past", mode="replay", instant=instant, reason="to see it work")
+    assert run.state == "success"
+    assert ": 10 rows from" in run.note
+    assert place.rows("past") == 15
+
+
+def test_a_form_that_does_not_add_up_is_refused_with_its_field(place: Place, backfilled: list[Run]) -> None:
+    run = place.run("past", mode="range by times")
+    assert run.state == "failed"
+    assert "a range is given either by offsets or by times" in run.note

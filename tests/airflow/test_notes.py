@@ -47,3 +47,11 @@ def test_a_task_that_was_killed_left_no_reason() -> None:
 
 def test_fits_airflows_column() -> None:
     assert len(compose([TaskNote("commit", -1, "failed", "x" * 5000)], succeeded=False)) == 1000
+
+
+def test_a_notifier_that_failed_is_named_and_is_not_what_the_run_failed_of() -> None:
+    alert = TaskNote("alert", -1, "failed", "1 message could not be sent.")
+    committed = [STARTED, TaskNote("commit", -1, "success", "Committed instant 7: 3 rows."), alert]
+    assert compose(committed, succeeded=True) == "Committed instant 7: 3 rows. 1 message could not be sent."
+    failed = [TaskNote("commit", -1, "failed", "The audit failed."), alert]
+    assert compose(failed, succeeded=False) == "Failed in commit: The audit failed. 1 message could not be sent."

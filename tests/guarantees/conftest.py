@@ -33,16 +33,34 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     pool.close()
 
 
-@pytest.fixture
-def make_flow(
-    tmp_path: Path, bootstrap: str, shared_jvm: SharedJvm, drivers: Drivers, topic_name: Callable[[str], str]
-) -> Callable[..., Flow]:
-    """Makes a pipeline of its own: `make_flow(partitions=2, sink__hudi__operation="upsert")`."""
-
+def _maker(folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, name: Callable[[str], str]) -> Any:
     def make(partitions: int = 2, **settings: Any) -> Flow:
-        flow = Flow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"), **settings)
+        flow = Flow(folder, bootstrap, jvm, drivers, name("t"), **settings)
         if partitions:
             flow.create_topic(partitions)
         return flow
 
     return make
+
+
+@pytest.fixture
+def make_flow(
+    tmp_path: Path, bootstrap: str, shared_jvm: SharedJvm, drivers: Drivers, topic_name: Callable[[str], str]
+) -> Callable[..., Flow]:
+    """Makes a pipeline of its own: `make_flow(partitions=2, sink__hudi__operation="upsert")`."""
+    maker: Callable[..., Flow] = _maker(tmp_path, bootstrap, shared_jvm, drivers, topic_name)
+    return maker
+
+
+@pytest.fixture(scope="module")
+def make_flow_of_module(
+    tmp_path_factory: pytest.TempPathFactory,
+    bootstrap: str,
+    shared_jvm: SharedJvm,
+    drivers: Drivers,
+    topic_name: Callable[[str], str],
+) -> Callable[..., Flow]:
+    """The same, for tests that look at one pipeline one after the other."""
+    folder = tmp_path_factory.mktemp("flow")
+    maker: Callable[..., Flow] = _maker(folder, bootstrap, shared_jvm, drivers, topic_name)
+    return maker

@@ -578,6 +578,25 @@ class Flow:
         topic = self.checkpoint().topic(CLUSTER, self.topic)
         return dict(topic.partitions) if topic else {}
 
+    def append_by_spark(self, ids: range, **more: str) -> Counter[tuple[int, str]]:
+        """A commit by Hudi's data source for Spark, which knows nothing of ours."""
+        rows = [(i, f"spark{i}", f"p{i % 2}") for i in ids]
+        options = {
+            "hoodie.table.name": self.topic,
+            "hoodie.datasource.write.operation": "bulk_insert",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.partitionpath.field": "p",
+            "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
+            "hoodie.bulkinsert.shuffle.parallelism": "1",
+            "hoodie.metadata.index.column.stats.enable": "true",
+            "hoodie.embed.timeline.server": "false",
+            **{name.replace("__", "."): value for name, value in more.items()},
+        }
+        self.drivers.idle().ask("append", str(self.path), DDL, rows, options)
+        added = Counter((row[0], row[1]) for row in rows)
+        self.others += added
+        return added
+
     def covered(self) -> list[Sent]:
         """The records whose offsets the table has committed."""
         checkpoint = self.checkpoint()

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
 
-from .harness import DDL, Flow
-
-
-def _append_by_spark(flow: Flow, ids: range, **more: str) -> Counter[tuple[int, str]]:
-    """A commit by Hudi's data source for Spark, which knows nothing of ours."""
-    rows = [(i, f"spark{i}", f"p{i % 2}") for i in ids]
-    options = {
-        "hoodie.table.name": flow.topic,
-        "hoodie.datasource.write.operation": "bulk_insert",
-        "hoodie.datasource.write.recordkey.field": "id",
-        "hoodie.datasource.write.partitionpath.field": "p",
-        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
-        "hoodie.bulkinsert.shuffle.parallelism": "1",
-        "hoodie.metadata.index.column.stats.enable": "true",
-        "hoodie.embed.timeline.server": "false",
-        **{name.replace("__", "."): value for name, value in more.items()},
-    }
-    flow.drivers.idle().ask("append", str(flow.path), DDL, rows, options)
-    added = Counter((row[0], row[1]) for row in rows)
-    flow.others += added
-    return added
+from .harness import Flow
 
 
 def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
@@ -37,7 +15,7 @@ def test_another_writers_commit_in_between_keeps_our_offsets(make_flow):
     flow.produce(20)
     flow.interval()
     offsets = flow.offsets()
-    _append_by_spark(flow, range(1000, 1010))
+    flow.append_by_spark(range(1000, 1010))
     assert OFFSETS_KEY not in flow.commits()[-1]
     flow.produce(20)
     started = flow.start()
@@ -53,7 +31,7 @@ def test_another_writer_that_rolls_our_instant_back_makes_the_commit_fail_and_no
     flow.produce(20)
     started = flow.start()
     flow.write_all(started)
-    _append_by_spark(flow, range(1000, 1010))
+    flow.append_by_spark(range(1000, 1010))
     with pytest.raises(IntervalError, match="something rolled it back"):
         flow.commit(started)
     flow.interval()
@@ -72,7 +50,7 @@ def test_offsets_are_found_in_the_archive_and_archived_files_are_not_swept(make_
         "hoodie__commits__archival__batch": "1",
     }
     for i in range(9):
-        _append_by_spark(flow, range(1000 + i * 10, 1005 + i * 10), **archiving)
+        flow.append_by_spark(range(1000 + i * 10, 1005 + i * 10), **archiving)
         if ours not in {c["instant"] for c in flow.commits()}:
             break
     assert ours not in {c["instant"] for c in flow.commits()}, "our commit was not archived, so this test shows nothing"
@@ -86,7 +64,7 @@ def _peers_table(flow: Flow, key: str, prefix: str, checkpoint: str) -> None:
     flow.produce(40)
     flow.drivers.idle()
     options = {"hoodie.datasource.write.commitmeta.key.prefix": prefix, key: checkpoint}
-    _append_by_spark(flow, range(1000, 1020), **{k.replace(".", "__"): v for k, v in options.items()})
+    flow.append_by_spark(range(1000, 1020), **{k.replace(".", "__"): v for k, v in options.items()})
     assert flow.commits()[-1][key] == checkpoint
 
 

@@ -13,6 +13,7 @@ from sluice.protocol.offsets import (
     STREAMER_V1_KEY,
     STREAMER_V2_KEY,
     Checkpoint,
+    OffsetRange,
     TopicPartition,
     read_checkpoint,
 )
@@ -82,3 +83,52 @@ def test_a_recreated_topic_forgets_the_offsets_of_the_old_one():
     new = old.advance({TopicPartition("kafka", "t", 0): 5}, {}, {("kafka", "t"): "new"})
     assert new.next_offset(TopicPartition("kafka", "t", 0)) == 5
     assert new.next_offset(TopicPartition("kafka", "t", 1)) is None
+
+
+FIRST = TopicPartition("kafka", "t", 0)
+
+
+def test_a_peers_checkpoint_covers_everything_before_it():
+    """Of what a peer has read nothing is known but where it stands: rows are rather left out than doubled."""
+    assert read_checkpoint({RFC32_KEY: "0=7"}, "kafka", ["t"]).covered(FIRST) == ((0, 7),)
+
+
+def test_a_table_that_started_late_covers_nothing_before_its_start():
+    started = advanced(("t", 0, 1000))
+    assert started.covered(FIRST) == ()
+    read_on = started.advance({FIRST: 1200}, {}, {}, committed=[OffsetRange(FIRST, 1000, 1200)])
+    assert read_on.covered(FIRST) == ((1000, 1200),)
+
+
+def test_the_position_moves_past_what_adjoins_it_and_stays_for_the_rest():
+    read = advanced(("t", 0, 10)).advance({}, {}, {}, committed=[OffsetRange(FIRST, 20, 30)])
+    assert read.next_offset(FIRST) == 10
+    joined = read.advance({FIRST: 20}, {}, {}, committed=[OffsetRange(FIRST, 10, 20)])
+    assert joined.next_offset(FIRST) == 30
+
+
+def test_a_backfill_alone_leaves_no_position():
+    alone = Checkpoint().advance({}, {}, {}, committed=[OffsetRange(FIRST, 5, 9)])
+    assert alone.next_offset(FIRST) is None
+    assert alone.covered(FIRST) == ((5, 9),)
+    assert RFC32_KEY not in alone.to_metadata()
+    assert read_checkpoint(alone.to_metadata(), "kafka", ["t"]) == alone
+
+
+def test_what_was_passed_over_is_settled_but_not_covered_until_it_is_read():
+    passed = advanced(("t", 0, 10)).advance({}, {}, {}, passed_over=[OffsetRange(FIRST, 12, 13)])
+    assert passed.next_offset(FIRST) == 10
+    assert passed.settled(FIRST) == ((12, 13),)
+    reached = passed.advance({FIRST: 12}, {}, {}, committed=[OffsetRange(FIRST, 10, 12)])
+    assert reached.next_offset(FIRST) == 13
+    assert reached.covered(FIRST) == ((10, 12),)
+    read = reached.advance({}, {}, {}, committed=[OffsetRange(FIRST, 12, 13)])
+    assert read.covered(FIRST) == ((10, 13),)
+    assert read.topic("kafka", "t").passed_over == {}
+
+
+def test_the_coverage_of_another_log_is_forgotten():
+    old = advanced(("t", 0, 0)).advance({FIRST: 20}, {}, {}, committed=[OffsetRange(FIRST, 0, 20)])
+    new = old.advance({FIRST: 5}, {}, {}, committed=[OffsetRange(FIRST, 0, 5)], forgotten=[FIRST])
+    assert new.next_offset(FIRST) == 5
+    assert new.covered(FIRST) == ((0, 5),)

@@ -7,8 +7,16 @@ from datetime import UTC, datetime
 import pytest
 
 from sluice.errors import ActionRequiredError
-from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
-from sluice.protocol.plan import ClusterState, IntervalPlan, Limits, PartitionBounds, plan_interval
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
+from sluice.protocol.plan import (
+    ClusterState,
+    IntervalPlan,
+    Limits,
+    PartitionBounds,
+    plan_again,
+    plan_interval,
+    plan_window,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -137,3 +145,53 @@ def test_ranges_are_balanced_and_hold_each_partition_once():
 
 def test_no_range_is_empty():
     assert len(plan(Checkpoint(), state((0, 0, 5)), ranges=8).ranges) == 1
+
+
+def window(settled, now: ClusterState, asked, *, ranges: int = 1) -> IntervalPlan:
+    windows = {tp(p): span for p, span in asked.items()}
+    known = {tp(p): settled.get(p, ()) for p in asked}
+    return plan_window(known, now.partitions, windows, number_of_ranges=ranges, table="table")
+
+
+def test_an_interval_ends_where_a_backfill_has_read_already():
+    topic = TopicCheckpoint(topic_id="id", partitions={0: 10}, covered={0: ((0, 10), (20, 30))})
+    committed = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": topic})})
+    made = plan(committed, state((0, 0, 50)))
+    assert spans(made) == {0: (10, 20)}
+    assert made.behind == {tp(0)}
+    assert made.out_of_order
+
+
+def test_a_window_is_what_is_missing_of_it():
+    made = window({0: ((3, 5), (8, 20))}, state((0, 0, 10)), {0: (0, 99)})
+    assert [(r.start, r.end) for r in made.offset_ranges] == [(0, 3), (5, 8)]
+    assert made.covered == 4
+    assert made.out_of_order
+
+
+def test_a_window_past_all_that_is_covered_is_in_order():
+    assert not window({0: ((0, 3),)}, state((0, 0, 10)), {0: (3, 10)}).out_of_order
+
+
+def test_a_window_that_is_covered_is_empty():
+    assert window({0: ((0, 10),)}, state((0, 0, 10)), {0: (2, 8)}).is_empty
+
+
+def test_a_window_of_an_unknown_partition_is_refused():
+    with pytest.raises(ActionRequiredError, match="don't have"):
+        window({}, state((0, 0, 10)), {7: (0, 5)})
+
+
+def test_a_window_that_retention_has_shortened_is_refused_unless_the_table_has_it():
+    with pytest.raises(ActionRequiredError, match="has removed offsets"):
+        window({}, state((0, 4, 10)), {0: (0, 5)})
+    assert [(r.start, r.end) for r in window({0: ((0, 4),)}, state((0, 4, 10)), {0: (0, 6)}).offset_ranges] == [(4, 6)]
+
+
+def test_offsets_are_read_again_only_while_kafka_has_them():
+    ranges = [OffsetRange(tp(0), 2, 5)]
+    assert plan_again(ranges, state((0, 2, 10)).partitions, number_of_ranges=1, table="t").offset_ranges == tuple(
+        ranges
+    )
+    with pytest.raises(ActionRequiredError, match="doesn't have all"):
+        plan_again(ranges, state((0, 3, 10)).partitions, number_of_ranges=1, table="t")

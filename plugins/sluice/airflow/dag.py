@@ -17,23 +17,24 @@ From Python, without a pipeline file, in any file of the DAGs folder::
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from importlib import import_module
-from typing import Any
 
 from airflow.sdk import DAG, TriggerRule
 
+from sluice.airflow.alerting import AlertOperator
+from sluice.airflow.deadline import deadline_alert
 from sluice.airflow.failures import RecoveryPolicy
-from sluice.airflow.notes import ABORT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
+from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
-from sluice.errors import PipelineFileError
-from sluice.pipeline.model import Notifier, Pipeline
+from sluice.pipeline.model import Pipeline
 
 TAG = "sluice"
+_ALERT_RETRIES = 3
+_ALERT_TIMEOUT = timedelta(minutes=5)
 _OF_THE_LEASE = 0.8  # a commit has ended, one way or the other, before another coordinator may take it over
 
 
@@ -47,6 +48,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     Raises:
         PipelineFileError: schedule, time zone or a notifier can't be used; `where` names the key.
     """
+    check_notifiers(pipeline)
     with DAG(
         dag_id=pipeline.name,
         description=pipeline.description or f"{', '.join(pipeline.source.kafka.topics)} to {pipeline.sink.hudi.path}",
@@ -57,7 +59,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         max_active_runs=1,
         is_paused_upon_creation=pipeline.paused,
         tags={TAG, *pipeline.tags},
-        on_failure_callback=[_notifier(n, i) for i, n in enumerate(pipeline.alerts.on_failure)] or None,
+        deadline=deadline_alert(pipeline.alerts.deadline),
         auto_register=auto_register,
         params=trigger_form(pipeline),
         default_args={
@@ -98,30 +100,21 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
                 execution_timeout=pipeline.catalog_sync.timeout,
                 retries=min(1, pipeline.retries),
             )
+        if pipeline.alerts.tells_anybody:
+            abort >> _alert(pipeline)
     return dag
 
 
-def _notifier(notifier: Notifier, number: int) -> Callable[..., Any]:
-    """The notifier itself, made here so that a wrong one shows when the file is read, not when it is needed."""
-    key = f"alerts.on_failure.{number}.notifier"
-    module, _, name = notifier.notifier.rpartition(".")
-    try:
-        notifier_class = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PipelineFileError(
-            f"The notifier {notifier.notifier} can't be imported: {error}.",
-            next_step="correct its path, or install the Airflow provider that has it.",
-            key=key,
-        ) from None
-    try:
-        made: Callable[..., Any] = notifier_class(**notifier.arguments)
-    except Exception as error:  # it is any code's constructor; its arguments may be secret, so they aren't shown
-        raise PipelineFileError(
-            f"The notifier {notifier.notifier} can't be made from its arguments: {type(error).__name__}.",
-            next_step="compare `arguments` with the class's own parameters.",
-            key=f"alerts.on_failure.{number}.arguments",
-        ) from None
-    return made
+def _alert(pipeline: Pipeline) -> AlertOperator:
+    """A teardown like `abort`, and below it: it runs however the run went, and leaves its state as it is."""
+    alert = AlertOperator(
+        task_id=ALERT,
+        pipeline=pipeline,
+        retries=max(_ALERT_RETRIES, pipeline.retries),
+        execution_timeout=_ALERT_TIMEOUT,
+    )
+    alert.as_teardown()
+    return alert
 
 
 def _in_words(pipeline: Pipeline) -> str:

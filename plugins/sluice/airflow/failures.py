@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import Context, RetryDecision, RetryPolicy
 
-from sluice.airflow.notes import NOTE_KEY
+from sluice.airflow.notes import ERROR_KEY, NOTE_KEY
 from sluice.errors import SluiceError
 from sluice.logs import log
 
@@ -43,11 +43,14 @@ class RecoveryPolicy(RetryPolicy):
 
 @contextmanager
 def told(context: Context) -> Iterator[None]:
-    """Leave what stops the task in an XCom, for the DAG run's note, and in the log as the one message that counts."""
+    """Leave what stops the task in XComs, for note and alert, and in the log as the one message that counts."""
     try:
         yield
     except SluiceError as error:
         context["ti"].xcom_push(key=NOTE_KEY, value=str(error))
+        what = str(error).removesuffix(f" Next step: {error.next_step}")
+        told = {"what": what, "next_step": error.next_step, "recovery": error.recovery}
+        context["ti"].xcom_push(key=ERROR_KEY, value=told)
         if error.__cause__ is not None:
             log.debug("this is what the error rests on", cause=repr(error.__cause__))
         error.__cause__, error.__suppress_context__ = None, True

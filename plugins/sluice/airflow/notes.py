@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NOTE_KEY = "sluice_note"
-START_COMMIT, WRITE, COMMIT, ABORT = "start_commit", "write", "commit", "abort"
+ERROR_KEY = "sluice_error"  # the same error for programs: what, next_step and recovery
+START_COMMIT, WRITE, COMMIT, ABORT, ALERT = "start_commit", "write", "commit", "abort", "alert"
 CATALOG_SYNC = "catalog_sync"
-_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4}
+_ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4, ALERT: 5}
 LONGEST = 1000  # characters that Airflow's table of notes holds
 
 
@@ -35,10 +36,13 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
     """The note of a run that has ended."""
     ordered = sorted(tasks, key=lambda t: (_ORDER.get(t.task_id, len(_ORDER)), t.map_index))
     failed = [t for t in ordered if t.state == "failed"]
+    untold = next((f" {t.text}" for t in failed if t.task_id == ALERT and t.text), "")
+    failed = [t for t in failed if t.task_id != ALERT]
     if not any(t.task_id == START_COMMIT for t in ordered):
         text = _of_services(ordered)
     else:
         text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
+    text = f"{text}{untold}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

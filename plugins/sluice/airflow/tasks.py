@@ -8,19 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 
+from sluice.airflow import metrics
+from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
 from sluice.airflow.connections import kafka_settings
+from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
-from sluice.airflow.trigger_form import request_of
-from sluice.errors import IntervalError
+from sluice.airflow.trigger_form import reads_on, request_of
+from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.facts import interval_facts
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
     from sluice.coordinator import Coordinator, Run
     from sluice.protocol.messages import PlannedRange
+    from sluice.protocol.transaction import Transaction
 
 TRANSACTION_KEY = "transaction"
 _LONGEST_NAME = 200  # of the 250 characters that Airflow's database holds of a mapped task's name
@@ -63,7 +70,7 @@ class _CoordinatorOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> Any:
-        with told(context):
+        with told(context), metrics.timed_step(self.pipeline, self.task_id):
             return self._step(context)
 
     def _step(self, context: Context) -> Any:
@@ -109,7 +116,24 @@ class StartCommitOperator(_CoordinatorOperator):
 
 
 class CommitOperator(_CoordinatorOperator):
-    """Commits the interval, or says that its window was empty. Safe to run again at any time."""
+    """Commits the interval, or says that its window was empty. Safe to run again at any time.
+
+    Each commit, and nothing else, updates the table's asset.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(pipeline=pipeline, outlets=[table_asset(pipeline)], **kwargs)
+        self._committed: tuple[Transaction, str] | None = None
+
+    def prepare_for_execution(self) -> CommitOperator:
+        """The copy that runs; it has no outlets until it has committed."""
+        return not_in_the_way(super().prepare_for_execution())
+
+    def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
+        """What was read and written, for OpenLineage; nothing where nothing was committed."""
+        from sluice.airflow.lineage import interval_lineage, no_lineage  # the provider is an optional extra
+
+        return interval_lineage(*self._committed) if self._committed else no_lineage()
 
     def _step(self, context: Context) -> dict[str, Any]:
         transaction = self._transaction(context)
@@ -121,11 +145,29 @@ class CommitOperator(_CoordinatorOperator):
             )
         if "empty" in transaction:
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
+            if reads_on(context):
+                metrics.empty(self.pipeline)
+            log.info("nothing to commit: no transaction was opened")
         else:
             result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
-        log.info(result["summary"])
+            self._tell(context, transaction["control_offset"])
         context["ti"].xcom_push(key=NOTE_KEY, value=result["summary"])
         return result
+
+    def _tell(self, context: Context, control_offset: int) -> None:
+        """Pass the commit on to those who watch; it stands, whether they can be told or not."""
+        try:
+            source, control = source_and_control(self.pipeline)
+            transaction = read_transaction(self.pipeline, control, control_offset)
+        except SluiceError as error:
+            log.warning("committed, but the figures can't be read back: no metrics this time", reason=str(error))
+            return
+        facts = interval_facts(transaction)
+        context["ti"].xcom_push(key=INTERVAL_KEY, value=facts.model_dump(mode="json"))
+        metrics.committed(self.pipeline, facts)
+        self.outlets = [table_asset(self.pipeline)]  # Airflow makes an event of each outlet that a task ends with
+        tell_of_commit(self.pipeline, context, facts)
+        self._committed = (transaction, source.bootstrap_servers)
 
 
 class AbortOperator(_CoordinatorOperator):
@@ -138,11 +180,13 @@ class AbortOperator(_CoordinatorOperator):
             log.info("nothing was left open")
             return "nothing"
         outcome = coordinator.abort(self._run(context))
-        log.info(outcome.summary)
         if outcome.state == "aborted":
+            metrics.aborted(self.pipeline)
             stands = "nothing of it is seen, and the next run starts from the same offsets."
             context["ti"].xcom_push(key=NOTE_KEY, value=f"Aborted instant {outcome.instant}: {stands}")
-        elif outcome.state != "nothing":
+        else:
+            log.info(outcome.summary)
+        if outcome.state not in ("aborted", "nothing"):
             context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
         return outcome.state
 

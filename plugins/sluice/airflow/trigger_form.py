@@ -112,6 +112,13 @@ def request_of(context: Context, pipeline: Pipeline) -> Request:
     return _checked({"to_time": end_of_window, **common})
 
 
+def reads_on(context: Context) -> bool:
+    """Whether the run reads on as the schedule does, so that what it comes to tells how the pipeline is doing."""
+    params = context["params"]
+    asked = params.get(MODE, CONTINUE) != CONTINUE or params.get("dry_run")
+    return not asked and getattr(context["dag_run"], "run_type", None) != "backfill"
+
+
 def _checked(fields: dict[str, Any]) -> Request:
     try:
         return Request.model_validate(fields)

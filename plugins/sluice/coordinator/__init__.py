@@ -6,6 +6,7 @@ ABORT-COMMIT before the roll-back, so that whoever comes next knows of everythin
 """
 
 from sluice.coordinator.coordinator import Coordinator
+from sluice.coordinator.planning import Position, Task
 from sluice.coordinator.session import Outcome, Run, Started
 
-__all__ = ["Coordinator", "Outcome", "Run", "Started"]
+__all__ = ["Coordinator", "Outcome", "Position", "Run", "Started", "Task"]

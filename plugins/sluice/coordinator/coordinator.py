@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.planning import Planner, Position, Task
 from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
 from sluice.coordinator.start import IsRunning, Starter
 from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -45,6 +47,28 @@ class Coordinator:
             ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
         """
         return self._starter.start(run)
+
+    def plan(self, request: Request) -> tuple[Task, Position]:
+        """What a run would do, and where the table and its topics stand; nothing is written anywhere.
+
+        Raises:
+            RetryableError, ActionRequiredError: as `start`.
+        """
+        planner = Planner(self._session)
+        with self._session.table_as_it_is() as table:
+            committed = self._session.committed(table)
+            task, state = planner.plan(request, committed, table)
+        return task, Position(committed.checkpoint, state)
+
+    def position(self) -> Position:
+        """Where the table and its topics stand.
+
+        Raises:
+            RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
+        """
+        with self._session.table_as_it_is() as table:
+            committed = self._session.committed(table)
+        return Position(committed.checkpoint, self._session.cluster.state(self.pipeline.source.kafka.topics, None))
 
     def commit(self, control_offset: int, instant: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.

@@ -55,6 +55,14 @@ class Task:
         return "; ".join(words)
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a table stands, by its last commit, and what its clusters say at the same time."""
+
+    checkpoint: Checkpoint
+    state: ClusterState
+
+
 class Planner:
     """Plans one pipeline's transactions."""
 

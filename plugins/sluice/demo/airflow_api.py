@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +66,24 @@ class AirflowApi:
     def runs(self, dag_id: str) -> list[DagRun]:
         """The DAG's latest hundred runs, the newest first."""
         answer = self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns?order_by=-run_after&limit=100")
-        return [
-            DagRun(run["dag_run_id"], run["state"], run["run_type"] == "scheduled", run["note"] or "")
-            for run in answer["dag_runs"]
-        ]
+        return [_dag_run(run) for run in answer["dag_runs"]]
+
+    def trigger(self, dag_id: str, form: Mapping[str, Any]) -> str:
+        """Start a run with what a person would put into the trigger form; returns its id."""
+        body = {"logical_date": None, "conf": dict(form)}
+        return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
+
+    def await_end(self, dag_id: str, run_id: str, timeout: float) -> DagRun:
+        """Wait until a run has ended and its note is written; after the time-out, the run as it is."""
+        attempts = Retrying(
+            retry=retry_if_result(lambda run: run.state not in ("success", "failed") or not run.note),
+            wait=wait_fixed(1),
+            stop=stop_after_delay(timeout),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
+        )
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id)}"
+        run: DagRun = attempts(lambda: _dag_run(self._call("GET", path)))
+        return run
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
         attempts = Retrying(
@@ -105,6 +121,10 @@ class AirflowApi:
             if error.code == 401:
                 self._token = None
             raise _TryAgainError(f"{method} {path}: {error}") from error
+
+
+def _dag_run(run: Mapping[str, Any]) -> DagRun:
+    return DagRun(run["dag_run_id"], run["state"], run["run_type"] == "scheduled", run["note"] or "")
 
 
 class _TryAgainError(Exception):

@@ -114,8 +114,9 @@ class ControlTopicWatch:
         ]
 
     def committed_offsets(self, dag_id: str) -> dict[int, int]:
-        """The next offset of each partition, by the pipeline's last ACK-COMMIT."""
-        ends = [i.end for i in self.intervals(dag_id) if isinstance(i.end, AckCommit)]
+        """The next offset of each partition, by the last ACK-COMMIT of an interval that read on."""
+        read_on = (i for i in self.intervals(dag_id) if i.start.kind == "continue")
+        ends = [i.end for i in read_on if isinstance(i.end, AckCommit)]
         return {r.partition: r.end for r in ends[-1].offsets} if ends else {}
 
     def close(self) -> None:

@@ -141,6 +141,12 @@ class ControlTopic:
         table_log.position = max(table_log.position, end)
         return table_log
 
+    def recent(self, table: str, number: int) -> list[tuple[int, ControlMessage]]:
+        """A table's messages among the topic's last `number` offsets, with their offsets."""
+        end = self.end()
+        first = max(0, end - number, self._bound(OffsetSpec.earliest()))
+        return list(self._messages(table, first, end)) if first < end else []
+
     def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
         """Yield the log whenever a message has been folded into it, and twice a second, until `stop` is set."""
         consumer = self._consumer(table_log.position)

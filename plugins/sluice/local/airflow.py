@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
+from sluice.pipeline.load import FOLDERS_VARIABLE
 
 __all__ = ["AirflowEnvironment", "LocalAirflow"]
 
@@ -44,8 +46,13 @@ class LocalAirflow:
         """The Airflow of a home, at the port it runs at, the one asked for, its last one, or 8080."""
         kept = home.airflow / _PORT_FILE
         last = int(kept.read_text()) if kept.exists() else DEFAULT_PORT
-        found = cls(AirflowEnvironment(home, bootstrap, port=last))
-        return found if found.running or port is None else cls(AirflowEnvironment(home, bootstrap, port=port))
+        # The demo's own pipelines lie in the home, beside those of the caller.
+        folder = home.root / "demo" / "pipelines"
+        folder.mkdir(parents=True, exist_ok=True)
+        folders = os.pathsep.join(filter(None, (os.environ.get(FOLDERS_VARIABLE), str(folder))))
+        environment = AirflowEnvironment(home, bootstrap, port=last, extra={FOLDERS_VARIABLE: folders})
+        found = cls(environment)
+        return found if found.running or port is None else cls(replace(environment, port=port))
 
     @property
     def running(self) -> bool:

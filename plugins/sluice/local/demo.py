@@ -19,6 +19,7 @@ from sluice.demo.arrival import INTERVALS, Arrival
 from sluice.demo.intervals import Interval
 from sluice.demo.pipelines import DemoPipeline, demo_pipelines
 from sluice.demo.topics import PARTITIONS, ensure_topic
+from sluice.demo.trouble import Trouble
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
@@ -89,6 +90,14 @@ class _Demo:
         self._heading("4. Is every record in its table, once?")
         same = self._compare(settings, pipelines, intervals)
         self._out.print(screen.intervals_table([(name, i) for name, found in intervals.items() for i in found]))
+
+        self._heading("5. One commit fails, and one interval is replayed")
+        trouble = Trouble(self._out, self._home, settings, api)
+        trouble.fail_and_recover()
+        append = next(p for p in pipelines if not p.upserts)
+        first = next(i for i in intervals[append.name] if i.committed and i.rows)
+        trouble.replay(append.name, first.start.transaction)
+        same = self._compare(settings, [append], intervals) and same
         self._finish(airflow, pipelines, intervals, same, time.monotonic() - began)
         return same
 
@@ -168,7 +177,8 @@ class _Demo:
                 f"Airflow goes on running: {url}\n"
                 # Shown, because whoever may run this may also read the file; not written to any log.
                 f"Log in as [bold]{ADMIN}[/] with [bold]{password}[/]\n\n"
-                f"Look at each interval in the grid, with a note on what it committed:\n{pages}\n"
+                f"Look at the page Sluice, where each transaction is drawn:\n  {url}/plugin/sluice\n"
+                f"and at each interval in the grid, with a note on what it committed:\n{pages}\n"
                 f"The tables:\n{tables}\n"
                 "The pipelines, which you can copy for your own topics:\n"
                 + "\n".join(f"  dags/pipelines/{p.name}.yaml" for p in pipelines)

@@ -204,7 +204,7 @@ def _advanced(
         topic_id=topic.topic_id,
         partitions=dict(sorted(partitions.items())),
         covered=dict(sorted({**topic.covered, partition: covered}.items())),
-        passed_over=dict(sorted({**topic.passed_over, partition: passed}.items())) if passed else topic.passed_over,
+        passed_over={p: ranges for p, ranges in sorted({**topic.passed_over, partition: passed}.items()) if ranges},
     )
 
 

@@ -15,9 +15,22 @@ _GIVEN = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
+    "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
     "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
 }
-_DRIVER_OPTIONS = ["-XX:+UseParallelGC", "-XX:TieredStopAtLevel=4", "-XX:-UsePerfData"]
+# At its own thresholds the optimizing compiler takes a quarter of the CPU time of a job of some seconds. With these
+# it compiles what stays hot over the whole job, and leaves the rest to the quick compiler; see docs/performance.md.
+_COMPILE_LATER = {
+    "Tier4InvocationThreshold": 50_000,
+    "Tier4MinInvocationThreshold": 20_000,
+    "Tier4CompileThreshold": 150_000,
+    "Tier4BackEdgeThreshold": 400_000,
+}
+_DRIVER_OPTIONS = [
+    "-XX:+UseParallelGC",
+    "-XX:-UsePerfData",
+    *(f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()),
+]
 
 
 def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sluice import runtime
@@ -32,8 +32,13 @@ def service_arguments(pipeline: Pipeline, control_offset: int) -> list[str]:
 
 def submit_command(pipeline: Pipeline, started: Started, number: int, master: str) -> list[str]:
     """A whole `spark-submit` command for one range, for use without Airflow."""
+    return spark_submit(pipeline, master, APPLICATION, application_arguments(pipeline, started, number))
+
+
+def spark_submit(pipeline: Pipeline, master: str, application: Path, arguments: Sequence[str]) -> list[str]:
+    """A whole `spark-submit` command of one of Sluice's applications, with the write jobs' Spark settings."""
     submit = _spark_submit(master, pipeline.write.conf, pipeline.write.driver_memory)
-    return [*submit, str(APPLICATION), *application_arguments(pipeline, started, number)]
+    return [*submit, str(application), *arguments]
 
 
 def service_command(pipeline: Pipeline, control_offset: int, master: str) -> list[str]:

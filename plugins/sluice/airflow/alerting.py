@@ -1,0 +1,207 @@
+"""The task `alert`: the last of each run, which tells people what has to be told.
+
+A task of its own, and not Airflow's callback or listener: the callback runs in the DAG processor, once, with no retry
+and nothing to be seen of it; the listener runs in the scheduler, which must not wait for a mail server. As a teardown
+it runs however the run went, and its own failure changes nothing of the run's outcome. docs/alerts.md has more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.exceptions import AirflowRuntimeError
+from tenacity import Retrying, stop_after_attempt, wait_exponential
+
+from sluice.airflow.assets import not_in_the_way, table_asset
+from sluice.airflow.facts import INTERVAL_KEY, read_transaction
+from sluice.airflow.failures import told
+from sluice.airflow.links import log_url, page_url, run_url
+from sluice.airflow.notes import ALERT, COMMIT, ERROR_KEY, START_COMMIT
+from sluice.airflow.notifiers import make_notifier
+from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control
+from sluice.airflow.trigger_form import reads_on
+from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
+from sluice.errors import RetryableError, SluiceError
+from sluice.logs import log
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.facts import IntervalFacts, interval_facts
+from sluice.protocol.messages import PlannedRange
+
+if TYPE_CHECKING:
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+    from pydantic import JsonValue
+
+_HISTORY_KEY = "sluice_alerts"
+_TOLD_KEY = "told"
+_ATTEMPTS = 3  # where there is no task to be retried
+_LOOK_BACK = 2000  # offsets of the control topic in which the table's last commit is looked for
+
+
+class AlertOperator(BaseOperator):
+    """Decides what a run has to tell, and tells it through the pipeline's notifiers.
+
+    What it has to remember from run to run, such as failures in a row, is kept in Airflow's state store of the table's
+    asset. What it has told already is kept in its own, so that a retry doesn't tell it twice.
+    """
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(inlets=[table_asset(pipeline)], **kwargs)
+        self.pipeline = pipeline
+
+    def prepare_for_execution(self) -> AlertOperator:
+        """The copy that runs."""
+        return not_in_the_way(super().prepare_for_execution())
+
+    def execute(self, context: Context) -> None:
+        """Tell what has to be told.
+
+        Raises:
+            RetryableError: a notifier failed; the others were called all the same.
+        """
+        with told(context):
+            report = _report(self.pipeline, context)
+            rules = self.pipeline.alerts
+            history = self._history(context, report)
+            alerts = decide(report, history, rules)
+            if not alerts:
+                log.info("nothing has to be told", outcome=report.outcome)
+            self._tell(alerts, context)
+
+    def _history(self, context: Context, report: Report) -> History:
+        """What came before this run; it is written on at once, and a retry still finds what came before."""
+        store = context["asset_state_store"][table_asset(self.pipeline)]
+        try:
+            stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
+        except AirflowRuntimeError as error:  # another DAG has the table's URI as an asset of another name
+            log.warning("what came before is not known, as far as alerts go", reason=str(error))
+            return History()
+        latest = History.model_validate(stored.get("latest") or {})
+        before = History.model_validate(stored.get("before") or {}) if latest.run_id == report.run_id else latest
+        now = after(report, before, self.pipeline.alerts)
+        both = {"latest": now.model_dump(mode="json"), "before": before.model_dump(mode="json")}
+        store.set(_HISTORY_KEY, cast("JsonValue", both))
+        return before
+
+    def _tell(self, alerts: list[Alert], context: Context) -> None:
+        store = context["task_state_store"]
+        done = list(cast("list[str]", store.get(_TOLD_KEY, default=[])))
+        failed: list[str] = []
+        for alert in alerts:
+            for name, key, send in _messages(self.pipeline, alert, context):
+                if key in done:
+                    continue
+                try:
+                    send()
+                except Exception as error:  # any code's; the others must be told all the same
+                    problem = type(error).__name__
+                    log.error("a notifier failed", alert=alert.kind, notifier=name, error=problem, reason=str(error))
+                    failed.append(f"{name} ({alert.kind}): {problem}")
+                else:
+                    log.info("told", alert=alert.kind, notifier=name, subject=alert.subject)
+                    done.append(key)
+                    store.set(_TOLD_KEY, cast("JsonValue", done))
+        if failed:
+            raise RetryableError(
+                f"{len(failed)} message{'s' if len(failed) > 1 else ''} could not be sent.",
+                next_step="they are sent again; if that fails too, correct the notifier's arguments or connection.",
+                notifiers="; ".join(failed),
+            )
+        store.delete(_TOLD_KEY)  # a run that a person clears has new things to tell
+
+
+def tell_all(pipeline: Pipeline, alert: Alert, context: Context) -> None:
+    """Send one alert through each of its notifiers, from where there is no task to be retried.
+
+    Raises:
+        ExceptionGroup: some of them failed; the others were called all the same.
+    """
+    failed: list[Exception] = []
+    for name, _, send in _messages(pipeline, alert, context):
+        try:
+            Retrying(stop=stop_after_attempt(_ATTEMPTS), wait=wait_exponential(1), reraise=True)(send)
+        except Exception as error:
+            failed.append(error)
+        else:
+            log.info("told", alert=alert.kind, notifier=name, subject=alert.subject)
+    if failed:
+        raise ExceptionGroup("messages could not be sent", failed)
+
+
+def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tuple[str, str, Any]]:
+    """Each notifier's name, a key for the message, and what sends it."""
+    said = redact(alert.variables())
+    for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
+        made = make_notifier(notifier, f"alerts.{alert.occasion}.{number}")
+        own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to what it is given
+        key = f"{alert.kind} {alert.data.get('limit', '')}/{number}"
+        yield notifier.notifier.rpartition(".")[2], key, lambda made=made, own=own: made(own)
+
+
+def _report(pipeline: Pipeline, context: Context) -> Report:
+    ti = cast("RuntimeTaskInstance", context["ti"])
+    # Its own retries are in the list as well, as tasks that wait.
+    ended = [t for t in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if t["task_id"] != ALERT]
+    committed = any(t["task_id"] == COMMIT and t["state"] == "success" for t in ended)
+    common: dict[str, Any] = {
+        "pipeline": pipeline.name,
+        "table": pipeline.sink.hudi.path,
+        "run_id": ti.run_id,
+        "reads_on": reads_on(context),
+        "began": context["dag_run"].start_date or datetime.now(UTC),
+        "ended": datetime.now(UTC),
+        "links": Links(run_url(ti.dag_id, ti.run_id), page_url(ti.dag_id, ti.run_id)),
+    }
+    if committed:
+        facts = ti.xcom_pull(task_ids=COMMIT, key=INTERVAL_KEY)
+        outcome: Outcome = "committed" if ti.xcom_pull(task_ids=COMMIT)["state"] == "committed" else "empty"
+        return Report(outcome=outcome, facts=IntervalFacts.model_validate(facts) if facts else None, **common)
+    failures = tuple(_failure(context, t["task_id"], t["map_index"]) for t in ended if t["state"] == "failed")
+    return Report(outcome="failed", failures=failures, **common, **_from_control_topic(pipeline, context))
+
+
+def _failure(context: Context, task_id: str, map_index: int) -> Failure:
+    ti = context["ti"]
+    error = ti.xcom_pull(task_ids=task_id, key=ERROR_KEY, map_indexes=map_index if map_index >= 0 else None) or {
+        "what": "No reason was recorded: the task was killed, or something unforeseen stopped it.",
+        "next_step": "read its log.",
+    }
+    name = f"{task_id}[{map_index}]" if map_index >= 0 else task_id
+    return Failure(task=name, log=log_url(ti.dag_id, ti.run_id, task_id, map_index), **error)
+
+
+def _from_control_topic(pipeline: Pipeline, context: Context) -> dict[str, Any]:
+    """The run's transaction, or where the table stood at its last commit; a message must go out without them, too."""
+    opened = context["ti"].xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY) or {}
+    try:
+        _, control = source_and_control(pipeline)
+        if "control_offset" in opened:
+            return {"facts": interval_facts(read_transaction(pipeline, control, opened["control_offset"]))}
+        ti = context["ti"]
+        return of_run_or_last(pipeline, control, ti.dag_id, ti.run_id)
+    except SluiceError as error:
+        log.warning("the control topic can't be read; the message goes out without offsets", reason=str(error))
+        return {"unknown": error.what}
+
+
+def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -> dict[str, Any]:
+    """A run's transaction, or else where the table stands, from the control topic's last messages.
+
+    Raises:
+        RetryableError, ActionRequiredError: the control topic can't be read.
+    """
+    from sluice.kafka.control_topic import ControlTopic
+    from sluice.protocol.transaction import State, TableLog
+
+    table = pipeline.sink.hudi.path
+    messages = ControlTopic(control, pipeline.control.topic).recent(table, _LOOK_BACK)
+    table_log = TableLog(table).extend(messages)
+    of_run = table_log.of_run(dag_id, run_id)
+    if of_run:
+        return {"facts": interval_facts(of_run[-1])}
+    last = [t for t in table_log.transactions.values() if t.state is State.COMMITTED]
+    stands: tuple[PlannedRange, ...] = interval_facts(last[-1]).stands if last else ()
+    return {"stands": stands}

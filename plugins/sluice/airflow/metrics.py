@@ -1,0 +1,76 @@
+"""Figures of each interval through Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]` says.
+
+All names begin with `sluice.` (after Airflow's own prefix) and carry the tags `pipeline` and `table`. docs/observe.md
+lists them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from airflow.sdk.observability import stats
+
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.facts import IntervalFacts
+
+PHASES = {"start_commit": "start", "commit": "commit", "abort": "abort"}
+_COUNTERS = (
+    "records_read",
+    "records_written",
+    "records_quarantined",
+    "records_skipped",
+    "bytes_read",
+    "bytes_written",
+)
+
+
+def tags(pipeline: Pipeline) -> dict[str, str]:
+    """The tags of all of a pipeline's metrics."""
+    return {"pipeline": pipeline.name, "table": pipeline.table_name}
+
+
+@contextmanager
+def timed_step(pipeline: Pipeline, task_id: str) -> Iterator[None]:
+    """Measure a coordinator's step; one that fails is not measured, since it did not do its work."""
+    begun = time.monotonic()
+    yield
+    if task_id in PHASES:
+        _phase(pipeline, PHASES[task_id], time.monotonic() - begun)
+
+
+def committed(pipeline: Pipeline, facts: IntervalFacts) -> None:
+    """Count a commit and what it holds."""
+    own = tags(pipeline)
+    stats.incr("sluice.commits", tags=own)
+    for name in _COUNTERS:
+        stats.incr(f"sluice.{name}", int(getattr(facts, name)), tags=own)
+    if facts.lag_records is not None:
+        stats.gauge("sluice.lag_records", facts.lag_records, tags=own)
+    if facts.valid_through is not None:
+        stats.gauge("sluice.lag_seconds", _seconds_since(facts.valid_through), tags=own)
+    if facts.write_seconds is not None:
+        _phase(pipeline, "write", facts.write_seconds)
+
+
+def empty(pipeline: Pipeline) -> None:
+    """Count an empty interval: there was nothing left to read."""
+    own = tags(pipeline)
+    stats.incr("sluice.empty_intervals", tags=own)
+    stats.gauge("sluice.lag_records", 0, tags=own)
+    stats.gauge("sluice.lag_seconds", 0, tags=own)
+
+
+def aborted(pipeline: Pipeline) -> None:
+    """Count an interval that was aborted."""
+    stats.incr("sluice.aborts", tags=tags(pipeline))
+
+
+def _phase(pipeline: Pipeline, phase: str, seconds: float) -> None:
+    stats.timing("sluice.phase_duration", seconds * 1000, tags={**tags(pipeline), "phase": phase})
+
+
+def _seconds_since(moment: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())

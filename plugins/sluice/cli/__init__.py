@@ -1,0 +1,67 @@
+"""The `sluice` command: the same as the page and the DAGs, for a terminal and for programs (`--json`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+
+from sluice.cli import inspect, interval, services
+from sluice.errors import SluiceError
+from sluice.pipeline import Pipeline, load_pipeline
+
+app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(interval.app, name="interval")
+for _command in (
+    inspect.plan,
+    inspect.offsets,
+    inspect.transactions,
+    inspect.verify,
+    inspect.replay,
+    services.service,
+    services.sync,
+):
+    app.command()(_command)
+_err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+@app.callback()
+def _log_to_stderr() -> None:
+    """Keep standard output for what a command prints: the log goes beside it."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
+
+@app.command()
+def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")]) -> None:
+    """Check pipeline files; says file, line, key and remedy of each mistake."""
+    failed = False
+    for file in files:
+        try:
+            pipeline = load_pipeline(file)
+        except SluiceError as error:
+            failed = True
+            _err.print(str(error), markup=False, style="red")
+        else:
+            kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+            typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of pipeline files, for editors."""
+    typer.echo(json.dumps(Pipeline.model_json_schema(by_alias=True), indent=2))
+
+
+def main() -> None:
+    """Run the command; our own errors are one message, not a stack trace."""
+    try:
+        app()
+    except SluiceError as error:
+        _err.print(str(error), markup=False, style="red")
+        sys.exit(1)

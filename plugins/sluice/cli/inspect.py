@@ -1,0 +1,223 @@
+"""`sluice plan`, `offsets`, `transactions`, `verify` and `replay`: what was done, and what would be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.interval import Master, run_interval
+from sluice.cli.output import Column, show, spans
+from sluice.cli.places import PipelineFile, coordinator, settings
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import load_pipeline
+from sluice.protocol.request import Request
+
+if TYPE_CHECKING:
+    from sluice.protocol.history import TableHistory, TransactionSummary
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Ranges = Annotated[
+    list[str], typer.Option("--offsets", help="Offsets [start, end) as 'topic[partition]:start-end'; may be repeated.")
+]
+Reason = Annotated[str, typer.Option(help="Why, for whoever reads the history later.")]
+_RANGE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]:(?P<start>\d+)-(?P<end>\d+)$")
+
+
+def plan(
+    file: PipelineFile,
+    offsets: Ranges = [],  # noqa: B006  # Typer makes a list of its own
+    from_time: Annotated[datetime | None, typer.Option("--from", help="Records with this time or later (UTC).")] = None,
+    to_time: Annotated[datetime | None, typer.Option("--to", help="Records before this time (UTC).")] = None,
+    replay: Annotated[str | None, typer.Option(help="The instant of a committed interval.")] = None,
+    json: Json = False,
+) -> None:
+    """Show what a run would read and replace: the next interval, or the window or replay that options ask for."""
+    task, position = coordinator(file).plan(_request(offsets, from_time, to_time, replay))
+    ends = {b.topic_partition: b.log_end for b in position.state.partitions}
+    rows = [
+        {
+            "range": number,
+            "topic": r.topic_partition.topic,
+            "partition": r.topic_partition.partition,
+            "start": r.start,
+            "end": r.end,
+            "offsets": r.span,
+            "lag_left": max(0, ends[r.topic_partition] - r.end),
+        }
+        for number, group in enumerate(task.plan.ranges)
+        for r in group
+    ]
+    columns = [
+        Column(name, right=name != "topic") for name in ("range", "topic", "partition", "start", "end", "offsets")
+    ]
+    show(
+        {"reads": rows, "replaces": dict(task.replaced_file_groups), "covered": task.plan.covered},
+        "reads",
+        [*columns, Column("lag_left", right=True)],
+        as_json=json,
+        caption=f"It {task.in_words()}.",
+    )
+
+
+def offsets(
+    file: PipelineFile,
+    pass_over: Annotated[
+        list[str], typer.Option(help="Offsets never to be read, as 'topic[partition]:start-end'; commits that.")
+    ] = [],  # noqa: B006
+    reason: Reason = "",
+    json: Json = False,
+) -> None:
+    """Show what of each partition the table has; or pass over offsets, which is a commit of its own with a reason."""
+    here = coordinator(file)
+    if pass_over:
+        typer.echo(_correct(file, Request(kind="correction", offsets=_offsets(pass_over), reason=reason)), err=json)
+    position = here.position()
+    rows = []
+    for bounds in sorted(position.state.partitions, key=lambda b: b.topic_partition):
+        tp = bounds.topic_partition
+        committed = position.checkpoint.next_offset(tp)
+        topic = position.checkpoint.topic(tp.cluster, tp.topic)
+        rows.append(
+            {
+                "cluster": tp.cluster,
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "next": committed,
+                "log_start": bounds.log_start,
+                "log_end": bounds.log_end,
+                "lag": bounds.log_end - (bounds.log_start if committed is None else committed),
+                "covered": position.checkpoint.covered(tp),
+                "passed_over": topic.passed_over.get(tp.partition, ()) if topic else (),
+            }
+        )
+    numbers = [Column(name, right=True) for name in ("partition", "next", "log_start", "log_end", "lag")]
+    show(
+        {"offsets": rows},
+        "offsets",
+        [Column("topic"), *numbers, Column("covered", form=spans), Column("passed_over", form=spans)],
+        as_json=json,
+    )
+
+
+def transactions(
+    file: PipelineFile,
+    last: Annotated[int, typer.Option(min=1, help="How many of the last.")] = 20,
+    json: Json = False,
+) -> None:
+    """List the table's last transactions, as its control topic tells of them."""
+    history = _history(file)
+    newest = [t for t, _ in zip(history.newest(), range(last), strict=False)]
+    names = ("instant", "kind", "state", "started", "seconds", "read", "written", "offsets", "run_id", "what")
+    right = ("seconds", "read", "written")
+    show(
+        {"transactions": [_in_short(t) for t in reversed(newest)]},
+        "transactions",
+        [Column(name, right=name in right) for name in names],
+        as_json=json,
+    )
+
+
+def verify(
+    file: PipelineFile,
+    master: Master = "local[*]",
+    json: Json = False,
+) -> None:
+    """Compare topic and table: every record of the committed offsets, by count and checksum of each interval."""
+    from sluice.spark.verify import verify_table
+
+    pipeline = load_pipeline(file)
+    found = verify_table(pipeline, coordinator(file).position(), _history(file), *settings(pipeline), master=master)
+    names = ("instant", "in_topic", "in_table", "same")
+    show(
+        asdict(found),
+        "intervals",
+        [Column(name, right=name.startswith("in_")) for name in names],
+        as_json=json,
+        caption=found.in_words(),
+    )
+    if not found.same:
+        raise typer.Exit(1)
+
+
+def replay(
+    file: PipelineFile,
+    instant: Annotated[str, typer.Argument(help="Of the committed interval.")],
+    master: Master = "local[*]",
+    reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and replaced.")] = False,
+) -> None:
+    """Read a committed interval again; its rows take the place of those that it wrote, in one commit."""
+    request = Request(kind="replay", instant=instant, reason=reason or None, dry_run=dry_run)
+    typer.echo(run_interval(file, request, master))
+
+
+def _request(ranges: list[str], from_time: datetime | None, to_time: datetime | None, instant: str | None) -> Request:
+    from datetime import UTC
+
+    if instant:
+        return Request(kind="replay", instant=instant)
+    if ranges:
+        return Request(kind="range", offsets=_offsets(ranges))
+    if from_time or to_time:
+        times = {"from_time": from_time, "to_time": to_time}
+        aware = {k: v if v is None or v.tzinfo else v.replace(tzinfo=UTC) for k, v in times.items()}
+        return Request.model_validate({"kind": "range", **aware})
+    return Request()
+
+
+def _offsets(ranges: list[str]) -> dict[str, dict[int, tuple[int, int]]]:
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for text in ranges:
+        match = _RANGE.match(text)
+        if match is None or int(match["start"]) >= int(match["end"]):
+            raise ActionRequiredError(
+                f"'{text}' is no range of offsets.", next_step="write topic[partition]:start-end; the end isn't read."
+            )
+        found.setdefault(match["topic"], {})[int(match["partition"])] = (int(match["start"]), int(match["end"]))
+    return found
+
+
+def _correct(file: Path, request: Request) -> str:
+    """A correction reads nothing, so its interval is its START and its commit."""
+    if not (request.reason or "").strip():
+        raise ActionRequiredError("Offsets are passed over with a reason only.", next_step="add --reason 'why'.")
+    return run_interval(file, request, "local[1]")
+
+
+def _history(file: Path) -> TableHistory:
+    from sluice.kafka.control_reader import ControlReader
+    from sluice.protocol.history import TableHistory
+
+    pipeline = load_pipeline(file)
+    reader = ControlReader(settings(pipeline)[1], pipeline.control.topic)
+    bounds = reader.bounds()
+    history = TableHistory(pipeline.sink.hudi.path)
+    if bounds.first < bounds.end:
+        for batch in reader.read(bounds.first, bounds.end):
+            history.extend(batch)
+    if reader.unreadable:
+        print(f"{reader.unreadable} messages of the control topic aren't Sluice's.", file=sys.stderr)  # noqa: T201
+    return history
+
+
+def _in_short(t: TransactionSummary) -> dict[str, Any]:
+    ended = t.ended
+    what = t.abort_reason or (f"replays {t.replays}" if t.replays else None) or t.service or t.reason or ""
+    return {
+        "instant": t.instant,
+        "kind": t.kind,
+        "state": t.state.value,
+        "started": t.started.isoformat(timespec="seconds"),
+        "seconds": round((ended - t.started).total_seconds(), 1) if ended else None,
+        "read": t.total("records_read"),
+        "written": t.total("records_written"),
+        "offsets": ", ".join(f"{p.topic}[{p.partition}] {p.start}-{p.end}" for r in t.ranges for p in r.planned),
+        "run_id": t.run_id,
+        "what": what.partition("\n")[0],
+    }

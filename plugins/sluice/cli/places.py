@@ -1,0 +1,50 @@
+"""Where the commands find the pipeline's clusters: the environment, else Airflow's connections."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice.pipeline import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
+    from sluice.kafka.config import KafkaSettings
+
+PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
+
+
+def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
+    """The clusters of the records and of the control topic.
+
+    SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver. Without them the pipeline's Airflow
+    connections are taken, from AIRFLOW_CONN_* variables, a secrets backend, or Airflow's database.
+
+    Raises:
+        ActionRequiredError: there are none, or they are wrong.
+    """
+    from sluice.kafka.config import KafkaSettings
+
+    if os.environ.get("SLUICE_KAFKA_SOURCE"):
+        return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
+    from sluice.airflow.connections import kafka_settings
+
+    source = replace(kafka_settings(pipeline.source.kafka.connection), java_options=pipeline.write.kafka_options)
+    control = pipeline.control.connection
+    return source, kafka_settings(control) if control else source
+
+
+def coordinator(file: Path) -> Coordinator:
+    """The coordinator of a pipeline file.
+
+    Raises:
+        SluiceError: the file or the connections are wrong.
+    """
+    from sluice.coordinator import Coordinator
+
+    pipeline = load_pipeline(file)
+    return Coordinator(pipeline, *settings(pipeline))

@@ -1,0 +1,51 @@
+"""`sluice service` and `sluice sync`: what the DAG of the table services does, by hand."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from sluice.cli.interval import BY_HAND, Master
+from sluice.cli.places import PipelineFile, settings
+from sluice.errors import SluiceError
+from sluice.pipeline import load_pipeline
+
+
+def service(
+    name: Annotated[str, typer.Argument(help="compaction, clustering, cleaning, metadata_compaction or archiving.")],
+    file: PipelineFile,
+    master: Master = "local[*]",
+) -> None:
+    """Run one table service by hand; it waits while an interval holds the table."""
+    from sluice.coordinator import Run
+    from sluice.coordinator.services import BY_SPARK, SERVICES, Planned, Services
+    from sluice.spark.submit import driver_environment, service_command
+
+    if name not in SERVICES:
+        raise typer.BadParameter(f"there are {', '.join(SERVICES)}", param_hint="name")
+    pipeline = load_pipeline(file)
+    source, control = settings(pipeline)
+    services = Services(pipeline, source, control)
+    this = Run("sluice", f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+    if name not in BY_SPARK:
+        typer.echo(services.run(this, name).summary)
+        return
+    planned = services.plan(this, name)
+    if not isinstance(planned, Planned):
+        typer.echo(planned.summary)
+        return
+    command = service_command(pipeline, planned.control_offset, master)
+    if subprocess.run(command, env=driver_environment(source, control), check=False).returncode != 0:
+        services.give_up(planned.control_offset, "its Spark job failed")
+        raise SluiceError("The Spark job of the table service failed.", next_step="read its log above.", service=name)
+    typer.echo(f"Done: {name} {', '.join(planned.instants)}.")
+
+
+def sync(file: PipelineFile) -> None:
+    """Tell the catalogs that the pipeline names of its table as it is now."""
+    from sluice.coordinator.catalog import sync as sync_catalogs
+
+    typer.echo(", ".join(sync_catalogs(load_pipeline(file))) or "The pipeline names no catalog.")

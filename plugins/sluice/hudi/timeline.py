@@ -1,0 +1,188 @@
+"""A table's timeline read from its files, without a JVM: which instants there are, and what a commit's metadata says.
+
+Table version 8 and later keep instants in `.hoodie/timeline` as `<requested>_<completed>.<action>`, their content as
+Avro; older ones in `.hoodie` as `<requested>.<action>`, their content as JSON. What Hudi has archived isn't read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any, Literal
+
+import fastavro
+import fsspec
+
+from sluice.errors import ActionRequiredError, RetryableError
+
+Standing = Literal["completed", "pending", "archived", "absent"]
+_NAME = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.(?:([a-z]+)\.(requested|inflight)|([a-z]+))")
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_AVRO = b"Obj\x01"
+# Commits of rows, and the table services that put files in place of others.
+COMMITS = ("commit", "deltacommit", "replacecommit")
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One instant: when it was requested and completed (None while pending), in the timeline's own time zone.
+
+    `modified` is the file's own time, which needs no time zone to be known; None where the file system has none.
+    """
+
+    requested: str
+    completed: str | None
+    action: str
+    pending: bool
+    name: str
+    modified: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The active timeline: instants by their requested time, in its order."""
+
+    instants: Mapping[str, Instant] = field(default_factory=dict)
+
+    def standing(self, instant: str) -> Standing:
+        """Where an instant stands; one from before the active timeline can only be in the archived one."""
+        found = self.instants.get(instant)
+        if found is not None:
+            return "pending" if found.pending else "completed"
+        return "archived" if self.instants and instant < next(iter(self.instants)) else "absent"
+
+    def of_others(self, ours: Iterable[str]) -> list[Instant]:
+        """Completed instants that are not among ours, newest first: other writers and table services."""
+        ours = frozenset(ours)
+        return sorted(
+            (i for i in self.instants.values() if not i.pending and i.requested not in ours),
+            key=lambda i: i.requested,
+            reverse=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a completed commit's metadata says, in short. `extra` holds the names of its extra metadata."""
+
+    operation: str | None
+    rows: int
+    bytes_written: int
+    files: int
+    table_partitions: int
+    extra: tuple[str, ...]
+
+
+class TimelineFiles:
+    """Reads the timeline of the table at a path or URI; credentials are those of the process's environment.
+
+    Raises (all methods):
+        ActionRequiredError: the file system can't be reached from this process: a package or a permission is missing.
+        RetryableError: it doesn't answer.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        scheme, separator, rest = path.partition("://")
+        self._url = f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+
+    def read(self) -> Timeline | None:
+        """List the active timeline; None where there is no table yet."""
+        found = self._list()
+        return None if found is None else Timeline(_newest_of_each(_parse(entry) for entry in found))
+
+    def facts(self, instant: Instant) -> CommitFacts:
+        """What a completed commit's metadata says."""
+        try:
+            file_system, root = fsspec.core.url_to_fs(self._url)
+            folder = f"{root}/.hoodie/timeline" if instant.completed else f"{root}/.hoodie"
+            content = file_system.cat_file(f"{folder}/{instant.name}")
+        except Exception as error:
+            raise self._failed(error) from error
+        return _facts(_decode(content))
+
+    def _list(self) -> list[dict[str, Any]] | None:
+        try:
+            file_system, root = fsspec.core.url_to_fs(self._url)
+            file_system.invalidate_cache()
+            for folder in (f"{root}/.hoodie/timeline", f"{root}/.hoodie"):
+                try:
+                    return list(file_system.ls(folder, detail=True))
+                except FileNotFoundError:
+                    continue
+        except Exception as error:  # each file system has its own kinds
+            raise self._failed(error) from error
+        return None
+
+    def _failed(self, error: Exception) -> ActionRequiredError | RetryableError:
+        """Says the kind of error only: a file system's own words may hold an address with a password in it."""
+        if isinstance(error, ImportError | ValueError):
+            return ActionRequiredError(
+                f"This process has no reader for the table's file system: {type(error).__name__}.",
+                next_step="install the fsspec package for it (s3fs, gcsfs, adlfs, ...) beside Airflow's API server.",
+                table=self.path,
+            )
+        if isinstance(error, PermissionError):
+            return ActionRequiredError(
+                "The table's timeline may not be read from this process.",
+                next_step="give the API server's own user or environment the right to read the table's .hoodie folder.",
+                table=self.path,
+            )
+        return RetryableError(
+            f"The table's timeline can't be read: {type(error).__name__}.",
+            next_step="check that the file system can be reached from the API server, and its credentials there.",
+            table=self.path,
+        )
+
+
+def _parse(entry: Mapping[str, Any]) -> Instant | None:
+    name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    requested, completed, action, state, done = match.groups()
+    if done == "inflight":  # of a plain commit, for which Hudi leaves the action out
+        action, state = "commit", "inflight"
+    return Instant(requested, completed, action or done, state is not None, name, _modified(entry))
+
+
+def _modified(entry: Mapping[str, Any]) -> datetime | None:
+    found = next((entry[k] for k in ("mtime", "LastModified", "last_modified", "updated") if entry.get(k)), None)
+    if isinstance(found, int | float):
+        return datetime.fromtimestamp(found, UTC)
+    return found if isinstance(found, datetime) else None
+
+
+def _newest_of_each(found: Iterable[Instant | None]) -> dict[str, Instant]:
+    """An instant has a file for each state that it went through: the completed one wins."""
+    instants: dict[str, Instant] = {}
+    for instant in found:
+        if instant is not None and (instant.requested not in instants or not instant.pending):
+            instants[instant.requested] = instant
+    return dict(sorted(instants.items()))
+
+
+def _decode(content: bytes) -> Mapping[str, Any]:
+    if not content.startswith(_AVRO):
+        decoded = json.loads(content or b"{}")
+        return decoded if isinstance(decoded, dict) else {}
+    record = next(iter(fastavro.reader(BytesIO(content))), None)
+    return record if isinstance(record, dict) else {}
+
+
+def _facts(metadata: Mapping[str, Any]) -> CommitFacts:
+    by_partition = metadata.get("partitionToWriteStats") or {}
+    stats = [stat for group in by_partition.values() for stat in group]
+    operation = metadata.get("operationType")
+    return CommitFacts(
+        operation=str(operation) if operation else None,
+        rows=sum(int(stat.get("numWrites") or 0) for stat in stats),
+        bytes_written=sum(int(stat.get("totalWriteBytes") or 0) for stat in stats),
+        files=len(stats),
+        table_partitions=len(by_partition),
+        extra=tuple(sorted(metadata.get("extraMetadata") or {})),
+    )

@@ -1,0 +1,171 @@
+"""Reads a control topic for onlookers: all tables' messages, with short timeouts, and nothing is ever written."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from pydantic import ValidationError
+
+from sluice.errors import RetryableError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import classify, kafka_errors
+from sluice.protocol.messages import ControlMessage, decode
+from sluice.protocol.offsets import TopicPartition
+
+TIMEOUT = 5.0  # seconds: somebody is waiting for a page
+_BATCH = 500
+
+
+class TopicBounds(NamedTuple):
+    """The offsets `[first, end)` that the control topic holds now, and Kafka's own id of it."""
+
+    topic_id: str
+    first: int
+    end: int
+
+
+class ControlReader:
+    """Reads one control topic.
+
+    Raises (all methods):
+        RetryableError: the broker can't be reached in time.
+        ActionRequiredError: the topic is missing, or may not be read.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        self.settings = settings
+        self.topic = topic
+        self.unreadable = 0
+        self._admin = _admin(settings)
+        self._where = {
+            "control_topic": topic,
+            "connection": settings.name,
+            "bootstrap_servers": settings.bootstrap_servers,
+        }
+
+    def bounds(self) -> TopicBounds:
+        """What the topic holds now: nothing where it doesn't exist yet, as before a first interval."""
+        partition = KafkaTopicPartition(self.topic, 0)
+        described = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
+        ends = []
+        with kafka_errors("looking for the control topic", **self._where):
+            try:
+                topic_id = str(described[self.topic].result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return TopicBounds("", 0, 0)
+                raise
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+                answer = self._admin.list_offsets(
+                    {partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+                )
+                ends.append(int(answer[partition].result().offset))
+        return TopicBounds(topic_id, *ends)
+
+    def read(self, start: int, end: int) -> Iterator[list[tuple[int, ControlMessage]]]:
+        """The messages of the offsets `[start, end)` in batches; those that aren't Sluice's are counted and skipped."""
+        for records in self._records(start, end):
+            batch = []
+            for record in records:
+                try:
+                    batch.append((_offset(record), decode(record.value() or b"")))
+                except ValidationError:  # an RFC-32 sink may share the topic
+                    self.unreadable += 1
+            yield batch
+
+    def messages(self, offsets: Sequence[int], table: str) -> list[tuple[int, dict[str, Any]]]:
+        """One table's messages at the given offsets (ascending) as they stand in the topic."""
+        wanted, found = frozenset(offsets), []
+        for records in self._records(offsets[0], offsets[-1] + 1):
+            for record in records:
+                if _offset(record) in wanted and _key(record) == table:
+                    found.append((_offset(record), json.loads(record.value() or b"null")))
+        return found
+
+    def _records(self, start: int, end: int) -> Iterator[list[Message]]:
+        consumer = Consumer(
+            self.settings.client(
+                group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+                enable_auto_commit=False,
+                enable_partition_eof=True,
+                auto_offset_reset="error",
+                socket_timeout_ms=int(TIMEOUT * 1000),
+            )
+        )
+        try:
+            consumer.assign([KafkaTopicPartition(self.topic, 0, start)])
+            position = start
+            while position < end:
+                # No more than there are: it would wait for those that are yet to come.
+                got = consumer.consume(min(_BATCH, end - position), timeout=TIMEOUT)
+                records = [r for r in got if r.error() is None]
+                position = _offset(records[-1]) + 1 if records else position
+                yield [r for r in records if _offset(r) < end]
+                if self._at_end([error for r in got if (error := r.error()) is not None]):
+                    return
+                if not got:
+                    raise RetryableError(
+                        "The control topic could not be read to its end in time.",
+                        next_step="check that the broker is up; it is tried again.",
+                        position=position,
+                        **self._where,
+                    )
+        finally:
+            consumer.close()
+
+    def _at_end(self, errors: Sequence[KafkaError]) -> bool:
+        for error in errors:
+            if error.code() == KafkaError._PARTITION_EOF:
+                return True  # the last offsets may hold no record
+            if error.fatal() or not error.retriable():
+                raise classify(error, "reading the control topic", **self._where)
+        return False
+
+
+def log_ends(
+    settings: KafkaSettings, topics: Collection[str], isolation_level: str = "read_committed"
+) -> dict[TopicPartition, int]:
+    """Where the logs of all partitions of some topics end now, for a reader of the given isolation level.
+
+    Raises:
+        RetryableError: the cluster can't be reached in time.
+        ActionRequiredError: a topic is missing, or may not be read.
+    """
+    admin = _admin(settings)
+    where = {"connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
+    isolation = (
+        IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+    )
+    described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+    request: dict[KafkaTopicPartition, OffsetSpec] = {}
+    for topic, future in described.items():
+        with kafka_errors("asking for the topic's partitions", topic=topic, **where):
+            request |= {KafkaTopicPartition(topic, p.id): OffsetSpec.latest() for p in future.result().partitions}
+    answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT)
+    ends = {}
+    for tp, future in answers.items():
+        with kafka_errors("asking for the log's end", topic=tp.topic, partition=tp.partition, **where):
+            ends[TopicPartition(settings.name, tp.topic, tp.partition)] = int(future.result().offset)
+    return ends
+
+
+def _admin(settings: KafkaSettings) -> AdminClient:
+    return AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+
+
+def _key(record: Message) -> str:
+    key = record.key()
+    return key.decode(errors="replace") if key is not None else ""
+
+
+def _offset(record: Message) -> int:
+    offset = record.offset()
+    if offset is None:
+        raise RuntimeError("a consumed record has no offset")
+    return int(offset)

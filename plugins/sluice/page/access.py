@@ -1,0 +1,64 @@
+"""Who may see what: Airflow's log-in, and its permission to read a DAG's runs, decide for every request."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Request, status
+from fastapi.security import HTTPAuthorizationCredentials
+
+BY_HAND = "sluice"  # the DAG id that commands by hand write into their messages
+
+
+class Viewer:
+    """Somebody who is logged in, and which DAGs they may read. Lives as long as one request."""
+
+    def __init__(self, user: BaseUser) -> None:
+        self._user = user
+        self._verdicts: dict[str | None, bool] = {}
+
+    def may_read(self, dag_id: str | None) -> bool:
+        """Whether they may read the DAG and its runs; None asks for all DAGs."""
+        if dag_id not in self._verdicts:
+            team = DagModel.get_team_name(dag_id) if dag_id else None
+            self._verdicts[dag_id] = get_auth_manager().is_authorized_dag(
+                method="GET",
+                access_entity=DagAccessEntity.RUN,
+                details=DagDetails(id=dag_id, team_name=team),
+                user=self._user,
+            )
+        return self._verdicts[dag_id]
+
+    def may_read_import_errors(self) -> bool:
+        """Whether they may read what is wrong with files that aren't DAGs."""
+        manager = get_auth_manager()
+        return bool(manager.is_authorized_view(access_view=AccessView.IMPORT_ERRORS, user=self._user))
+
+
+def viewer(user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
+    """Of a request; without a log-in it ends here, as 401."""
+    return Viewer(user)
+
+
+async def logged_in_or_sent_to_log_in(
+    request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
+) -> None:
+    """For the page itself, which a browser opens: without a log-in it is sent to Airflow's."""
+    try:
+        await get_user(request, None, bearer)
+    except HTTPException as error:
+        if error.status_code != status.HTTP_401_UNAUTHORIZED:
+            raise
+        log_in = get_auth_manager().get_url_login()
+        separator = "&" if "?" in log_in else "?"
+        location = f"{log_in}{separator}{urlencode({'next': str(request.url)})}"
+        raise HTTPException(status.HTTP_307_TEMPORARY_REDIRECT, headers={"Location": location}) from None
+
+
+ViewerDep = Annotated[Viewer, Depends(viewer)]

@@ -1,0 +1,156 @@
+"""Which pipelines there are: those of the pipeline files, and those that only control topics and DAG tags tell of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from airflow.configuration import conf
+
+from sluice.airflow.connections import kafka_settings
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.page.access import BY_HAND
+from sluice.page.follower import ControlFollower
+from sluice.page.kept import refresh_all
+from sluice.pipeline.load import load_pipeline, pipeline_files
+from sluice.pipeline.model import Control, Kafka, Pipeline
+
+TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
+
+
+class ControlTopicId(NamedTuple):
+    """A control topic, and the Airflow connection of its cluster."""
+
+    connection: str
+    topic: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pipeline.
+
+    Attributes:
+        key: what the page calls it: the DAG's id; the table's path where no DAG is known.
+        dag_id: its DAG, None where only commands by hand have written the table.
+        table: the table's path, None of a DAG that has no pipeline file and has started no transaction yet.
+        control: where its messages stand.
+        pipeline: what its file says, None where there is no file.
+    """
+
+    key: str
+    dag_id: str | None
+    table: str | None
+    control: ControlTopicId | None
+    pipeline: Pipeline | None
+
+
+class Catalogue:
+    """Pipeline files, and the followers of all control topics. One for each API server process."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, tuple[tuple[int, int], Pipeline | PipelineFileError]] = {}
+        self._followers: dict[ControlTopicId, ControlFollower] = {}
+        self._lock = Lock()
+
+    def follower(self, control: ControlTopicId) -> ControlFollower:
+        """The one follower of a control topic."""
+        with self._lock:
+            if control not in self._followers:
+                settings = partial(kafka_settings, control.connection)
+                self._followers[control] = ControlFollower(settings, control.topic)
+            return self._followers[control]
+
+    def entries(self, tagged: frozenset[str]) -> tuple[list[Entry], list[PipelineFileError]]:
+        """All pipelines by name, and what is wrong with the files that are wrong.
+
+        Args:
+            tagged: the ids of the DAGs that Airflow knows under the tag `sluice`.
+        """
+        pipelines, errors = self._pipelines()
+        of_files = [Entry(p.name, p.name, p.sink.hudi.path, control_topic(p), pipeline=p) for p in pipelines.values()]
+        others = tagged - set(pipelines)
+        try:
+            topics = self._topics(of_files, others)
+        except ActionRequiredError as error:
+            topics = dict.fromkeys(e.control for e in of_files if e.control)
+            errors.append(PipelineFileError(error.what, next_step=error.next_step, **error.where))
+        found = of_files + self._of_topics(of_files, topics)
+        unknown = others - {entry.dag_id for entry in found}
+        found += [Entry(dag_id, dag_id, None, None, None) for dag_id in unknown]
+        return sorted(found, key=lambda entry: entry.key), errors
+
+    def _topics(self, of_files: list[Entry], others: frozenset[str]) -> Mapping[ControlTopicId, None]:
+        topics = [entry.control for entry in of_files if entry.control]
+        if others:  # made in Python: theirs is the default one unless the environment names others
+            topics.append(ControlTopicId(Kafka.model_fields["connection"].default, Control().topic))
+        for item in filter(None, os.environ.get(TOPICS_VARIABLE, "").split(",")):
+            connection, separator, topic = item.strip().partition(":")
+            if not (connection and separator and topic):
+                raise ActionRequiredError(
+                    f"{TOPICS_VARIABLE} is not a list of connection:topic.",
+                    next_step="write it as kafka_default:hudi-control-topic,other:its-topic in the API server's "
+                    "environment.",
+                )
+            topics.append(ControlTopicId(connection, topic))
+        return dict.fromkeys(topics)
+
+    def _of_topics(self, of_files: list[Entry], topics: Mapping[ControlTopicId, None]) -> list[Entry]:
+        """The tables that the control topics tell of and no file does, under the DAG that wrote them last."""
+        found: dict[str, Entry] = {}
+        known, keys = {e.table for e in of_files}, {e.key for e in of_files}
+        refresh_all(self.follower(control).kept for control in topics)
+        for control in topics:
+            follower = self.follower(control)
+            with follower.tables() as tables:
+                latest = {
+                    table: next((d for d in history.dag_ids() if d != BY_HAND), None)
+                    for table, history in tables.items()
+                    if table not in known and history.transactions
+                }
+            for table, dag_id in latest.items():
+                entry = Entry(dag_id or table, dag_id, table, control, None)
+                if entry.key in keys or entry.key in found:  # a DAG that has been given another table
+                    entry = replace(entry, key=f"{dag_id} {table}")
+                found[entry.key] = entry
+        return list(found.values())
+
+    def _pipelines(self) -> tuple[dict[str, Pipeline], list[PipelineFileError]]:
+        folder = Path(conf.get("core", "dags_folder")) / "pipelines"
+        pipelines: dict[str, Pipeline] = {}
+        errors = []
+        for path in dict.fromkeys(path.resolve() for path in pipeline_files(folder)):
+            found = self._load(path)
+            if isinstance(found, PipelineFileError):
+                errors.append(found)
+            elif found.name not in pipelines:  # of two files with one name neither is a DAG; Airflow says so
+                pipelines[found.name] = found
+        return pipelines, errors
+
+    def _load(self, path: Path) -> Pipeline | PipelineFileError:
+        """Parsed once for each time that it is written."""
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+        except OSError:
+            stamp = (0, 0)
+        kept = self._files.get(path)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        found: Pipeline | PipelineFileError
+        try:
+            found = load_pipeline(path)
+        except PipelineFileError as error:
+            found = error
+        self._files[path] = (stamp, found)
+        return found
+
+
+def control_topic(pipeline: Pipeline) -> ControlTopicId:
+    """Where a pipeline's messages stand."""
+    control = pipeline.control
+    return ControlTopicId(control.connection or pipeline.source.kafka.connection, control.topic)

@@ -1,0 +1,38 @@
+"""What the plugin registers for the page: the app, and where Airflow's pages show it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def fastapi_apps() -> list[dict[str, Any]]:
+    """The app, in the API server only: no other process of Airflow, nor any task, has to import it."""
+    if os.environ.get("_AIRFLOW_PROCESS_CONTEXT") != "server":
+        return []
+    from sluice.page.app import PREFIX, make_app
+
+    return [{"app": make_app(), "url_prefix": PREFIX, "name": "Sluice"}]
+
+
+def external_views() -> list[dict[str, Any]]:
+    """In the navigation, on each DAG and on each DAG run. Addresses are relative to Airflow's own base address."""
+    icons = {"icon": "sluice/static/icon/icon.svg", "icon_dark_mode": "sluice/static/icon/icon-dark.svg"}
+    return [
+        {
+            "name": "Sluice",
+            "href": "sluice/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "sluice",
+            **icons,
+        },
+        {"name": "Sluice", "href": "sluice/#/dag/{DAG_ID}", "destination": "dag", "url_route": "sluice_dag", **icons},
+        {
+            "name": "Sluice",
+            "href": "sluice/#/dag/{DAG_ID}/run/{RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "sluice_run",
+            **icons,
+        },
+    ]

@@ -1,0 +1,190 @@
+"""Transactions and offsets as the page's JSON. Pure; times are ISO 8601 in UTC, offsets half open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sluice.hudi.timeline import Instant, Timeline
+from sluice.page.runs import RunFacts
+from sluice.protocol.history import Attempt, PlannedPartition, TableHistory, TransactionSummary
+from sluice.protocol.offsets import TopicPartition
+
+Json = dict[str, Any]
+_LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed
+_COUNTS = ("records_read", "records_written", "records_quarantined", "records_skipped")
+_TOTALS = (*_COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
+
+
+def transaction(found: TransactionSummary, history: TableHistory, timeline: Timeline | None) -> Json:
+    """A transaction as a row of the list: its outcome, its times and its sums."""
+    return {
+        "instant": found.instant,
+        "kind": found.kind,
+        "state": found.state.value,
+        "epoch": found.epoch,
+        "dag_id": found.dag_id,
+        "run_id": found.run_id,
+        "reason": found.reason,
+        "replays": found.replays,
+        "replayed_by": history.replayed_by.get(found.instant, []),
+        "superseded_by": found.superseded_by,
+        "service": found.service,
+        "started": _time(found.started),
+        "decided": _time(found.decided),
+        "ended": _time(found.ended),
+        "valid_through": _time(found.valid_through),
+        "abort_reason": found.abort_reason,
+        "missing": list(found.missing),
+        "losses": list(found.losses),
+        "replaced_file_groups": found.replaced_file_groups,
+        "takeovers": found.takeovers,
+        "offsets_planned": found.offsets_planned,
+        "lag_left": found.lag_left,
+        "timeline": timeline.standing(found.instant) if timeline is not None else None,
+        "ranges": [[_bar(attempt) for attempt in r.attempts] for r in found.ranges],
+        **{name: found.total(name) for name in _TOTALS},
+    }
+
+
+def whole_transaction(
+    found: TransactionSummary, history: TableHistory, timeline: Timeline | None, detail: TransactionSummary
+) -> Json:
+    """A transaction with its plan, its ranges and every attempt at them, which `detail` knows if it was thinned."""
+    ranges = [
+        {"number": i, "planned": [_planned(p) for p in r.planned], "attempts": [_attempt(a) for a in r.attempts]}
+        for i, r in enumerate(detail.ranges)
+    ]
+    return {
+        **transaction(found, history, timeline),
+        "whole_ranges": ranges,
+        "idle": [_planned(p) for p in detail.idle],
+        "passed_over": [_planned(p) for p in detail.passed_over],
+        "committed": [{**tp._asdict(), "offset": offset} for tp, offset in detail.committed],
+        "control_offsets": list(found.offsets),
+        "audit": _audit(found),
+    }
+
+
+def run_without_transaction(run: RunFacts) -> Json:
+    """A DAG run that opened no transaction: its window was empty, or it failed before, or it has only just begun."""
+    state = {"success": "empty", "failed": "failed"}.get(run.state, "running")
+    return {
+        "run_id": run.run_id,
+        "state": state,
+        "started": _time(run.started or run.after),
+        "ended": _time(run.ended),
+        "note": run.note,
+    }
+
+
+def run(facts: RunFacts) -> Json:
+    """A DAG run."""
+    return {
+        "run_id": facts.run_id,
+        "state": facts.state,
+        "run_type": facts.run_type,
+        "started": _time(facts.started),
+        "ended": _time(facts.ended),
+        "note": facts.note,
+    }
+
+
+def partitions(
+    history: TableHistory, ends: Mapping[TopicPartition, int], last_times: Mapping[TopicPartition, datetime]
+) -> list[Json]:
+    """Where each partition stands: committed, the log's end, and the lag between them; those that lag most first."""
+    rows = []
+    for tp in sorted({*history.committed, *ends}):
+        committed, instant = history.committed.get(tp, (None, None))
+        end = ends.get(tp)
+        lag = max(end - committed, 0) if end is not None and committed is not None else end
+        rows.append(
+            {
+                **tp._asdict(),
+                "committed": committed,
+                "instant": instant,
+                "log_end": end,
+                "lag": lag,
+                "last_record": _time(last_times.get(tp)),
+            }
+        )
+    return sorted(rows, key=lambda row: -(row["lag"] or 0))
+
+
+def last_record_times(newest_first: Iterable[TransactionSummary]) -> dict[TopicPartition, datetime]:
+    """The latest record time of each partition, in the newest of the given transactions that read it."""
+    times: dict[TopicPartition, datetime] = {}
+    for found in newest_first:
+        for attempt in found.counting():
+            for p in attempt.partitions:
+                if p.max_timestamp is not None:
+                    times.setdefault(TopicPartition(p.cluster, p.topic, p.partition), p.max_timestamp)
+    return times
+
+
+def lag_lines(oldest_first: Sequence[TransactionSummary]) -> list[Json]:
+    """The lag that each transaction left in each partition: the partitions that lag most, and the sum of the others."""
+    most: Counter[TopicPartition] = Counter()
+    for found in oldest_first:
+        for p in found.planned:
+            most[p.topic_partition] = max(most[p.topic_partition], p.lag_left or 0)
+    drawn = [tp for tp, _ in sorted(most.items(), key=lambda item: (-item[1], item[0]))[:_LAG_LINES]]
+    lines: list[Json] = [{"name": str(tp), "lags": [_lag(found, {tp}) for found in oldest_first]} for tp in drawn]
+    others = set(most) - set(drawn)
+    if others:
+        lines.append({"name": f"{len(others)} others", "lags": [_lag(found, others) for found in oldest_first]})
+    return lines if any(lag is not None for line in lines for lag in line["lags"]) else []
+
+
+def other_commit(instant: Instant) -> Json:
+    """A completed instant of another writer, or of a table service."""
+    return {"instant": instant.requested, "action": instant.action, "at": _time(instant.modified)}
+
+
+def _lag(found: TransactionSummary, of: set[TopicPartition]) -> int | None:
+    lags = [lag for p in found.planned if p.topic_partition in of and (lag := p.lag_left) is not None]
+    return sum(lags) if lags else None
+
+
+def _audit(found: TransactionSummary) -> Json:
+    read, *accounted = (found.total(name) for name in _COUNTS)
+    return {"read": read, "accounted": sum(accounted), "holds": read == sum(accounted)}
+
+
+def _bar(attempt: Attempt) -> Json:
+    return {
+        "began": _time(attempt.began),
+        "ended": _time(attempt.ended),
+        "failed": attempt.error is not None,
+        "counts": attempt.counts,
+    }
+
+
+def _attempt(attempt: Attempt) -> Json:
+    return {
+        **_bar(attempt),
+        "attempt": attempt.attempt,
+        "parts": attempt.parts,
+        "parts_seen": attempt.parts_seen,
+        "error": attempt.error,
+        "recovery": attempt.recovery,
+        **{name: getattr(attempt, name) for name in _TOTALS},
+        "partitions": [{**p._asdict(), "max_timestamp": _time(p.max_timestamp)} for p in attempt.partitions],
+    }
+
+
+def _planned(p: PlannedPartition) -> Json:
+    return {**p._asdict(), "lag_left": p.lag_left}
+
+
+def _time(time: datetime | None) -> str | None:
+    return time.isoformat() if time is not None else None
+
+
+def facts(of: Any) -> Json:
+    """A commit's metadata in short."""
+    return asdict(of)

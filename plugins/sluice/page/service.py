@@ -1,0 +1,404 @@
+"""What the page's routes answer, put together from control topic, timeline, brokers and Airflow's database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from sluice.errors import PipelineFileError, SluiceError
+from sluice.hudi.timeline import COMMITS, Timeline
+from sluice.page import present
+from sluice.page.access import BY_HAND, Viewer
+from sluice.page.catalogue import Catalogue, Entry
+from sluice.page.follower import Progress
+from sluice.page.health import Health, Schedule, health
+from sluice.page.kept import Kept, Known, refresh_all
+from sluice.page.present import Json
+from sluice.page.redact import redact
+from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
+from sluice.page.tables import LogEnds, Tables, commit_facts
+from sluice.protocol.history import TableHistory, TransactionSummary
+from sluice.protocol.messages import decode
+
+_OLD = 15.0  # seconds after which what is shown is called old
+_RUNS_IN_LIST = 10
+_SPARK = 24  # transactions in the list's small chart
+_BY_HAND = ("None", "Never, external triggers only")  # as Airflow names it
+_OTHERS = 12  # commits of other writers that are shown
+
+
+class NotFoundError(Exception):
+    """There is no such pipeline or transaction, or this person may not know of it."""
+
+
+@dataclass
+class Gathered:
+    """What is known of one pipeline at one request."""
+
+    entry: Entry
+    history: TableHistory
+    health: Health
+    dag: DagFacts | None
+    runs: list[RunFacts]
+    ends: LogEnds
+    banners: list[Json] = field(default_factory=list)
+
+    @property
+    def lag(self) -> int | None:
+        """Records that wait, by the logs' ends; None where they aren't known. Offsets without a record count too."""
+        if not self.ends:
+            return None
+        return sum(max(end - self.history.committed.get(tp, (0, ""))[0], 0) for tp, end in self.ends.items())
+
+
+class Page:
+    """Answers for one API server process; keeps nothing that a restart would miss."""
+
+    def __init__(self) -> None:
+        self._catalogue = Catalogue()
+        self._tables = Tables()
+
+    # Routes --------------------------------------------------------------------------------------------------------
+
+    def pipelines(self, viewer: Viewer, session: Session) -> Json:
+        """The list."""
+        entries, errors = self._entries(viewer, session)
+        ids = [entry.dag_id for entry in entries if entry.dag_id]
+        known, runs = dags(session, ids), latest_runs(session, ids, _RUNS_IN_LIST)
+        rows, banners = [], [_file_banner(e) for e in errors if viewer.may_read_import_errors()]
+        refresh_all(kept for entry in entries for kept in self._ends(entry))
+        for entry in entries:
+            with self._gathered(entry, known, runs) as gathered:
+                rows.append(self._row(gathered, viewer))
+                banners += gathered.banners
+        return {"pipelines": rows, "banners": _once(banners), "at": _now()}
+
+    def pipeline(self, viewer: Viewer, session: Session, key: str, before: str | None, limit: int) -> Json:
+        """One pipeline with a window of its transactions."""
+        entry = self._entry(viewer, session, key)
+        ids = [entry.dag_id] if entry.dag_id else []
+        runs = latest_runs(session, ids, LATEST)
+        timeline_kept = [self._tables.timeline(entry.table)] if entry.table else []
+        refresh_all([*self._ends(entry), *timeline_kept])
+        timeline = self._timeline(entry)
+        others = self._others(entry, timeline)
+        with self._gathered(entry, dags(session, ids), runs) as gathered:
+            readable = [t for t in gathered.history.newest() if self._may_read(viewer, entry, t)]
+            start = next((i + 1 for i, t in enumerate(readable) if t.instant == before), 0) if before else 0
+            window = readable[start : start + limit]
+            oldest_first = window[::-1]
+            banners = [*gathered.banners, *_read_banner(f"The timeline of {entry.table}", timeline)]
+            return {
+                **self._row(gathered, viewer),
+                "transactions": [present.transaction(t, gathered.history, timeline.value) for t in window],
+                "total": len(readable),
+                "hidden": len(gathered.history.transactions) - len(readable),
+                "newer": start > 0,
+                "older": start + limit < len(readable),
+                "first_shown": start,
+                "runs_without_transaction": self._without(gathered, window, first_page=start == 0),
+                "lag_lines": present.lag_lines(oldest_first),
+                "partitions": present.partitions(
+                    gathered.history, gathered.ends, present.last_record_times(islice(readable, 50))
+                ),
+                "others": others,
+                "banners": _once(banners),
+                "at": _now(),
+            }
+
+    def transaction(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
+        """One transaction."""
+        entry, found = self._transaction(viewer, session, key, instant)
+        refresh_all([self._tables.timeline(found.table)])
+        timeline = self._timeline(entry)
+        follower = self._catalogue.follower(_control(entry))
+        banners = _topic_banner(entry, follower.kept.known, follower.progress)
+        banners += _read_banner(f"The timeline of {entry.table}", timeline)
+        if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
+            banners.append(
+                _banner(
+                    "error",
+                    "ACK-COMMIT stands in the control topic, but the table's timeline doesn't hold the commit any "
+                    "more: somebody rolled it back or restored the table.",
+                )
+            )
+        run = one_run(session, found.dag_id, found.run_id)
+        detail = found
+        if found.thinned:
+            try:
+                detail = self._read_again(entry, found)
+            except SluiceError as error:
+                banners.append(_banner("error", str(error)))
+        with follower.tables() as tables:
+            history = tables.get(found.table) or TableHistory(found.table)
+            whole = present.whole_transaction(found, history, timeline.value, detail)
+        return {
+            "pipeline": entry.key,
+            "table": entry.table,
+            **whole,
+            "run": present.run(run) if run else None,
+            "banners": banners,
+            "at": _now(),
+        }
+
+    def messages(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
+        """One transaction's messages as they stand in the control topic.
+
+        Raises:
+            SluiceError: the topic can't be read now.
+        """
+        entry, found = self._transaction(viewer, session, key, instant)
+        messages = self._catalogue.follower(_control(entry)).messages(found)
+        return {
+            "messages": [{"offset": offset, "message": redact(message)} for offset, message in messages],
+            "gone": len(found.offsets) - len(messages),
+        }
+
+    def of_dag(self, viewer: Viewer, session: Session, dag_id: str) -> Json:
+        """The pipelines of one DAG."""
+        entries, _ = self._entries(viewer, session)
+        return {"pipelines": [entry.key for entry in entries if entry.dag_id == dag_id]}
+
+    def of_run(self, viewer: Viewer, session: Session, dag_id: str, run_id: str) -> Json:
+        """The transactions of one DAG run, newest first."""
+        entries, _ = self._entries(viewer, session)
+        found = []
+        for entry in entries:
+            if entry.control is None or entry.table is None:
+                continue
+            with self._catalogue.follower(entry.control).tables() as tables:
+                history = tables.get(entry.table, TableHistory(entry.table))
+                found += [
+                    {"pipeline": entry.key, "instant": t.instant, "state": t.state.value, "started": _iso(t.started)}
+                    for t in history.of_run(dag_id, run_id)
+                ]
+        pipelines = [entry.key for entry in entries if entry.dag_id == dag_id]
+        if not pipelines and not found:
+            return {"pipelines": [], "transactions": [], "run": None}
+        run = one_run(session, dag_id, run_id) if viewer.may_read(dag_id) else None
+        visible = found if viewer.may_read(dag_id) else []
+        return {"pipelines": pipelines, "transactions": visible[::-1], "run": present.run(run) if run else None}
+
+    # What they share -----------------------------------------------------------------------------------------------
+
+    def _entries(self, viewer: Viewer, session: Session) -> tuple[list[Entry], list[PipelineFileError]]:
+        entries, errors = self._catalogue.entries(tagged_dags(session))
+        return [entry for entry in entries if viewer.may_read(entry.dag_id)], errors
+
+    def _entry(self, viewer: Viewer, session: Session, key: str) -> Entry:
+        entries, _ = self._entries(viewer, session)
+        for entry in entries:
+            if entry.key == key:
+                return entry
+        raise NotFoundError
+
+    def _transaction(
+        self, viewer: Viewer, session: Session, key: str, instant: str
+    ) -> tuple[Entry, TransactionSummary]:
+        entry = self._entry(viewer, session, key)
+        if entry.control is None or entry.table is None:
+            raise NotFoundError
+        with self._catalogue.follower(entry.control).tables() as tables:
+            history = tables.get(entry.table)
+            found = history.get(instant) if history else None
+        if found is None or not self._may_read(viewer, entry, found):
+            raise NotFoundError
+        return entry, found
+
+    def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
+        """The transaction with all its partitions, from its messages; as it is kept where they are gone."""
+        messages = self._catalogue.follower(_control(entry)).messages(found)
+        decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
+        return TableHistory(found.table).extend(decoded).get(found.instant) or found
+
+    @staticmethod
+    def _may_read(viewer: Viewer, entry: Entry, found: TransactionSummary) -> bool:
+        """Another DAG may have written the table, too; what was done by hand belongs to the pipeline."""
+        return found.dag_id in (entry.dag_id, BY_HAND) or viewer.may_read(found.dag_id)
+
+    @contextmanager
+    def _gathered(
+        self, entry: Entry, known: dict[str, DagFacts], runs: dict[str, list[RunFacts]]
+    ) -> Iterator[Gathered]:
+        dag, of_dag = known.get(entry.dag_id or ""), runs.get(entry.dag_id or "", [])
+        if entry.control is None or entry.table is None:
+            yield Gathered(entry, TableHistory(""), _health(dag, of_dag, TableHistory(""), None), dag, of_dag, {})
+            return
+        follower = self._catalogue.follower(entry.control)
+        banners = _topic_banner(entry, follower.kept.known, follower.progress)
+        ends: LogEnds = {}
+        for kept in self._ends(entry):
+            ends |= kept.known.value or {}
+            banners += _read_banner("The logs' ends", kept.known)
+        with follower.tables() as tables:
+            history = tables.get(entry.table) or TableHistory(entry.table)
+            gathered = Gathered(entry, history, Health("unknown", None, 0), dag, of_dag, ends, banners)
+            gathered.health = _health(dag, of_dag, history, gathered.lag)
+            yield gathered
+
+    def _timeline(self, entry: Entry) -> Known[Timeline | None]:
+        return self._tables.timeline(entry.table).known if entry.table else Known(None, None, None)
+
+    def _ends(self, entry: Entry) -> list[Kept[LogEnds]]:
+        """The logs' ends of the pipeline's topics, for each cluster."""
+        if entry.control is None or entry.table is None:
+            return []
+        with self._catalogue.follower(entry.control).tables() as tables:
+            by_connection = _topics(entry, tables.get(entry.table))
+        isolation = entry.pipeline.source.kafka.isolation_level if entry.pipeline else "read_committed"
+        return [self._tables.log_ends(connection, topics, isolation) for connection, topics in by_connection.items()]
+
+    def _others(self, entry: Entry, timeline: Known[Timeline | None]) -> Json:
+        """Commits on the timeline that aren't ours, the newest with their metadata."""
+        if timeline.value is None or entry.table is None or entry.control is None:
+            return {"commits": [], "more": 0, "services": {}}
+        with self._catalogue.follower(entry.control).tables() as tables:
+            history = tables.get(entry.table)
+            ours = frozenset(history.transactions) if history else frozenset()
+        found = timeline.value.of_others(ours)
+        commits = [i for i in found if i.action in COMMITS]
+        services: dict[str, int] = {}
+        for instant in found:
+            if instant.action not in COMMITS:
+                services[instant.action] = services.get(instant.action, 0) + 1
+        rows = []
+        for instant in commits[:_OTHERS]:
+            row = present.other_commit(instant)
+            try:
+                row["facts"] = present.facts(commit_facts(entry.table, instant))
+            except SluiceError as error:
+                row["error"] = str(error)
+            rows.append(row)
+        return {"commits": rows, "more": max(len(commits) - _OTHERS, 0), "services": services}
+
+    @staticmethod
+    def _without(gathered: Gathered, window: list[TransactionSummary], *, first_page: bool) -> list[Json]:
+        """Runs of the window's time that opened no transaction, newest first."""
+        since = min((t.started for t in window), default=None)
+        until = None if first_page else max((t.started for t in window), default=None)
+        runs = []
+        for run in gathered.runs:
+            at = run.started or run.after
+            inside = (since is None or at >= since) and (until is None or at <= until)
+            if inside and not gathered.history.of_run(gathered.entry.dag_id or "", run.run_id):
+                runs.append(present.run_without_transaction(run))
+        return runs
+
+    def _row(self, gathered: Gathered, viewer: Viewer) -> Json:
+        entry, history, last = gathered.entry, gathered.history, gathered.history.last_committed
+        kafka = entry.pipeline.source.kafka if entry.pipeline else None
+        topics = kafka.topics if kafka else sorted({tp.topic for tp in history.committed})
+        return {
+            "key": entry.key,
+            "dag_id": entry.dag_id,
+            "table": entry.table,
+            "from_file": entry.pipeline is not None,
+            "description": entry.pipeline.description if entry.pipeline else None,
+            "operation": entry.pipeline.sink.hudi.operation if entry.pipeline else None,
+            "topics": list(topics),
+            "control_topic": entry.control.topic if entry.control else None,
+            "schedule": _schedule(gathered),
+            "state": gathered.health.word,
+            "why": gathered.health.why,
+            "failures": gathered.health.failures,
+            "last_run": present.run(gathered.runs[0]) if gathered.runs else None,
+            "next_run": _iso(gathered.dag.due) if gathered.dag and not gathered.dag.paused else None,
+            "last_commit": _iso(last.acknowledged) if last else None,
+            "last_instant": last.instant if last else None,
+            "valid_through": _iso(history.valid_through),
+            "lag": gathered.lag,
+            "transactions_total": len(history.transactions),
+            "recent": [
+                {"state": t.state.value, "records": t.total("records_written"), "instant": t.instant}
+                for t in islice((t for t in history.newest() if self._may_read(viewer, entry, t)), _SPARK)
+            ][::-1],
+        }
+
+
+def _control(entry: Entry) -> Any:
+    if entry.control is None:
+        raise NotFoundError
+    return entry.control
+
+
+def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
+    """The pipeline's topics by connection: those of its file, else those whose offsets it has committed."""
+    if entry.pipeline is not None:
+        return {entry.pipeline.source.kafka.connection: set(entry.pipeline.source.kafka.topics)}
+    topics: dict[str, set[str]] = {}
+    for tp in history.committed if history else ():
+        topics.setdefault(tp.cluster, set()).add(tp.topic)
+    return topics
+
+
+def _health(dag: DagFacts | None, runs: list[RunFacts], history: TableHistory, lag: int | None) -> Health:
+    behind_since = history.valid_through if lag else None
+    schedule = None if dag is None or dag.gone else Schedule(dag.paused, dag.due, dag.period)
+    return health(schedule, runs, datetime.now(UTC), behind_since=behind_since, has_history=bool(history.transactions))
+
+
+def _schedule(gathered: Gathered) -> str | None:
+    found = gathered.entry.pipeline.schedule if gathered.entry.pipeline else None
+    if isinstance(found, timedelta):
+        return f"every {_in_words(found)}"
+    of_airflow = gathered.dag.schedule if gathered.dag else None
+    return found or (of_airflow if of_airflow not in _BY_HAND else None)
+
+
+def _in_words(time: timedelta) -> str:
+    seconds = int(time.total_seconds())
+    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds and seconds % unit == 0:
+            number = seconds // unit
+            return name if number == 1 else f"{number} {name}s"
+    return f"{seconds} seconds"
+
+
+# Banners: what can't be read, why, and how old is what stands there instead -----------------------------------------
+
+
+def _banner(level: str, text: str, since: datetime | None = None) -> Json:
+    return {"level": level, "text": text, "since": _iso(since)}
+
+
+def _file_banner(error: PipelineFileError) -> Json:
+    return _banner("error", str(error))
+
+
+def _read_banner(what: str, known: Known[Any]) -> list[Json]:
+    if known.error is not None:
+        return [_banner("error", known.error, known.at)]
+    if known.at is None:
+        return [_banner("info", f"{what}: being read.")]
+    return []
+
+
+def _topic_banner(entry: Entry, known: Known[Progress], progress: Progress | None) -> list[Json]:
+    name = entry.control.topic if entry.control else ""
+    if known.error is not None:
+        return [_banner("error", known.error, known.at)]
+    if progress is None or not progress.complete:
+        read = f"{progress.position - progress.first:,} of {progress.end - progress.first:,}" if progress else "none"
+        return [_banner("info", f"The control topic {name} is being read: {read} messages so far.")]
+    if known.at is not None and (datetime.now(UTC) - known.at).total_seconds() > _OLD:
+        return [_banner("warning", f"The control topic {name} doesn't answer.", known.at)]
+    return []
+
+
+def _once(banners: Iterable[Json]) -> list[Json]:
+    return list({(b["level"], b["text"]): b for b in banners}.values())
+
+
+def _iso(time: datetime | None) -> str | None:
+    return time.isoformat() if time is not None else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

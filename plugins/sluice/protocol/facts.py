@@ -1,0 +1,111 @@
+"""What one transaction came to, in one small value: for alerts, metrics, asset events and lineage.
+
+All of it is folded from the control topic's messages, so whoever asks again gets the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from sluice.protocol.messages import IntervalKind, PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.settlement import (
+    committed_ranges,
+    committed_statuses,
+    count_records,
+    positions_after,
+    valid_through,
+)
+from sluice.protocol.transaction import State, Transaction
+
+
+class IntervalFacts(BaseModel):
+    """A transaction's outcome and figures.
+
+    Attributes:
+        instant: the transaction's id on Hudi's timeline.
+        planned: the offsets that it was to read, partition by partition.
+        stands: where each partition stands now, as `[start, end)` of what this transaction added: `end` is the next
+            offset to be read. Without a commit `start` and `end` are the same. Of a window or a replay, which doesn't
+            move the position, just the offsets that it has committed.
+        records_read: records that Kafka delivered; the other counts say what became of them. All are 0 before a
+            commit.
+        bytes_read: bytes of the records' values.
+        bytes_written: bytes of the files that the commit added.
+        lag_records: offsets that were left unread when the interval was planned; None where nobody asked.
+        losses: offsets that were given up under `on_offset_loss`, in words.
+        write_seconds: from START-COMMIT to the last WRITE-STATUS; None before that.
+        reason: why it was aborted.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    instant: str
+    run_id: str
+    kind: IntervalKind = "continue"
+    state: State
+    planned: tuple[PlannedRange, ...] = ()
+    stands: tuple[PlannedRange, ...] = ()
+    records_read: int = 0
+    records_written: int = 0
+    records_quarantined: int = 0
+    records_skipped: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    lag_records: int | None = None
+    valid_through: datetime | None = None
+    losses: tuple[str, ...] = ()
+    write_seconds: float | None = None
+    reason: str | None = None
+
+    @property
+    def quarantine_rate(self) -> float:
+        """The part of the records that was quarantined, from 0 to 1."""
+        return self.records_quarantined / self.records_read if self.records_read else 0.0
+
+
+def interval_facts(transaction: Transaction) -> IntervalFacts:
+    """The facts of a transaction as its messages tell them so far."""
+    start = transaction.start
+    reported = committed_statuses(transaction) if transaction.state is State.COMMITTED else {}
+    statuses = tuple(reported.values())
+    return IntervalFacts(
+        instant=transaction.id,
+        run_id=start.run_id,
+        kind=start.kind,
+        state=transaction.state,
+        planned=start.offset_ranges,
+        stands=_stands(start, reported),
+        **count_records(reported),
+        bytes_read=sum(p.bytes_read for status in statuses for p in status.partitions),
+        bytes_written=sum(int(stat.get("totalWriteBytes") or 0) for status in statuses for stat in status.stats),
+        lag_records=_lag(start),
+        valid_through=valid_through(start, reported) if reported else None,
+        losses=tuple(
+            f"{x.topic_partition} committed {x.committed}, resumed at {x.resumed_at}: {x.reason}" for x in start.losses
+        ),
+        write_seconds=_write_seconds(transaction, statuses),
+        reason=transaction.reason,
+    )
+
+
+def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[PlannedRange, ...]:
+    if start.kind != "continue":
+        return tuple(PlannedRange.of(r) for r in committed_ranges(reported))
+    positions = positions_after(start, reported)
+    partitions = (*start.offset_ranges, *start.idle)
+    return tuple(r.model_copy(update={"end": positions[r.topic_partition]}) for r in partitions)
+
+
+def _lag(start: StartCommit) -> int | None:
+    """What lies behind a window or a replay is no lag."""
+    partitions = (*start.offset_ranges, *start.idle) if start.kind == "continue" else ()
+    known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
+    return sum(known) if known else None
+
+
+def _write_seconds(transaction: Transaction, statuses: tuple[WriteStatus, ...]) -> float | None:
+    last = max((status.time for status in statuses), default=None)
+    return (last - transaction.start.time).total_seconds() if last else None

@@ -1,0 +1,316 @@
+"""The transactions of a table in short: what the control topic tells of each, without Hudi's bulky write stats.
+
+Made for looking back (a page, a command line) over thousands of transactions, and for being extended as messages come.
+Which state a transaction is in is `TableLog`'s verdict and nobody else's. It is only handed what it needs for that: a
+transaction that is neither open nor decided is taken out of it, and put back when a late message names it. So folding
+takes the same time for the ten thousandth transaction as for the tenth, and comes to the same states as a `TableLog`
+that keeps all messages; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from sys import intern
+
+from sluice.protocol.messages import (
+    AbortCommit,
+    AckCommit,
+    ControlMessage,
+    EndCommit,
+    PlannedRange,
+    StartCommit,
+    WriteStatus,
+)
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+__all__ = [
+    "Attempt",
+    "PlannedPartition",
+    "RangeSummary",
+    "ReadPartition",
+    "TableHistory",
+    "TransactionSummary",
+    "fold",
+]
+
+_UNDER_WAY = (State.OPEN, State.DECIDED)
+
+
+class TableHistory:
+    """All transactions of one table that the control topic tells of, oldest first; extended as messages come.
+
+    Args:
+        table: the table's path.
+        remembers: how many transactions are kept; the oldest are forgotten. None keeps all.
+        partitions: how many values of single partitions are kept; the oldest transactions are thinned. None keeps all.
+
+    Attributes:
+        transactions: by instant, in the order of their STARTs.
+        committed: where each partition stands, and the instant whose ACK brought it there. A replay or a service moves
+            nothing; a backfill, a range or a correction only where it goes on from what is committed.
+        valid_through: the time up to which the table is complete, by the last ACK of an interval that reads on.
+        replayed_by: the committed replays of an instant, oldest first.
+        last_committed: the transaction that was acknowledged last.
+    """
+
+    def __init__(self, table: str, *, remembers: int | None = None, partitions: int | None = None) -> None:
+        self.table = table
+        self.transactions: dict[str, TransactionSummary] = {}
+        self.committed: dict[TopicPartition, tuple[int, str]] = {}
+        self.replayed_by: dict[str, list[str]] = {}
+        self.last_committed: TransactionSummary | None = None
+        self.valid_through: datetime | None = None
+        self._remembers, self._partitions = remembers, partitions
+        self._kept_partitions = 0
+        self._not_thinned: deque[TransactionSummary] = deque()
+        self._log = TableLog(table)
+        self._runs: dict[tuple[str, str], list[TransactionSummary]] = {}
+        self._dag_ids: dict[str, None] = {}
+
+    @property
+    def position(self) -> int:
+        """The control-topic offset up to which messages are folded."""
+        return self._log.position
+
+    def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableHistory:
+        """Fold further messages, as (control-topic offset, message), in order; those of other tables are skipped."""
+        for offset, message in messages:
+            if message.table == self.table and offset >= self.position:
+                self._fold(offset, message)
+        return self
+
+    def get(self, instant: str) -> TransactionSummary | None:
+        """A transaction by its instant."""
+        return self.transactions.get(instant)
+
+    def of_run(self, dag_id: str, run_id: str) -> list[TransactionSummary]:
+        """The transactions that one DAG run started, oldest first."""
+        return list(self._runs.get((dag_id, run_id), ()))
+
+    def newest(self) -> Iterator[TransactionSummary]:
+        """All transactions, the one that started last first."""
+        return reversed(self.transactions.values())
+
+    def failures_in_a_row(self) -> int:
+        """How many transactions were aborted since the last one that was committed."""
+        aborted = 0
+        for transaction in self.newest():
+            if transaction.state is State.COMMITTED:
+                break
+            aborted += transaction.state is State.ABORTED
+        return aborted
+
+    def dag_ids(self) -> tuple[str, ...]:
+        """The DAGs whose runs started transactions, the latest first."""
+        return tuple(reversed(self._dag_ids))
+
+    # Folding -------------------------------------------------------------------------------------------------------
+
+    def _fold(self, offset: int, message: ControlMessage) -> None:
+        known = self.transactions.get(message.transaction)
+        if known is not None and known.instant not in self._log.transactions:
+            self._put_back(known)
+        under_way = [t for t in self._log.transactions.values() if t.is_open]
+        self._log.extend([(offset, _lean(message))])
+        transaction = self._log.get(message.transaction)
+        if transaction is None:  # its START is older than the topic remembers
+            return
+        if known is None and isinstance(message, StartCommit):
+            known = self._start(message, transaction)
+            for earlier in under_way:
+                if earlier.state is State.SUPERSEDED:
+                    self.transactions[earlier.id].superseded_by = known.instant
+        if known is None:
+            return
+        known.offsets.append(offset)
+        before = known.partitions_kept()
+        _note(known, message, transaction)
+        if isinstance(message, AckCommit):
+            self._acknowledged(known, message)
+        self._kept_partitions += known.partitions_kept() - before
+        self._settle()
+        self._save_room()
+
+    def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:
+        summary = TransactionSummary(
+            instant=message.transaction,
+            table=self.table,
+            epoch=message.epoch,
+            dag_id=intern(message.dag_id),
+            run_id=message.run_id,
+            kind=message.kind,
+            state=transaction.state,
+            started=message.time,
+            reason=message.reason,
+            replays=message.replays,
+            service=message.service,
+            valid_through=message.valid_through,
+            ranges=tuple(RangeSummary(_planned(group)) for group in message.ranges),
+            idle=_planned(message.idle),
+            passed_over=_planned(message.passed_over),
+            losses=tuple(
+                f"{loss.topic_partition}: committed {loss.committed}, resumed at {loss.resumed_at}: {loss.reason}"
+                for loss in message.losses
+            ),
+            replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
+            offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
+        )
+        lags = [lag for p in summary.planned if (lag := p.lag_left) is not None]
+        summary.lag_left = sum(lags) if lags else None
+        self._kept_partitions += summary.partitions_kept()
+        self._not_thinned.append(summary)
+        if message.kind == "continue" and transaction.is_open:
+            self._stands_at(summary.planned)
+        self.transactions[summary.instant] = summary
+        self._runs.setdefault((summary.dag_id, summary.run_id), []).append(summary)
+        self._dag_ids.pop(summary.dag_id, None)
+        self._dag_ids[summary.dag_id] = None
+        return summary
+
+    def _acknowledged(self, known: TransactionSummary, ack: AckCommit) -> None:
+        known.committed = tuple((_interned(r), r.end) for r in ack.offsets)
+        self.committed |= {_interned(r): (r.end, known.instant) for r in ack.offsets if self._moves(known, r)}
+        self.last_committed = known
+        if known.kind == "continue":
+            self.valid_through = ack.valid_through
+        if known.replays is not None and known.instant not in (of := self.replayed_by.setdefault(known.replays, [])):
+            of.append(known.instant)
+
+    def _stands_at(self, planned: Iterable[PlannedPartition]) -> None:
+        """A plan that counts reads on from where the table stands, which may lie behind offsets covered before."""
+        for p in planned:
+            stood, instant = self.committed.get(p.topic_partition, (p.start, ""))
+            if stood != p.start:
+                self.committed[p.topic_partition] = (p.start, instant)
+
+    def _moves(self, known: TransactionSummary, acknowledged: PlannedRange) -> bool:
+        if known.kind == "continue":
+            return True
+        if known.kind in ("replay", "service"):
+            return False
+        stands, _ = self.committed.get(acknowledged.topic_partition, (-1, ""))
+        return acknowledged.start <= stands < acknowledged.end
+
+    def _settle(self) -> None:
+        """Take over all states, and let go of the transactions that are neither open nor decided any more."""
+        for transaction in list(self._log.transactions.values()):
+            self.transactions[transaction.id].state = transaction.state
+            if transaction.state not in _UNDER_WAY:
+                del self._log.transactions[transaction.id]
+
+    def _save_room(self) -> None:
+        """Thin or forget the oldest transactions, up to the first that is under way."""
+        while self._partitions is not None and self._kept_partitions > self._partitions and len(self._not_thinned) > 1:
+            if self._not_thinned[0].under_way:
+                break
+            oldest = self._not_thinned.popleft()
+            self._kept_partitions -= oldest.partitions_kept()
+            oldest.thin()
+        while self._remembers is not None and len(self.transactions) > self._remembers:
+            oldest = next(iter(self.transactions.values()))
+            if oldest.under_way:
+                break
+            self._forget(oldest)
+
+    def _forget(self, oldest: TransactionSummary) -> None:
+        del self.transactions[oldest.instant]
+        if self._not_thinned and self._not_thinned[0] is oldest:
+            self._not_thinned.popleft()
+            self._kept_partitions -= oldest.partitions_kept()
+        run = (oldest.dag_id, oldest.run_id)
+        self._runs[run].remove(oldest)
+        if not self._runs[run]:
+            del self._runs[run]
+        self.replayed_by.pop(oldest.instant, None)
+
+    def _put_back(self, known: TransactionSummary) -> None:
+        """A late message is about to be judged: the verdict needs state and lease, and nothing of the plan."""
+        start = StartCommit.model_construct(
+            table=self.table, transaction=known.instant, epoch=known.epoch, ranges=((),) * len(known.ranges)
+        )
+        late = Transaction(start, known.start_offset, known.state, lease_offset=known.lease_offset)
+        self._log.transactions[known.instant] = late
+
+
+def _lean(message: ControlMessage) -> ControlMessage:
+    """The message without what takes most room and no verdict asks for."""
+    return message.model_copy(update={"stats": ()}) if isinstance(message, WriteStatus) else message
+
+
+def _planned(ranges: Iterable[PlannedRange]) -> tuple[PlannedPartition, ...]:
+    return tuple(PlannedPartition(*_interned(r), r.start, r.end, r.log_end, r.behind) for r in ranges)
+
+
+def _interned(r: PlannedRange) -> TopicPartition:
+    return TopicPartition(intern(r.cluster), intern(r.topic), r.partition)
+
+
+def _note(known: TransactionSummary, message: ControlMessage, transaction: Transaction) -> None:
+    """Note what one message adds, after the verdict on it."""
+    if isinstance(message, WriteStatus):
+        _note_status(known, message, transaction)
+    elif isinstance(message, EndCommit) and transaction.lease is message:
+        known.takeovers += known.decided is not None and not message.released
+        known.decided = known.decided or message.time
+        known.missing = transaction.end.missing if transaction.end else ()
+        known.lease_offset = transaction.lease_offset
+    elif isinstance(message, AckCommit):
+        known.acknowledged = known.acknowledged or message.time
+        known.valid_through = message.valid_through
+    elif isinstance(message, AbortCommit) and transaction.state is State.ABORTED:
+        known.aborted, known.abort_reason = known.aborted or message.time, known.abort_reason or message.reason
+
+
+def _note_status(known: TransactionSummary, status: WriteStatus, transaction: Transaction) -> None:
+    if not 0 <= status.range < len(known.ranges):
+        return  # of a range that the plan doesn't have; no commit asks for it
+    summary = known.ranges[status.range]
+    attempt = next((a for a in summary.attempts if a.attempt == status.attempt), None)
+    if attempt is None:
+        attempt = Attempt(status.attempt, status.began, status.time, status.parts)
+        summary.attempts.append(attempt)
+    _note_part(attempt, status)
+    if summary.counting is None and known.decided is None:
+        first = transaction.status_of(status.range)
+        attempt.counts = first is not None and first.attempt == status.attempt
+
+
+def _note_part(attempt: Attempt, status: WriteStatus) -> None:
+    attempt.ended = status.time
+    attempt.parts_seen += 1
+    attempt.error, attempt.recovery = status.error, status.recovery
+    attempt.files += len(status.stats)
+    attempt.bytes_written += sum(int(stat.get("totalWriteBytes") or 0) for stat in status.stats)
+    if status.part == 0:  # every part repeats these
+        attempt.records_read, attempt.records_written = status.records_read, status.records_written
+        attempt.records_quarantined, attempt.records_skipped = status.records_quarantined, status.records_skipped
+        attempt.bytes_read = sum(p.bytes_read for p in status.partitions)
+        attempt.gaps = sum(p.gaps for p in status.partitions)
+        attempt.file_groups = len({group for p in status.partitions for group in p.file_groups})
+        attempt.partitions = tuple(
+            ReadPartition(
+                intern(p.cluster), intern(p.topic), p.partition, p.start, p.next_offset, p.records_read, p.gaps,
+                p.bytes_read, p.max_timestamp,
+            )
+            for p in status.partitions
+        )  # fmt: skip
+
+
+def fold(
+    messages: Iterable[tuple[int, ControlMessage]],
+    into: dict[str, TableHistory],
+    *,
+    remembers: int | None = None,
+    partitions: int | None = None,
+) -> Mapping[str, TableHistory]:
+    """Fold messages of any tables into the histories of their tables, making those that are new with the limits."""
+    for offset, message in messages:
+        history = into.get(message.table)
+        if history is None:
+            history = into[message.table] = TableHistory(message.table, remembers=remembers, partitions=partitions)
+        history.extend([(offset, message)])
+    return into

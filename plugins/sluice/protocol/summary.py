@@ -1,0 +1,206 @@
+"""A transaction in short: what the control topic tells of it, without Hudi's bulky write stats."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from sluice.errors import Recovery
+from sluice.protocol.messages import NO_LEASE, IntervalKind
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.transaction import State
+
+_UNDER_WAY = (State.OPEN, State.DECIDED)
+
+
+class PlannedPartition(NamedTuple):
+    """One partition of a plan: offsets `[start, end)`, and where its log ended then (None where nobody asked)."""
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    log_end: int | None
+    behind: bool
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.cluster, self.topic, self.partition)
+
+    @property
+    def lag_left(self) -> int | None:
+        """Offsets after the planned end that were in the log when the interval was planned."""
+        return None if self.log_end is None else max(self.log_end - self.end, 0)
+
+
+class ReadPartition(NamedTuple):
+    """What an attempt did with one partition; bytes are those of the records' values."""
+
+    cluster: str
+    topic: str
+    partition: int
+    start: int
+    next_offset: int
+    records: int
+    gaps: int
+    bytes: int
+    max_timestamp: datetime | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a range, from its WRITE-STATUS.
+
+    Attributes:
+        attempt: its random id.
+        began: when it began, None where its release didn't say.
+        ended: the time of its WRITE-STATUS.
+        counts: it is the one whose files are committed: the first whole, successful status of its range.
+        parts: how many messages its status travels in; `parts_seen` of them stand in the topic.
+        error: why it failed, None where it succeeded.
+        recovery: what is to be done about the error.
+        bytes_written: of all files, by Hudi's write stats.
+        files: how many files it wrote; `file_groups`: how many file groups they belong to.
+        bytes_read: of the values of all records; `gaps`: offsets that held no record.
+        partitions: what it did with each partition; empty where the transaction was thinned.
+    """
+
+    attempt: str
+    began: datetime | None
+    ended: datetime
+    parts: int
+    parts_seen: int = 0
+    counts: bool = False
+    error: str | None = None
+    recovery: Recovery | None = None
+    records_read: int = 0
+    records_written: int = 0
+    records_quarantined: int = 0
+    records_skipped: int = 0
+    bytes_written: int = 0
+    files: int = 0
+    file_groups: int = 0
+    bytes_read: int = 0
+    gaps: int = 0
+    partitions: tuple[ReadPartition, ...] = ()
+
+
+@dataclass(slots=True)
+class RangeSummary:
+    """One range of the plan, and the attempts at it, oldest first."""
+
+    planned: tuple[PlannedPartition, ...]
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def counting(self) -> Attempt | None:
+        """The attempt whose files are committed, None while there is none."""
+        return next((a for a in self.attempts if a.counts), None)
+
+
+@dataclass(slots=True)
+class TransactionSummary:
+    """One transaction. Times are those that the senders' clocks gave the messages.
+
+    Attributes:
+        instant: the Hudi instant, which is the transaction's id.
+        state: as `TableLog` has it.
+        kind: what it is for; `reason` in a person's words; `replays` the instant that a replay reads again.
+        service: the table service of a `service` transaction.
+        started, decided, acknowledged, aborted: the times of START, the first END, ACK and the ABORT that counted.
+        valid_through: the time up to which the table is complete; before ACK up to which it will be.
+        ranges: what each write job reads, with its attempts; `idle`: partitions with nothing to read.
+        passed_over: offsets that a correction leaves out.
+        losses: offsets that were given up, in words.
+        replaced_file_groups: how many file groups its commit takes off the table.
+        missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
+        committed: where each partition stands after it, from ACK.
+        abort_reason: why it was aborted.
+        superseded_by: the instant whose START took the table over.
+        takeovers: how often another process took over the lease on carrying its commit out.
+        offsets_planned: how many offsets its ranges have.
+        lag_left: how many offsets were left in the log when it was planned, None where nobody asked.
+        thinned: its partitions are forgotten, to save room; its messages can be read again at `offsets`.
+        offsets: the control-topic offsets of its messages, in order, START's first.
+    """
+
+    instant: str
+    table: str
+    epoch: int
+    dag_id: str
+    run_id: str
+    kind: IntervalKind
+    state: State
+    started: datetime
+    reason: str | None = None
+    replays: str | None = None
+    service: str | None = None
+    decided: datetime | None = None
+    acknowledged: datetime | None = None
+    aborted: datetime | None = None
+    valid_through: datetime | None = None
+    ranges: tuple[RangeSummary, ...] = ()
+    idle: tuple[PlannedPartition, ...] = ()
+    passed_over: tuple[PlannedPartition, ...] = ()
+    losses: tuple[str, ...] = ()
+    replaced_file_groups: int = 0
+    missing: tuple[int, ...] = ()
+    committed: tuple[tuple[TopicPartition, int], ...] = ()
+    abort_reason: str | None = None
+    superseded_by: str | None = None
+    takeovers: int = 0
+    lease_offset: int = NO_LEASE
+    offsets_planned: int = 0
+    lag_left: int | None = None
+    thinned: bool = False
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def start_offset(self) -> int:
+        """Where its START stands in the control topic."""
+        return self.offsets[0]
+
+    @property
+    def planned(self) -> tuple[PlannedPartition, ...]:
+        """All partitions of the plan, those without records last."""
+        return (*(p for r in self.ranges for p in r.planned), *self.idle)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it was over: the time of ACK or ABORT."""
+        return self.acknowledged or self.aborted
+
+    @property
+    def under_way(self) -> bool:
+        """Neither committed nor out of the race."""
+        return self.state in _UNDER_WAY
+
+    def counting(self) -> Iterator[Attempt]:
+        """The attempts whose files are committed, a range each."""
+        return (a for r in self.ranges if (a := r.counting) is not None)
+
+    def total(self, what: str) -> int:
+        """The sum of one of the counting attempts' numbers, such as `records_read`, `bytes_read` or `gaps`."""
+        return sum(getattr(a, what) for a in self.counting())
+
+    def errors(self) -> int:
+        """How many attempts failed."""
+        return sum(a.error is not None for r in self.ranges for a in r.attempts)
+
+    def partitions_kept(self) -> int:
+        """How many values of single partitions it holds, which are what takes most room."""
+        read = sum(len(a.partitions) for r in self.ranges for a in r.attempts)
+        return len(self.planned) + len(self.passed_over) + len(self.committed) + read
+
+    def thin(self) -> None:
+        """Forget the partitions; all sums stay."""
+        self.thinned, self.idle, self.passed_over, self.committed = True, (), (), ()
+        for r in self.ranges:
+            r.planned = ()
+            for attempt in r.attempts:
+                attempt.partitions = ()

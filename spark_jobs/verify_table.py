@@ -1,0 +1,29 @@
+"""Compares committed offsets with the table: verify_table.py TASK ANSWER, files that `sluice verify` makes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sluice.kafka.config import KafkaSettings
+from sluice.spark.compare import compare
+from sluice.spark.verify import as_json
+
+
+def main() -> int:
+    """Run the comparison; the answer says what it found, whatever that is."""
+    task, answer = map(Path, sys.argv[1:])
+    spark = SparkSession.builder.appName("sluice verify").getOrCreate()
+    try:
+        found = compare(spark, KafkaSettings.from_environment("source").java(), json.loads(task.read_text()))
+    finally:
+        spark.stop()
+    answer.write_text(as_json(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

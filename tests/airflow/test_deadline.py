@@ -1,0 +1,30 @@
+"""Which late runs are told of by Airflow's deadline; that one is told at all is in `test_watching.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sluice.airflow.deadline import deadline_alert, run_is_late
+from sluice.errors import ActionRequiredError
+
+RUN = {"dag_id": "orders", "dag_run_id": "r1", "state": "running", "run_type": "scheduled", "conf": None}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"state": "failed"}, {"state": "queued"}, {"run_type": "backfill"}, {"conf": {"mode": "replay", "instant": "7"}}],
+    ids=str,
+)
+def test_runs_that_ended_or_wait_or_are_a_persons_own_are_left_out(other: dict[str, Any]) -> None:
+    run_is_late({"dag_run": {**RUN, **other}}, 60, None)
+
+
+def test_a_pipeline_that_cannot_be_read_any_more_fails_the_callback() -> None:
+    with pytest.raises(ActionRequiredError, match="can't be read, so nobody is told"):
+        run_is_late({"dag_run": RUN}, 60, "gone.py")
+
+
+def test_without_a_deadline_there_is_none() -> None:
+    assert deadline_alert(None) is None

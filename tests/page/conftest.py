@@ -1,0 +1,273 @@
+"""A real API server of Airflow with the page in it, a real broker whose control topics tell a story, and a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.hudi.jvm import lean_jvm
+from sluice.hudi.schema import read_schema
+from sluice.hudi.table import open_table
+from sluice.local.airflow import AirflowEnvironment
+from sluice.local.broker import LocalBroker
+from sluice.local.home import SluiceHome
+from sluice.local.process import Daemon, free_port
+from sluice.local.venv import command
+from sluice.protocol.messages import TableWriter
+
+from .story import Story, create_topic, fill, flights, send
+
+PROJECT = Path(__file__).parents[2]
+PASSWORD = "hunter2-of-the-broker"
+PIPELINE = """
+name: {name}
+description: Departures from New York, every record one row.
+schedule: 1 minute
+source: {{kafka: {{topics: {topic}}}}}
+sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
+control: {{topic: {control}}}
+"""
+MANY = 10_000
+FIRST_OF_MANY = "20260101000000000"  # long enough ago that its partitions are kept no more
+
+
+@dataclass
+class Site:
+    """What runs, and what was sent."""
+
+    url: str
+    passwords: dict[str, str]
+    broker: LocalBroker
+    story: Story
+    on_timeline: list[str]
+    log: Path
+    _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
+
+    def get(self, path: str, user: str | None = "admin") -> tuple[int, Any]:
+        """Status and answer of a request, which is logged in unless `user` is None."""
+        headers = {"Authorization": f"Bearer {self.token(user)}"} if user else {}
+        request = urllib.request.Request(f"{self.url}{path}", headers=headers)
+        try:
+            with self._opener.open(request, timeout=60) as response:
+                status, body = response.status, response.read()
+        except urllib.error.HTTPError as error:
+            status, body = error.code, error.read()
+        try:
+            return status, json.loads(body)
+        except ValueError:
+            return status, body.decode()
+
+    def data(self, route: str, user: str = "admin", **parameters: Any) -> dict[str, Any]:
+        """JSON of one of the page's routes."""
+        status, body = self.get(f"/sluice/api/{route}?{urllib.parse.urlencode(parameters)}", user)
+        assert status == 200, body
+        return dict(body)
+
+    def token(self, user: str) -> str:
+        return str(self.post("/auth/token", {"username": user, "password": self.passwords[user]})["access_token"])
+
+    def post(self, path: str, body: dict[str, Any], token: str | None = None, method: str = "POST") -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers, method=method)
+        with self._opener.open(request, timeout=60) as response:
+            return dict(json.load(response))
+
+    def until(self, what: str, check: Callable[[], bool]) -> None:
+        """Ask again until it is so."""
+
+        end = time.monotonic() + 60
+        while not check():
+            assert time.monotonic() < end, f"not within a minute: {what}"
+            time.sleep(0.2)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+@pytest.fixture(scope="session")
+def page_broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """One of its own, since it is stopped and started again."""
+    with LocalBroker(home, tmp_path_factory.mktemp("page-broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def site(home: SluiceHome, page_broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from run_site(home, page_broker, tmp_path_factory.mktemp("page"))
+
+
+def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site]:
+    """Send the story, and start an API server that shows it."""
+    lake, dags = f"file://{base / 'lake'}", base / "dags"
+    _write_dags(dags, lake)
+    now = datetime.now(UTC)
+    story = flights(f"{lake}/flights", "flights", now)
+    on_timeline = _commit(f"{lake}/flights", [m.transaction for m in story.messages if m.type == "ACK-COMMIT"][-3:])
+    bootstrap = broker.bootstrap
+    create_topic(bootstrap, "flights", 2)
+    fill(bootstrap, "flights", {0: story.standing[0] + 137, 1: story.standing[1]})
+    secret = Story(f"{lake}/secret", "secret", "flights", now)
+    secret.committed()
+    by_python = Story(f"{lake}/by_python", "by_python", "flights", now)
+    by_python.committed()
+    for topic in ("control-one", "control-many", "hudi-control-topic"):
+        create_topic(bootstrap, topic)
+    send(bootstrap, "control-one", [*story.messages, *secret.messages])
+    send(bootstrap, "hudi-control-topic", by_python.messages)
+    many = Story(f"{lake}/many", "many", "flights", datetime(2026, 1, 1, tzinfo=UTC))
+    for _ in range(MANY):
+        many.committed()
+        many.pause(30)
+    send(bootstrap, "control-many", many.messages)
+    environment = _environment(home, bootstrap, base, dags)
+    daemon = Daemon("api-server", base, base / "api-server.log")
+    try:
+        environment.migrate()
+        serialize = command("airflow", "dags", "reserialize")
+        subprocess.run(serialize, env=environment.variables(), check=True, capture_output=True, timeout=120)
+        daemon.start(command("airflow", "api-server"), environment.variables(), base)
+        passwords = json.loads(environment.credentials().passwords_file.read_text())
+        site = Site(environment.url, passwords, broker, story, on_timeline, daemon.log)
+        site.until("the API server answers", lambda: _answers(site))
+        site.passwords = json.loads(environment.credentials().passwords_file.read_text())
+        _add_runs(site, environment.airflow_home / "airflow.db")
+        yield site
+    finally:
+        daemon.stop()
+
+
+def _write_dags(dags: Path, lake: str) -> None:
+    (dags / "pipelines").mkdir(parents=True)
+    for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py"):
+        shutil.copy(PROJECT / "dags" / module, dags)
+    for name, control in {"flights": "control-one", "secret": "control-one", "many": "control-many"}.items():
+        text = PIPELINE.format(name=name, topic="flights", path=f"{lake}/{name}", control=control)
+        (dags / "pipelines" / f"{name}.yaml").write_text(text)
+    (dags / "pipelines" / "wrong.yaml").write_text("name: wrong\nsoruce: {}\n")
+    (dags / "by_python.py").write_text(
+        "from sluice.airflow.dag import build_dag\n"
+        "from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source\n"
+        "build_dag(Pipeline(name='by_python', source=Source(kafka=Kafka(topics='flights')),"
+        f" sink=Sink(hudi=Hudi(path='{lake}/by_python', schema='id BIGINT'))))\n"
+    )
+
+
+def _commit(table: str, instants: list[str]) -> list[str]:
+    """Real commits of a real table, one of them another writer's."""
+    with lean_jvm() as jvm:
+        schema = read_schema(jvm, "flights", ddl="id BIGINT", avsc=None)
+        writer = TableWriter(
+            path=table, name="flights", table_type="COPY_ON_WRITE", operation="append", record_key=(),
+            partition_fields=(), ordering_fields=(), schema_ddl=schema.ddl, schema_avro=schema.avro, options={},
+        )  # fmt: skip
+        opened = open_table(jvm, writer, schema.columns)
+        later = str(int(instants[-1]) + 1)
+        for instant in (*instants, later):
+            opened.open(instant)
+            opened.commit(instant, [], {})
+    return [*instants, later]
+
+
+def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> AirflowEnvironment:
+    login = {"sasl.username": "svc", "sasl.password": PASSWORD, "sasl.mechanisms": "PLAIN"}
+    kafka = {"bootstrap.servers": bootstrap, "security.protocol": "PLAINTEXT", **login}
+    auth = {"AUTH_MANAGER": "guarded.GuardedAuthManager", "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,guest:viewer"}
+    return AirflowEnvironment(
+        home,
+        bootstrap,
+        folder=base / "airflow",
+        port=free_port(),
+        dags_folder=dags,
+        paused=False,
+        extra={
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
+            "PYTHONPATH": f"{PROJECT / 'plugins'}:{Path(__file__).parent}",
+            **{f"AIRFLOW__CORE__{name}": value for name, value in auth.items()},
+        },
+    )
+
+
+def _answers(site: Site) -> bool:
+    try:
+        return site.get("/api/v2/monitor/health", None)[0] == 200
+    except OSError:
+        return False
+
+
+def _add_runs(site: Site, database: Path) -> None:
+    """Runs of the DAG as Airflow knows them: the latest two transactions', and one with an empty window.
+
+    No scheduler runs that would end them, so their states are written where it would write them.
+    """
+    token = site.token("admin")
+    runs = [m.run_id for m in site.story.messages if m.type == "START-COMMIT"][-2:]
+    for run_id, state in ((runs[0], "success"), ("empty-window", "success"), (runs[1], "running")):
+        site.post("/api/v2/dags/flights/dagRuns", {"dag_run_id": run_id, "logical_date": None}, token)
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("update dag_run set state = ?, start_date = run_after where run_id = ?", (state, run_id))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium; nothing is downloaded."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no browser: install Debian's package chromium, or any Chromium that is on PATH")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page as somebody who has logged in by Airflow's own form: `open_page("/sluice/", user="guest")`."""
+    opened, errors = [], []
+
+    def open_at(path: str, *, user: str = "admin", width: int = 1280, scheme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-GB")
+        opened.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console", lambda m: errors.append(m.text) if m.type == "error" and "/sluice/" in str(m.location) else None
+        )
+        log_in(page, site, user)
+        page.goto(f"{site.url}{path}")
+        return page
+
+    yield open_at
+    for context in opened:
+        context.close()
+    assert not errors, errors
+
+
+def _is_ours(message: Any) -> bool:
+    return message.type == "error" and "/sluice/" in str(message.location)
+
+
+def log_in(page: Any, site: Site, user: str) -> None:
+    """By Airflow's form."""
+    page.goto(f"{site.url}/auth/login")
+    page.fill("input[name=username]", user)
+    page.fill("input[name=password]", site.passwords[user])
+    page.click("button[type=submit]")
+    page.wait_for_url(lambda url: "/auth/" not in url)

@@ -1,0 +1,61 @@
+"""What a transaction came to, folded from its messages."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from protocol_messages import TABLE, TIME, abort, ack, end, start, status
+
+from sluice.protocol.facts import IntervalFacts, interval_facts
+from sluice.protocol.transaction import State, TableLog
+
+
+def facts(*messages: Any) -> IntervalFacts:
+    (transaction,) = TableLog(TABLE).extend(enumerate(messages)).transactions.values()
+    return interval_facts(transaction)
+
+
+def stands(found: IntervalFacts) -> list[int]:
+    return [r.end for r in found.stands]
+
+
+def test_an_open_transaction_has_added_nothing() -> None:
+    found = facts(start("7"), status("7"))
+    assert (found.state, stands(found), found.records_written, found.bytes_read) == (State.OPEN, [0], 0, 0)
+    assert found.write_seconds is None
+
+
+def test_a_commit_has_its_figures() -> None:
+    late = status("7", stats=({"numWrites": 10, "totalWriteBytes": 500}, {"numWrites": 0})).model_copy(
+        update={"time": TIME + timedelta(seconds=9)}
+    )
+    found = facts(start("7"), late, end("7"), ack("7"))
+    assert (found.state, stands(found)) == (State.COMMITTED, [10])
+    assert (found.records_read, found.bytes_read, found.bytes_written, found.write_seconds) == (10, 100, 500, 9.0)
+    assert found.valid_through == TIME + timedelta(hours=1)
+
+
+def test_only_ranges_that_were_committed_count() -> None:
+    tolerant = start("7", ranges=2, on_missing_range="commit")
+    found = facts(tolerant, status("7"), end("7", missing=(1,)), status("7", number=1), ack("7"))
+    assert (found.records_written, stands(found), found.valid_through) == (10, [10, 0], None)
+
+
+def test_an_abort_says_why_and_leaves_the_offsets() -> None:
+    found = facts(start("7"), status("7"), abort("7"))
+    assert (found.state, found.reason, stands(found)) == (State.ABORTED, "why", [0])
+
+
+def test_they_travel_as_json() -> None:
+    found = facts(start("7"), status("7"), end("7"), ack("7"))
+    assert IntervalFacts.model_validate(found.model_dump(mode="json")) == found
+    assert found.model_copy(update={"records_quarantined": 1}).quarantine_rate == 0.1
+    assert found.model_copy(update={"records_read": 0}).quarantine_rate == 0.0
+
+
+def test_a_window_has_what_it_committed_and_no_lag() -> None:
+    window = start("7", kind="range")
+    found = facts(window, status("7"), end("7"), ack("7"))
+    assert (stands(found), found.lag_records, found.kind) == ([10], None, "range")
+    assert stands(facts(window)) == []
