@@ -14,7 +14,19 @@ from sluice.airflow.dagbag import build_dags
 from sluice.airflow.notes import TaskNote, compose
 from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
-from sluice.pipeline import CatalogSync, Clustering, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source, TableServices
+from sluice.pipeline import (
+    Alerts,
+    CatalogSync,
+    Clustering,
+    HiveMetastore,
+    Hudi,
+    Kafka,
+    Notifier,
+    Pipeline,
+    Sink,
+    Source,
+    TableServices,
+)
 
 
 def a_pipeline(services: TableServices | None, operation: str = "append", **more: Any) -> Pipeline:
@@ -94,6 +106,14 @@ def test_catalog_sync_comes_after_commit_and_leaves_abort_as_it_was() -> None:
     assert task.execution_timeout == timedelta(minutes=5)
     assert dag.get_task("abort").is_teardown
     assert dag.get_task("abort").upstream_task_ids == {"start_commit", "write", "commit"}
+
+
+def test_a_failed_sync_is_told_as_other_failures_are() -> None:
+    sync = CatalogSync(hive=HiveMetastore(uris="thrift://hive:9083"))
+    notifier = Notifier(notifier="airflow.sdk.BaseNotifier")
+    more = {"catalog_sync": sync, "alerts": Alerts(on_failure=(notifier,))}
+    dag = build_dag(a_pipeline(None, **more), auto_register=False)
+    assert dag.get_task("alert").upstream_task_ids == {"abort", "catalog_sync"}
 
 
 def test_the_note_of_a_failed_sync_says_that_the_data_stand() -> None:

@@ -137,7 +137,7 @@ def test_clustering_makes_few_files_of_many_keeps_the_rows_and_may_die(make_flow
     assert not set(first.instants) & {*second.instants, *flow.jvm.pending(str(flow.path))}
     flow.carry_out(second).succeed()
     flow.check()
-    assert (before, len(flow.jvm.files(str(flow.path), metadata=True))) == (12, 2)
+    assert (before, len(flow.jvm.files(str(flow.path), metadata=True))) == (6, 2)
     flow.produce(20)
     flow.interval()
     flow.serve("cleaning")

@@ -20,7 +20,7 @@ from sluice.airflow.assets import not_in_the_way, table_asset
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.links import log_url, page_url, run_url
-from sluice.airflow.notes import ALERT, COMMIT, ERROR_KEY, START_COMMIT
+from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
 from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control
 from sluice.airflow.trigger_form import reads_on
@@ -145,7 +145,8 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
     ti = cast("RuntimeTaskInstance", context["ti"])
     # Its own retries are in the list as well, as tasks that wait.
     ended = [t for t in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if t["task_id"] != ALERT]
-    committed = any(t["task_id"] == COMMIT and t["state"] == "success" for t in ended)
+    states = {t["task_id"]: t["state"] for t in ended}
+    committed = states.get(COMMIT) == "success" and states.get(CATALOG_SYNC) != "failed"
     common: dict[str, Any] = {
         "pipeline": pipeline.name,
         "table": pipeline.sink.hudi.path,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import DAG, BaseOperator, TriggerRule
 
 from sluice.airflow.alerting import AlertOperator
 from sluice.airflow.deadline import deadline_alert
@@ -30,7 +30,7 @@ from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
-from sluice.pipeline.model import Pipeline
+from sluice.pipeline.model import CatalogSync, Pipeline
 
 TAG = "sluice"
 _ALERT_RETRIES = 3
@@ -91,18 +91,25 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         start >> write >> commit >> abort
         start >> commit
         [start, write] >> abort
+        last: list[BaseOperator] = [abort]
         if pipeline.catalog_sync is not None:
             # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once,
             # since the next interval waits for it, and makes up for it.
-            commit >> CatalogSyncOperator(
-                task_id=CATALOG_SYNC,
-                pipeline=pipeline,
-                execution_timeout=pipeline.catalog_sync.timeout,
-                retries=min(1, pipeline.retries),
-            )
+            sync = _catalog_sync(pipeline, pipeline.catalog_sync)
+            commit >> sync
+            last.append(sync)
         if pipeline.alerts.tells_anybody:
-            abort >> _alert(pipeline)
+            last >> _alert(pipeline)
     return dag
+
+
+def _catalog_sync(pipeline: Pipeline, catalogs: CatalogSync) -> CatalogSyncOperator:
+    return CatalogSyncOperator(
+        task_id=CATALOG_SYNC,
+        pipeline=pipeline,
+        execution_timeout=catalogs.timeout,
+        retries=min(1, pipeline.retries),
+    )
 
 
 def _alert(pipeline: Pipeline) -> AlertOperator:

@@ -38,7 +38,7 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
     failed = [t for t in ordered if t.state == "failed"]
     untold = next((f" {t.text}" for t in failed if t.task_id == ALERT and t.text), "")
     failed = [t for t in failed if t.task_id != ALERT]
-    if not any(t.task_id == START_COMMIT for t in ordered):
+    if not any(t.task_id in _ORDER for t in ordered):
         text = _of_services(ordered)
     else:
         text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
