@@ -136,8 +136,7 @@ class Starter:
             epoch=epoch,
             control_offset=offset,
             ranges=[", ".join(map(str, group)) for group in start.ranges],
-            behind=sorted(map(str, task.plan.behind)) or None,
-            passed_over=[str(r) for r in start.passed_over] or None,
+            **_said(behind=sorted(map(str, task.plan.behind)), passed_over=[str(r) for r in start.passed_over]),
         )
         return Started(start.transaction, offset, start.ranges)
 
@@ -220,3 +219,8 @@ class Starter:
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
+
+
+def _said(**lists: list[str]) -> dict[str, list[str]]:
+    """What there is to say of these; a log line doesn't tell of nothing."""
+    return {name: values for name, values in lists.items() if values}
