@@ -72,7 +72,10 @@ class ServiceClient:
     def take_off(self, instant: str) -> None:
         """Take a clustering's plan off the timeline, with all that a dead attempt at it has written."""
         with self._client("taking a plan off the timeline") as client:
-            client.purgePendingClustering(instant)
+            client.purgePendingClustering(instant)  # takes off only what was begun
+            for pending in self._table.timeline().filterPendingReplaceOrClusteringTimeline().getInstants():
+                if str(pending.requestedTime()) == instant and bool(pending.isRequested()):
+                    self._table.timeline().deletePending(pending)
 
     # What needs no Spark -----------------------------------------------------------------------------------------
 
