@@ -44,8 +44,8 @@ DEFAULTS = {
 UPSERT_DEFAULTS = {
     "hoodie.index.type": "INMEMORY",  # never asked: the file group is known from the Kafka partition
     "hoodie.logfile.data.block.format": "parquet",
-    # Hudi keeps the tagged records between two passes over them, and a block's records until it is full. Both on the heap
-    # cost a third of the job's CPU time in garbage collection; see docs/performance.md.
+    # Hudi keeps the records between two passes over them, and a block's records until it is full. Both on the heap cost
+    # a third of the job's CPU time in garbage collection; see docs/performance.md.
     "hoodie.write.tagged.record.storage.level": "DISK_ONLY",
     "hoodie.logfile.data.block.max.size": str(32 * 1024 * 1024),
     "hoodie.write.record.merge.custom.implementation.classes": "org.apache.hudi.DefaultSparkRecordMerger",
