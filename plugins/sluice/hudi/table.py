@@ -76,7 +76,7 @@ class HudiTable:
             first = str(lsm.getMinInstantTime(name))
             if first < reached:
                 stretch = timelines.versioning.v2.ArchivedTimelineV2(self._meta, False)
-                stretch.loadCompletedInstantDetailsInMemory(first, reached)
+                stretch.loadCompletedInstantDetailsInMemory(_just_before(first), reached)
                 yield stretch
                 reached = first
 
@@ -253,7 +253,7 @@ class HudiTable:
         """
         archived = self._meta.getArchivedTimeline()
         if self._meta.reloadActiveTimeline().isBeforeTimelineStarts(instant):
-            archived.loadCompletedInstantDetailsInMemory(instant, instant)
+            archived.loadCompletedInstantDetailsInMemory(_just_before(instant), instant)
             timeline = archived
         else:
             timeline = self._meta.getActiveTimeline()
@@ -358,6 +358,11 @@ class WrittenInterval:
     instant: str
     note: Mapping[str, Any]
     file_groups: Mapping[str, tuple[str, ...]]
+
+
+def _just_before(instant: str) -> str:
+    """Where a range of the archived timeline has to start that is to hold the instant: Hudi leaves the start out."""
+    return str(int(instant) - 1)
 
 
 def instant_in(file_name: str) -> str | None:
