@@ -5,7 +5,8 @@ from __future__ import annotations
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Position, Task
 from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
-from sluice.coordinator.start import IsRunning, Starter
+from sluice.coordinator.start import Starter
+from sluice.coordinator.turns import IsRunning
 from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline

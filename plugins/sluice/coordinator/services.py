@@ -8,7 +8,6 @@ compaction is carried out by the service's next run, that of a clustering is tak
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from typing import Literal, get_args
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.session import Jvm, Outcome, Run, Session
-from sluice.coordinator.start import IsRunning, Starter
+from sluice.coordinator.start import Starter
+from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.services import ServiceClient, service_options
@@ -31,7 +31,6 @@ from sluice.protocol.transaction import State, TableLog, Transaction
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)
-_LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waited for still runs
 _LONGEST_REASON = 2000  # characters of an ABORT-COMMIT
 BY_SPARK: tuple[Service, ...] = ("compaction", "clustering")
 
@@ -69,7 +68,7 @@ class Services:
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
         self._settings = pipeline.table_services or TableServices()
-        self._is_running = is_running
+        self._turns = Turns(self._session, is_running)
 
     def run(self, run: Run, service: Service) -> Outcome:
         """Clean, archive, or compact the metadata table, from START-COMMIT to ACK-COMMIT.
@@ -149,7 +148,7 @@ class Services:
                         yield table, held
                     return
             if held is not None:
-                self._wait_for(held, until)
+                self._turns.wait_for(held, until)
             if time.monotonic() >= until:
                 raise self._waited_too_long(service)
 
@@ -159,7 +158,7 @@ class Services:
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = session.committed(table)
         table_log = session.control.table_log(session.table_id, committed.recent_control_offsets[0])
-        holder = self._held_by_another(table_log, run)
+        holder = self._turns.held_by_another(table_log, run)
         if holder is not None:
             return holder
         if self._committer.resolve_unfinished(table, table_log):
@@ -184,28 +183,6 @@ class Services:
         log.info("START-COMMIT", service=service, table=session.table_id, control_offset=offset)
         self._starter.end_superseded(table, table_log, committed, start.transaction)
         return Hold(session.control, table_log, transaction)
-
-    def _held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
-        """The transaction that holds the table, if it is of another run that is still running."""
-        holder = table_log.holder()
-        if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
-            return None  # an earlier task of this run, or this task's earlier attempt, has died
-        return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
-
-    def _wait_for(self, held: Transaction, until: float) -> None:
-        """Follow the control topic until the transaction has ended, or its run has without ending it, or in vain."""
-        start = held.start
-        log.info("waiting for who holds the table", instant=held.id, dag=start.dag_id, run=start.run_id)
-        table_log = self._session.control.table_log(self._session.table_id, held.start_offset)
-        look = time.monotonic() + _LOOK_AGAIN
-        for _ in self._session.control.follow(table_log, threading.Event()):
-            transaction = table_log.get(held.id)
-            if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
-                return
-            now = time.monotonic()
-            if now >= until or (now > look and not self._is_running(start.dag_id, start.run_id)):
-                return
-            look = max(look, now + _LOOK_AGAIN) if now > look else look
 
     def _waited_too_long(self, service: Service) -> RetryableError:
         return RetryableError(

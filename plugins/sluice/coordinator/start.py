@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Task
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
+from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
@@ -18,9 +15,7 @@ from sluice.protocol.plan import ClusterState
 from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.transaction import State, TableLog, Transaction
 
-IsRunning = Callable[[str, str], bool]
 _ATTEMPTS_TO_START = 5
-_LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waited for still runs
 
 
 class Starter:
@@ -29,7 +24,7 @@ class Starter:
     def __init__(self, session: Session, committer: Committer, is_running: IsRunning) -> None:
         self._session = session
         self._committer = committer
-        self._is_running = is_running
+        self._turns = Turns(session, is_running)
         self._planner = Planner(session)
 
     def start(self, run: Run) -> Started | Outcome:
@@ -46,7 +41,7 @@ class Starter:
             started = self._start_unless_held(run)
             if not isinstance(started, Transaction):
                 return started
-            self._wait_for(started)
+            self._turns.wait_for(started)
 
     def _only_plan(self, run: Run) -> Outcome:
         """Say what the run would do; the control topic and the table stay untouched."""
@@ -68,37 +63,12 @@ class Starter:
             run=run.run_id,
         )
 
-    def _wait_for(self, held: Transaction) -> None:
-        """Follow the control topic until the transaction has ended, or its run has without ending it."""
-        start = held.start
-        log.info("waiting for another run's interval", instant=held.id, dag=start.dag_id, run=start.run_id)
-        table_log = self._session.control.table_log(self._session.table_id, held.start_offset)
-        look = time.monotonic() + _LOOK_AGAIN
-        for _ in self._session.control.follow(table_log, threading.Event()):
-            transaction = table_log.get(held.id)
-            if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
-                return
-            if time.monotonic() > look:
-                if not self._is_running(start.dag_id, start.run_id):
-                    return
-                look = time.monotonic() + _LOOK_AGAIN
-
-    def _held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
-        """The transaction that holds the table, if it is of another run that is still running.
-
-        A backfill's runs go beside the schedule's: superseding each other, neither would get on.
-        """
-        holder = table_log.holder()
-        if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
-            return None
-        return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
-
     def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._session.committed(table)
         # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
         table_log = self._session.control.table_log(self._session.table_id, committed.recent_control_offsets[0])
-        held = self._held_by_another(table_log, run)
+        held = self._turns.held_by_another(table_log, run)
         if held is not None:
             return held
         if self._committer.resolve_unfinished(table, table_log):
