@@ -27,7 +27,7 @@ from sluice.kafka.hold import Hold
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline, TableServices
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.protocol.transaction import State, Transaction
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)
