@@ -132,13 +132,15 @@ def test_clustering_makes_few_files_of_many_keeps_the_rows_and_may_die(make_flow
     flow.interval()
     begun = flow.plan("clustering")
     assert flow.carry_out(begun, failpoint="service.after_work=kill").wait() is None
+    flow.produce(20)
+    flow.interval()
     flow.check()
     before = len(flow.jvm.files(str(flow.path), metadata=True))
     last = flow.plan("clustering")  # an earlier one is not carried out: an interval may have replaced its files
     assert not (left | set(begun.instants)) & {*last.instants, *flow.jvm.pending(str(flow.path))}
     flow.carry_out(last).succeed()
     flow.check()
-    assert (before, len(flow.jvm.files(str(flow.path), metadata=True))) == (6, 2)
+    assert (before, len(flow.jvm.files(str(flow.path), metadata=True))) == (8, 2)
     flow.produce(20)
     flow.interval()
     flow.serve("cleaning")
