@@ -8,6 +8,7 @@ from threading import Thread
 import pytest
 
 from sluice.coordinator import Outcome
+from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, StartCommit
 
 from .harness import Flow, Pause, finish
@@ -126,7 +127,7 @@ def test_clustering_makes_few_files_of_many_keeps_the_rows_and_may_die(make_flow
     flow = make_flow(table_services={**SMALL, "clustering": {"after_commits": 2, "sort_by": "id"}})
     for _ in range(2):
         flow.produce(20)
-        flow.interval()
+        clustered = flow.interval().instant
     left = set(flow.plan("clustering").instants)  # its job never begins
     flow.produce(20)
     flow.interval()
@@ -141,6 +142,9 @@ def test_clustering_makes_few_files_of_many_keeps_the_rows_and_may_die(make_flow
     flow.carry_out(last).succeed()
     flow.check()
     assert (before, len(flow.jvm.files(str(flow.path), metadata=True))) == (8, 2)
+    with pytest.raises(ActionRequiredError, match="its rows are in other file groups now") as caught:
+        flow.start(flow.run(kind="replay", instant=clustered))
+    assert caught.value.where["moved_by"] == last.instants[0]
     flow.produce(20)
     flow.interval()
     flow.serve("cleaning")
