@@ -18,6 +18,10 @@ QUIET = [
 ]
 """JVM options that keep the JVM's words out of the story that Sluice's own log tells."""
 
+LOCAL_DISK = {"fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
+"""Hadoop settings for paths on a local disk. Hadoop's own file system runs `chmod` and `stat` as commands for each file
+where its native library is missing, which is everywhere but in a Hadoop distribution: up to half of a commit's time."""
+
 
 def home() -> Path:
     """Sluice's folder: `SLUICE_HOME`, else `.sluice` in the checkout that this file belongs to."""

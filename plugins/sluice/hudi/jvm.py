@@ -22,7 +22,7 @@ class HudiJvm:
         self.pid = pid
         self.jvm = gateway.jvm
         configuration = self.jvm.org.apache.hadoop.conf.Configuration()
-        for name, value in hadoop.items():
+        for name, value in {**runtime.LOCAL_DISK, **hadoop}.items():
             configuration.set(name, value)
         self.storage = self.jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         self.Option = self.jvm.org.apache.hudi.common.util.Option
