@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from protocol_messages import TABLE, TIME, end, planned, start, status
+from protocol_messages import TABLE, TIME, abort, end, planned, start, status
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit
@@ -15,6 +15,7 @@ from sluice.protocol.settlement import (
     moved_offsets,
     positions_after,
     require_ours,
+    table_partitions,
     transaction_at,
     valid_through,
 )
@@ -118,3 +119,9 @@ def test_valid_through_is_the_plans_unless_limits_left_records():
     waiting = start("1").model_copy(update={"idle": (planned(1, 5, 5, behind=True),)})
     assert valid_through(waiting, {0: status("1")}) is None
     assert valid_through(start("1", ranges=2), {0: status("1")}) is None
+
+
+def test_an_abort_remembers_where_files_were_open():
+    written = status("1", stats=({"numWrites": 10, "partitionPath": "a"},))
+    aborted = abort("1").model_copy(update={"table_partitions": ("b", "c")})
+    assert table_partitions(log(start("1"), written, aborted).transactions["1"]) == {"a", "b", "c"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,6 +33,8 @@ from sluice.protocol.settlement import (
     valid_through,
 )
 from sluice.protocol.transaction import State, TableLog, Transaction
+
+_PARTITIONS_NAMED = 500  # table partitions in an ABORT-COMMIT, which has to stay within the broker's message limit
 
 
 class Committer:
@@ -273,7 +276,7 @@ class Committer:
         A decided transaction is given up only by the holder of its lease.
         """
         if transaction.state is not State.ABORTED:
-            self.send_abort(transaction, reason)
+            self.send_abort(transaction, reason, table.marker_partitions(transaction.id))
             self._session.control.extend(table_log)
         if transaction.state is not State.ABORTED:
             return False
@@ -282,15 +285,21 @@ class Committer:
         log.warning("ABORT-COMMIT", instant=transaction.id, reason=reason)
         return True
 
-    def send_abort(self, transaction: Transaction, reason: str) -> None:
-        """Send ABORT-COMMIT with the offsets that still stand."""
+    def send_abort(self, transaction: Transaction, reason: str, opened_in: Collection[str] = ()) -> None:
+        """Send ABORT-COMMIT with the offsets that still stand, and the table partitions in which files were opened."""
         standing = tuple(
             r.model_copy(update={"end": r.start}) for r in (*transaction.start.offset_ranges, *transaction.start.idle)
         )
         envelope = self._session.envelope_of(transaction)
         lease = transaction.lease_offset
         self._session.control.send(
-            AbortCommit(**envelope, reason=reason, standing_offsets=standing, lease_offset=lease)
+            AbortCommit(
+                **envelope,
+                reason=reason,
+                standing_offsets=standing,
+                lease_offset=lease,
+                table_partitions=tuple(sorted(opened_in))[:_PARTITIONS_NAMED],
+            )
         )
 
 

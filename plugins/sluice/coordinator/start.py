@@ -180,9 +180,10 @@ class Starter:
                 if transaction.state is State.SUPERSEDED:
                     self._committer.send_abort(transaction, f"superseded by {own}")
                 continue
+            opened_in = set() if transaction.state is State.COMMITTED else table.marker_partitions(transaction.id)
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
-                self._committer.send_abort(transaction, f"superseded by {own}")
+                self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
             committed_here = transaction.state is State.COMMITTED or table.state_of(transaction.id) == "completed"
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)

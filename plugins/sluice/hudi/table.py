@@ -316,7 +316,7 @@ class HudiTable:
             What was deleted, relative to the table.
         """
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
-        markers = {instant: self._marker_partitions(instant) for instant in committed}
+        markers = {instant: self.marker_partitions(instant) for instant in committed}
         deleted = []
         for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
             for info in storage.globEntries(path_class(self._data_files(partition, committed))):
@@ -340,8 +340,8 @@ class HudiTable:
         escaped = _GLOB.sub(r"\\\g<0>", folder)
         return f"{escaped}/*_{{{','.join(sorted(instants))}}}.*"
 
-    def _marker_partitions(self, instant: str) -> set[str]:
-        """Table partitions in which markers of an ended instant were made again: a zombie opened files there."""
+    def marker_partitions(self, instant: str) -> set[str]:
+        """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
         storage = self._meta.getStorage()
         folder = self._hudi.storage.StoragePath(self._meta.getMarkerFolderPath(instant))
         if not storage.exists(folder):

@@ -275,11 +275,14 @@ class AckCommit(_Message):
 class AbortCommit(_Message):
     """Not committed: why, and the offsets from which the next interval starts.
 
-    `lease_offset` names the lease under which a decided transaction is given up.
+    `lease_offset` names the lease under which a decided transaction is given up. `table_partitions` are those in which
+    attempts had opened files: one that stands still between a file's marker and the file may yet make it there, after
+    the roll-back has taken the marker away.
     """
 
     type: Literal["ABORT-COMMIT"] = "ABORT-COMMIT"
     lease_offset: int = NO_LEASE
+    table_partitions: tuple[str, ...] = ()
     reason: str
     standing_offsets: tuple[PlannedRange, ...] = ()
 

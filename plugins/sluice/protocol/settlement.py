@@ -185,8 +185,9 @@ def registered_paths(transaction: Transaction) -> set[str]:
 
 
 def table_partitions(transaction: Transaction) -> set[str]:
-    """Table partitions in which any attempt of the transaction has written."""
-    return {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
+    """Table partitions in which any attempt of the transaction has written, or may yet."""
+    written = {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
+    return written | transaction.opened_in
 
 
 def commit_note(

@@ -51,6 +51,7 @@ class Transaction:
     state: State
     statuses: list[WriteStatus] = field(default_factory=list)
     reason: str | None = None
+    opened_in: set[str] = field(default_factory=set)  # table partitions in which files were open when it was aborted
     end: EndCommit | None = None
     lease: EndCommit | None = None
     lease_offset: int = NO_LEASE
@@ -155,6 +156,7 @@ class TableLog:
             transaction.state = State.COMMITTED
         elif isinstance(message, AbortCommit) and transaction.may_be_aborted(message.lease_offset):
             transaction.state, transaction.reason = State.ABORTED, message.reason
+            transaction.opened_in |= set(message.table_partitions)
 
     def _start(self, offset: int, message: StartCommit) -> None:
         known = self.transactions.get(message.transaction)
