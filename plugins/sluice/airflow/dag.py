@@ -23,7 +23,7 @@ from airflow.sdk import DAG, BaseOperator, TriggerRule
 
 from sluice.airflow.alerting import AlertOperator
 from sluice.airflow.deadline import deadline_alert
-from sluice.airflow.failures import RecoveryPolicy
+from sluice.airflow.failures import task_defaults
 from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.notifiers import check_notifiers
 from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
@@ -62,13 +62,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         deadline=deadline_alert(pipeline.alerts.deadline),
         auto_register=auto_register,
         params=trigger_form(pipeline),
-        default_args={
-            "retries": pipeline.retries,
-            "retry_delay": pipeline.retry_delay,
-            "retry_exponential_backoff": 2.0,
-            "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
-            "retry_policy": RecoveryPolicy(),
-        },
+        default_args=task_defaults(pipeline),
     ) as dag:
         start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline)
         write = SluiceWriteOperator.partial(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Context, RetryDecision, RetryPolicy
@@ -11,6 +12,7 @@ from airflow.sdk import Context, RetryDecision, RetryPolicy
 from sluice.airflow.notes import ERROR_KEY, NOTE_KEY
 from sluice.errors import SluiceError
 from sluice.logs import log
+from sluice.pipeline.model import Pipeline
 
 
 class RecoveryPolicy(RetryPolicy):
@@ -39,6 +41,17 @@ class RecoveryPolicy(RetryPolicy):
     def deserialize(cls, data: dict[str, Any]) -> RecoveryPolicy:  # noqa: ARG003
         """Any instance is like any other."""
         return cls()
+
+
+def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
+    """What the tasks of all of a pipeline's DAGs have in common: how they are tried again."""
+    return {
+        "retries": pipeline.retries,
+        "retry_delay": pipeline.retry_delay,
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
+        "retry_policy": RecoveryPolicy(),
+    }
 
 
 @contextmanager

@@ -6,12 +6,11 @@ time, in the order of their weights, because each holds the table.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
-from sluice.airflow.failures import RecoveryPolicy
+from sluice.airflow.failures import task_defaults
 from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
 from sluice.airflow.timetables import timetable_of
 from sluice.pipeline.model import Pipeline, TableServices
@@ -48,13 +47,7 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         is_paused_upon_creation=pipeline.paused,
         tags={"sluice", "table services", *pipeline.tags},
         auto_register=auto_register,
-        default_args={
-            "retries": pipeline.retries,
-            "retry_delay": pipeline.retry_delay,
-            "retry_exponential_backoff": 2.0,
-            "max_retry_delay": max(timedelta(minutes=10), pipeline.retry_delay),
-            "retry_policy": RecoveryPolicy(),
-        },
+        default_args=task_defaults(pipeline),
     ) as dag:
         if upsert:
             SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,8 +158,6 @@ def replay(
 
 
 def _request(ranges: list[str], from_time: datetime | None, to_time: datetime | None, instant: str | None) -> Request:
-    from datetime import UTC
-
     if instant:
         return Request(kind="replay", instant=instant)
     if ranges:

@@ -13,7 +13,6 @@ import typer
 
 from sluice.cli.places import PipelineFile, coordinator, settings
 from sluice.errors import SluiceError
-from sluice.pipeline import load_pipeline
 from sluice.protocol.request import Request
 
 app = typer.Typer(help="Run the steps of one interval by hand, without Airflow.", no_args_is_help=True)
@@ -71,8 +70,8 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     from sluice.coordinator import Outcome, Run
     from sluice.spark.submit import driver_environment, submit_command
 
-    pipeline = load_pipeline(file)
     here = coordinator(file)
+    pipeline = here.pipeline
     this = Run("sluice", run_id or f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}", request)
     started = here.start(this)
     if isinstance(started, Outcome):

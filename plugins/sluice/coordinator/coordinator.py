@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.planning import Planner, Position, Task
+from sluice.coordinator.planning import Position, Task
 from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
@@ -55,11 +55,7 @@ class Coordinator:
         Raises:
             RetryableError, ActionRequiredError: as `start`.
         """
-        planner = Planner(self._session)
-        with self._session.table_as_it_is() as table:
-            committed = self._session.committed(table)
-            task, state = planner.plan(request, committed, table)
-        return task, Position(committed.checkpoint, state)
+        return self._starter.plan(request)
 
     def position(self) -> Position:
         """Where the table and its topics stand.

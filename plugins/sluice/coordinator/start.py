@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.planning import Planner, Task
+from sluice.coordinator.planning import Planner, Position, Task
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError, RetryableError
@@ -12,6 +12,7 @@ from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.messages import LostOffsets, StartCommit
 from sluice.protocol.plan import ClusterState
+from sluice.protocol.request import Request
 from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -44,10 +45,16 @@ class Starter:
             self._turns.wait_for(started)
 
     def _only_plan(self, run: Run) -> Outcome:
-        """Say what the run would do; the control topic and the table stay untouched."""
-        with self._session.table_as_it_is() as table:
-            task, _ = self._planner.plan(run.request, self._session.committed(table), table)
+        """Say what the run would do."""
+        task, _ = self.plan(run.request)
         return Outcome("planned", f"Dry run, nothing opened: {run.request.kind} {task.in_words()}.")
+
+    def plan(self, request: Request) -> tuple[Task, Position]:
+        """What a run would do, and where it would start from; the control topic and the table stay untouched."""
+        with self._session.table_as_it_is() as table:
+            committed = self._session.committed(table)
+            task, state = self._planner.plan(request, committed, table)
+        return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
         """Start, or name the transaction of another run that goes on and holds the table."""

@@ -231,7 +231,7 @@ def plan_window(
         pieces += [OffsetRange(tp, *piece) for piece in found]
     return IntervalPlan(
         ranges=_group(pieces, number_of_ranges),
-        covered=asked - sum(piece.span for piece in pieces),
+        covered=asked - coverage.size((piece.start, piece.end) for piece in pieces),
         out_of_order=_out_of_order(pieces, settled),
     )
 
