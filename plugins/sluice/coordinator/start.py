@@ -187,7 +187,9 @@ class Starter:
                 if transaction.state is State.SUPERSEDED:
                     self._committer.send_abort(transaction, f"superseded by {own}")
                 continue
-            opened_in = set() if transaction.state is State.COMMITTED else table.marker_partitions(transaction.id)
+            # What was aborted has said so in its ABORT-COMMIT; what was committed closes its files before that.
+            ended_before = transaction.state in (State.COMMITTED, State.ABORTED)
+            opened_in = set() if ended_before else table.marker_partitions(transaction.id)
             if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
