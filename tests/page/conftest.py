@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from sluice.hudi.jvm import lean_jvm
-from sluice.hudi.schema import read_schema
+from sluice.hudi.schema import struct_of_ddl, table_schema
 from sluice.hudi.table import open_table
 from sluice.local.airflow import AirflowEnvironment
 from sluice.local.broker import LocalBroker
@@ -171,12 +171,12 @@ def _write_dags(dags: Path, lake: str) -> None:
 def _commit(table: str, instants: list[str]) -> list[str]:
     """Real commits of a real table, one of them another writer's."""
     with lean_jvm() as jvm:
-        schema = read_schema(jvm, "flights", ddl="id BIGINT", avsc=None)
+        schema = table_schema(jvm, "flights", struct_of_ddl(jvm, "id BIGINT"))
         writer = TableWriter(
             path=table, name="flights", table_type="COPY_ON_WRITE", operation="append", record_key=(),
             partition_fields=(), ordering_fields=(), schema_ddl=schema.ddl, schema_avro=schema.avro, options={},
         )  # fmt: skip
-        opened = open_table(jvm, writer, schema.columns)
+        opened = open_table(jvm, writer)
         later = str(int(instants[-1]) + 1)
         for instant in (*instants, later):
             opened.open(instant)

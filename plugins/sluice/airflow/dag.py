@@ -30,7 +30,8 @@ from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
-from sluice.pipeline.model import CatalogSync, Pipeline
+from sluice.pipeline.catalog import CatalogSync
+from sluice.pipeline.model import Pipeline
 
 TAG = "sluice"
 _ALERT_RETRIES = 3

@@ -15,16 +15,10 @@ from airflow.sdk.observability import stats
 
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.facts import IntervalFacts
+from sluice.protocol.messages import COUNTS
 
 PHASES = {"start_commit": "start", "commit": "commit", "abort": "abort"}
-_COUNTERS = (
-    "records_read",
-    "records_written",
-    "records_quarantined",
-    "records_skipped",
-    "bytes_read",
-    "bytes_written",
-)
+_COUNTERS = (*COUNTS, "bytes_read", "bytes_written")
 
 
 def tags(pipeline: Pipeline) -> dict[str, str]:

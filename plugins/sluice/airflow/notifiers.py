@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from sluice.errors import PipelineFileError
-from sluice.pipeline.model import OCCASIONS, Notifier, Pipeline
+from sluice.pipeline.alerts import OCCASIONS, Notifier
+from sluice.pipeline.model import Pipeline
 
 _MAIL = {"subject": "{{ sluice.subject }}", "html_content": "{{ sluice.html }}"}
 _HTTP = {"data": "{{ sluice.json }}", "headers": {"Content-Type": "application/json"}}

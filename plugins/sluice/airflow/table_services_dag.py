@@ -13,7 +13,8 @@ from airflow.sdk import DAG
 from sluice.airflow.failures import task_defaults
 from sluice.airflow.services import SparkServiceOperator, TableServiceOperator
 from sluice.airflow.timetables import timetable_of
-from sluice.pipeline.model import Pipeline, TableServices
+from sluice.pipeline.model import Pipeline
+from sluice.pipeline.services import TableServices
 
 if TYPE_CHECKING:
     from sluice.coordinator.services import Service

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sluice.alerts import words
 from sluice.alerts.report import Alert, History, Report, committed
-from sluice.pipeline.model import Alerts
+from sluice.pipeline.alerts import Alerts
 
 _LAG_RECORDS, _LAG, _QUARANTINE = "max_lag_records", "max_lag", "max_quarantine_rate"
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from sluice.errors import Recovery
-from sluice.pipeline.model import Occasion
+from sluice.pipeline.alerts import Occasion
 from sluice.protocol.facts import IntervalFacts
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.transaction import State

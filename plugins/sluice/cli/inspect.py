@@ -132,7 +132,8 @@ def verify(
     from sluice.spark.verify import verify_table
 
     pipeline = load_pipeline(file)
-    found = verify_table(pipeline, coordinator(file).position(), _history(file), *settings(pipeline), master=master)
+    here = coordinator(file)
+    found = verify_table(pipeline, here.position(), here.rows(), _history(file), *settings(pipeline), master=master)
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),

@@ -222,6 +222,7 @@ class Committer:
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
         )
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
+        table = table.written_as(start.writer)
         table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
     def acknowledge(self, transaction: Transaction) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Position, Task
+from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
+from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.messages import TableWriter
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.records.plan import RecordPlan
 
 
 class Coordinator:
@@ -66,6 +70,20 @@ class Coordinator:
         with self._session.table_as_it_is() as table:
             committed = self._session.committed(table)
         return Position(committed.checkpoint, self._session.cluster.state(self.pipeline.source.kafka.topics, None))
+
+    def rows(self) -> tuple[RecordPlan, TableWriter]:
+        """How the next interval's records would become rows, and of which columns.
+
+        Raises:
+            ActionRequiredError: there is no table yet, or records and table don't fit.
+            RetryableError: the registry or Hudi don't answer.
+        """
+        with self._session.table_as_it_is() as table:
+            if table is None:
+                raise ActionRequiredError(
+                    "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
+                )
+            return RecordPinner(self._session).pin(table, None)
 
     def commit(self, control_offset: int, instant: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.

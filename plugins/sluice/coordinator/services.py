@@ -25,7 +25,8 @@ from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.hold import Hold
 from sluice.logs import log
-from sluice.pipeline.model import Pipeline, TableServices
+from sluice.pipeline.model import Pipeline
+from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State, Transaction
 

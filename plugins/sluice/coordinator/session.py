@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.hudi.options import write_options
-from sluice.hudi.schema import read_schema
 from sluice.hudi.table import HudiTable, open_table, table_exists
 from sluice.kafka.cluster import KafkaCluster
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import Transaction
@@ -93,22 +92,17 @@ class Session:
     def table(self) -> Iterator[HudiTable]:
         """The table, opened in a JVM that lives as long as the block; created on first use."""
         with self._jvm() as jvm:
-            writer, columns = self._writer(jvm)
+            writer = self.pipeline.writer()
             write_options(writer)  # refuses options that would break the commit, before anything is opened
-            yield open_table(jvm, writer, columns)
+            yield open_table(jvm, writer)
 
     @contextmanager
     def table_as_it_is(self) -> Iterator[HudiTable | None]:
         """The table, for looking only: None where it was never written."""
         with self._jvm() as jvm:
-            writer, columns = self._writer(jvm)
+            writer = self.pipeline.writer()
             write_options(writer)
-            yield open_table(jvm, writer, columns) if table_exists(jvm, writer) else None
-
-    def _writer(self, jvm: HudiJvm) -> tuple[TableWriter, Mapping[str, str]]:
-        hudi = self.pipeline.sink.hudi
-        schema = read_schema(jvm, self.pipeline.table_name, ddl=hudi.schema_, avsc=hudi.schema_file)
-        return self.pipeline.writer(schema.ddl, schema.avro), schema.columns
+            yield open_table(jvm, writer) if table_exists(jvm, writer) else None
 
     def committed(self, table: HudiTable | None) -> Committed:
         """What the timeline says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Position, Task
+from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError, RetryableError
@@ -27,6 +28,7 @@ class Starter:
         self._committer = committer
         self._turns = Turns(session, is_running)
         self._planner = Planner(session)
+        self._records = RecordPinner(session)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
@@ -54,6 +56,8 @@ class Starter:
         with self._session.table_as_it_is() as table:
             committed = self._session.committed(table)
             task, state = self._planner.plan(request, committed, table)
+            if table is not None:
+                self._records.pin(table, None)  # whether records and table still fit is part of what would happen
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
@@ -155,6 +159,8 @@ class Starter:
             topic_ids.setdefault(cluster, {})[topic] = topic_id
         plan, request = task.plan, run.request
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
+        last = table_log.newest_interval()
+        records, writer = self._records.pin(table, last.start.records if last is not None else None)
         return StartCommit(
             **self._session.envelope(table.new_instant(), epoch, run),
             kind=request.kind,
@@ -173,7 +179,8 @@ class Starter:
             valid_through=min(p.valid_through for p in state.partitions),
             isolation_level=self._session.pipeline.source.kafka.isolation_level,
             on_missing_range=self._session.pipeline.on_missing_range,
-            writer=table.writer,
+            writer=writer,
+            records=records,
         )
 
     def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:

@@ -10,7 +10,8 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.hudi.failures import causes, is_refused
 from sluice.hudi.jvm import HudiJvm
 from sluice.logs import log
-from sluice.pipeline.model import Catalog, CatalogSync, Glue, HiveMetastore, Pipeline
+from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
+from sluice.pipeline.model import Pipeline
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
 GLUE_TOOL = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"

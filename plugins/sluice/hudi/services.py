@@ -12,7 +12,7 @@ from typing import Any
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.options import write_options
 from sluice.hudi.table import HudiTable
-from sluice.pipeline.model import TableServices
+from sluice.pipeline.services import TableServices
 
 _JAVA_PLAN = "org.apache.hudi.client.clustering.plan.strategy.JavaSizeBasedClusteringPlanStrategy"
 _SPARK_EXECUTION = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"

@@ -15,10 +15,11 @@ from sluice.errors import ActionRequiredError
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
-from sluice.hudi.schema import columns_of
+from sluice.hudi.schema import struct_of_hoodie, table_schema
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import TRANSACTION_KEY, holds_checkpoint
+from sluice.records.structs import Type
 
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
 InstantState = Literal["absent", "pending", "completed"]
@@ -32,10 +33,12 @@ _PROPERTIES = ".hoodie/hoodie.properties"
 class HudiTable:
     """A table that exists. Open it with `open_table`."""
 
-    def __init__(self, jvm: HudiJvm, meta: Any, writer: TableWriter) -> None:
+    def __init__(self, jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Type | None) -> None:
         self._jvm = jvm
         self._meta = meta
         self.writer = writer
+        self.columns = columns
+        """Spark's type of the rows that are committed, None before the first commit."""
         self._hudi = jvm.jvm.org.apache.hudi
         self._action = "commit" if writer.table_type == "COPY_ON_WRITE" else "deltacommit"
 
@@ -43,6 +46,15 @@ class HudiTable:
     def process(self) -> str:
         """The process in which this table's commits are carried out."""
         return identity(self._jvm.pid)
+
+    @property
+    def jvm(self) -> HudiJvm:
+        """The JVM in which the table is open."""
+        return self._jvm
+
+    def written_as(self, writer: TableWriter) -> HudiTable:
+        """The same table, written as an interval has pinned it."""
+        return HudiTable(self._jvm, self._meta, writer, self.columns)
 
     # The timeline ------------------------------------------------------------------------------------------------
 
@@ -377,11 +389,13 @@ def instant_in(file_name: str) -> str | None:
     return parts[-1] if len(parts) >= 3 and parts[-1].isdigit() else None
 
 
-def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) -> HudiTable:
+def open_table(jvm: HudiJvm, writer: TableWriter) -> HudiTable:
     """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
 
+    Its `writer` has the schema of the table's last commit; an interval pins its own.
+
     Raises:
-        ActionRequiredError: the path can't be used, or the table differs from the pipeline in type, keys or schema.
+        ActionRequiredError: the path can't be used, or the table differs from the pipeline in type or keys.
     """
     with hudi_errors("opening the table", table=writer.path):
         if not table_exists(jvm, writer):
@@ -392,10 +406,13 @@ def open_table(jvm: HudiJvm, writer: TableWriter, columns: Mapping[str, str]) ->
                     raise
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
-    table = HudiTable(jvm, meta, _as_the_table_has_it(meta, writer))
     _check_configuration(meta, writer)
-    _check_schema(jvm, meta, writer, columns)
-    return table
+    columns = _committed_columns(jvm, meta, writer)
+    writer = _as_the_table_has_it(meta, writer)
+    if columns is not None:
+        schema = table_schema(jvm, writer.name, columns)
+        writer = writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
+    return HudiTable(jvm, meta, writer, columns)
 
 
 def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
@@ -414,7 +431,7 @@ def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
 def _create(jvm: HudiJvm, writer: TableWriter) -> None:
     builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
     builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
-    builder.setKeyGeneratorClassProp(key_generator(writer)).setTableCreateSchema(writer.schema_avro)
+    builder.setKeyGeneratorClassProp(key_generator(writer))
     if writer.record_key:
         builder.setRecordKeyFields(",".join(writer.record_key))
     if writer.partition_fields:
@@ -452,28 +469,15 @@ def _check_configuration(meta: Any, writer: TableWriter) -> None:
             )
 
 
-def _check_schema(jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Mapping[str, str]) -> None:
+def _committed_columns(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Type | None:
     resolver = jvm.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta)
     with hudi_errors("reading the table's schema", table=writer.path):
         found = resolver.getTableSchemaIfPresent(False)
     if not found.isPresent():
-        return
+        return None
     try:
-        struct = jvm.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(found.get())
+        return struct_of_hoodie(jvm, found.get())
     except Py4JJavaError as error:
         raise ActionRequiredError(
             "The table's own schema can't be read.", next_step="look at the table's last commit.", table=writer.path
         ) from error
-    in_table = {n: t for n, t in columns_of(struct).items() if not n.startswith("_hoodie_")}
-    changed = {
-        n: f"{t} in the table, {columns[n]} in the pipeline" for n, t in in_table.items() if columns.get(n, t) != t
-    }
-    missing = [n for n in in_table if n not in columns]
-    if changed or missing:
-        raise ActionRequiredError(
-            "The pipeline's schema doesn't fit the table's.",
-            next_step="name every column of the table with the table's type; columns may be added, at the end.",
-            table=writer.path,
-            missing_in_pipeline=missing or None,
-            changed=changed or None,
-        )

@@ -16,7 +16,7 @@ from typing import Any
 from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
-from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit
+from sluice.protocol.messages import COUNTS, AbortCommit, AckCommit, EndCommit
 from sluice.protocol.settlement import transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -94,7 +94,7 @@ class Hold:
 
     def acknowledge(self) -> None:
         """Send ACK-COMMIT: the service has ended, and whoever waits for the table may have it."""
-        nothing = {"records_read": 0, "records_written": 0, "records_quarantined": 0, "records_skipped": 0}
+        nothing = dict.fromkeys(COUNTS, 0)
         envelope: dict[str, Any] = {**self._envelope(), **nothing}
         self.control.send(AckCommit(**envelope, offsets=()))
         self.control.extend(self.table_log)

@@ -17,8 +17,9 @@ from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.page.access import BY_HAND
 from sluice.page.follower import ControlFollower
 from sluice.page.kept import refresh_all
+from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipeline, pipeline_files
-from sluice.pipeline.model import Control, Kafka, Pipeline
+from sluice.pipeline.model import Control, Pipeline
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
 

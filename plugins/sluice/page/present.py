@@ -11,12 +11,12 @@ from typing import Any
 from sluice.hudi.timeline import Instant, Timeline
 from sluice.page.runs import RunFacts
 from sluice.protocol.history import Attempt, PlannedPartition, TableHistory, TransactionSummary
+from sluice.protocol.messages import COUNTS
 from sluice.protocol.offsets import TopicPartition
 
 Json = dict[str, Any]
 _LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed
-_COUNTS = ("records_read", "records_written", "records_quarantined", "records_skipped")
-_TOTALS = (*_COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
+_TOTALS = (*COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
 
 
 def transaction(found: TransactionSummary, history: TableHistory, timeline: Timeline | None) -> Json:
@@ -151,7 +151,7 @@ def _lag(found: TransactionSummary, of: set[TopicPartition]) -> int | None:
 
 
 def _audit(found: TransactionSummary) -> Json:
-    read, *accounted = (found.total(name) for name in _COUNTS)
+    read, *accounted = (found.total(name) for name in COUNTS)
     return {"read": read, "accounted": sum(accounted), "holds": read == sum(accounted)}
 
 

@@ -1,24 +1,12 @@
 """The pipeline: one YAML file, or the same as Python objects, validated before anything runs."""
 
+from sluice.pipeline.alerts import Alerts, Notifier
+from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
+from sluice.pipeline.hudi import Hudi
+from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipeline
-from sluice.pipeline.model import (
-    Alerts,
-    Catalog,
-    CatalogSync,
-    Clustering,
-    Compaction,
-    Control,
-    Glue,
-    HiveMetastore,
-    Hudi,
-    Kafka,
-    Notifier,
-    Pipeline,
-    Sink,
-    Source,
-    TableServices,
-    Write,
-)
+from sluice.pipeline.model import Control, Pipeline, Sink, Source, Write
+from sluice.pipeline.services import Clustering, Compaction, TableServices
 
 __all__ = [
     "Alerts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from sluice.errors import PipelineFileError
 from sluice.pipeline.model import Pipeline
 
+_PATH = re.compile(r"\b(source|sink|write|control)(\.\w+)+")
 FOLDERS_VARIABLE = "SLUICE_PIPELINE_FOLDERS"
 
 
@@ -51,8 +53,9 @@ def load_pipeline(path: Path | str) -> Pipeline:
         raise PipelineFileError(
             "The file holds no pipeline.", next_step="start from dags/pipelines/flights.yaml.", file=path, line=1
         )
+    _resolve_schema_files(data, path)
     try:
-        pipeline = Pipeline.model_validate(data)
+        return Pipeline.model_validate(data)
     except ValidationError as error:
         lines = [_explain(path, node, problem) for problem in error.errors()]
         raise PipelineFileError(
@@ -60,29 +63,32 @@ def load_pipeline(path: Path | str) -> Pipeline:
             next_step=f"correct it; `sluice validate {path.name}` checks it again.",
             file=path,
         ) from error
-    return _with_schema_file(pipeline, path)
 
 
-def _with_schema_file(pipeline: Pipeline, path: Path) -> Pipeline:
-    schema_file = pipeline.sink.hudi.schema_file
-    if schema_file is None:
-        return pipeline
-    resolved = (path.parent / schema_file).resolve()
-    if not resolved.exists():
-        raise PipelineFileError(
-            "The schema file does not exist.",
-            next_step="correct sink.hudi.schema_file.",
-            file=path,
-            schema_file=resolved,
-        )
-    hudi = pipeline.sink.hudi.model_copy(update={"schema_file": resolved})
-    return pipeline.model_copy(update={"sink": pipeline.sink.model_copy(update={"hudi": hudi})})
+def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
+    """Make every `schema_file` relative to the pipeline file's folder; it must be there."""
+    if not isinstance(data, dict):
+        return
+    for name, value in data.items():
+        if name == "schema_file" and isinstance(value, str):
+            data[name] = resolved = (path.parent / value).resolve()
+            if not resolved.exists():
+                raise PipelineFileError(
+                    "The schema file does not exist.",
+                    next_step=f"correct {'.'.join([*keys, name])}.",
+                    file=path,
+                    schema_file=resolved,
+                )
+        _resolve_schema_files(value, path, *keys, str(name))
 
 
 def _explain(path: Path, root: yaml.Node | None, problem: Any) -> str:
     keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
-    line = line_of(root, keys)
     message = str(problem["msg"]).removeprefix("Value error, ")
+    named = _PATH.search(message)
+    if not keys and named:  # what concerns several sections names the key that is to be corrected
+        keys = named.group(0).split(".")
+    line = line_of(root, keys)
     if problem["type"] == "extra_forbidden":
         message = f"there is no such key{_suggest(keys)}"
     elif problem["type"] == "missing":

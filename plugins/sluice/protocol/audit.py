@@ -9,13 +9,14 @@ from sluice.protocol.messages import StartCommit, WriteStatus
 def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     """Check one range's status against its plan.
 
-    The rule is `read = written + quarantined + skipped`, Hudi's own write stats agree with `written` and name no error,
-    and each partition's next offset is its planned end.
+    The rule is `read = written + deleted + quarantined + filtered + skipped`, Hudi's own write stats agree with
+    `written` and name no error, and each partition's next offset is its planned end.
 
     Raises:
         IntervalError: they differ; the interval must not be committed.
     """
-    accounted = status.records_written + status.records_quarantined + status.records_skipped
+    accounted = status.records_written + status.records_deleted + status.records_quarantined
+    accounted += status.records_filtered + status.records_skipped
     in_stats = sum(int(s.get("numWrites", 0)) for s in status.stats)
     write_errors = sum(int(s.get("totalWriteErrors", 0)) for s in status.stats)
     by_partition = sum(p.records_read for p in status.partitions)
@@ -28,7 +29,9 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
             range=number,
             read=status.records_read,
             written=status.records_written,
+            deleted=status.records_deleted,
             quarantined=status.records_quarantined,
+            filtered=status.records_filtered,
             skipped=status.records_skipped,
             in_write_stats=in_stats,
             write_errors=write_errors,

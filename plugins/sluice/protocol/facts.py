@@ -50,7 +50,9 @@ class IntervalFacts(BaseModel):
     stands: tuple[PlannedRange, ...] = ()
     records_read: int = 0
     records_written: int = 0
+    records_deleted: int = 0
     records_quarantined: int = 0
+    records_filtered: int = 0
     records_skipped: int = 0
     bytes_read: int = 0
     bytes_written: int = 0

@@ -15,6 +15,7 @@ from datetime import datetime
 from sys import intern
 
 from sluice.protocol.messages import (
+    COUNTS,
     AbortCommit,
     AckCommit,
     ControlMessage,
@@ -286,8 +287,8 @@ def _note_part(attempt: Attempt, status: WriteStatus) -> None:
     attempt.files += len(status.stats)
     attempt.bytes_written += sum(int(stat.get("totalWriteBytes") or 0) for stat in status.stats)
     if status.part == 0:  # every part repeats these
-        attempt.records_read, attempt.records_written = status.records_read, status.records_written
-        attempt.records_quarantined, attempt.records_skipped = status.records_quarantined, status.records_skipped
+        for name in COUNTS:
+            setattr(attempt, name, getattr(status, name))
         attempt.bytes_read = sum(p.bytes_read for p in status.partitions)
         attempt.gaps = sum(p.gaps for p in status.partitions)
         attempt.file_groups = len({group for p in status.partitions for group in p.file_groups})

@@ -15,9 +15,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from sluice.errors import Recovery
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.plan import IntervalPlan, OffsetLoss
+from sluice.records.plan import RecordPlan
 
 PROTOCOL_VERSION = 1
 NO_LEASE = -1
+COUNTS = (
+    "records_read",
+    "records_written",
+    "records_deleted",
+    "records_quarantined",
+    "records_filtered",
+    "records_skipped",
+)
+"""What is counted of an interval's records; the first is the sum of the others."""
 
 IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
 """What a transaction is for.
@@ -168,6 +178,7 @@ class StartCommit(_Message):
             the interval that is replayed: the offsets read lie before some that are in the table already.
         passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
+        records: how a record becomes a row of the writer's schema.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -189,6 +200,7 @@ class StartCommit(_Message):
     isolation_level: str = "read_committed"
     on_missing_range: Literal["abort", "commit"] = "abort"
     writer: TableWriter
+    records: RecordPlan = RecordPlan()
 
     @classmethod
     def ranges_of(
@@ -223,6 +235,9 @@ class WriteStatus(_Message):
     `began` is when the attempt began. `stats` are Hudi's own `HoodieWriteStat` as JSON. A status that would pass the
     broker's message limit travels in `parts` numbered messages; each has its own slice of `stats`, and only the whole
     set counts.
+
+    What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
+    skipped because the table knows better already.
     """
 
     type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
@@ -233,7 +248,9 @@ class WriteStatus(_Message):
     parts: int = 1
     records_read: int = 0
     records_written: int = 0
+    records_deleted: int = 0
     records_quarantined: int = 0
+    records_filtered: int = 0
     records_skipped: int = 0
     partitions: tuple[PartitionResult, ...] = ()
     stats: tuple[dict[str, Any], ...] = ()
@@ -267,7 +284,9 @@ class AckCommit(_Message):
     offsets: tuple[PlannedRange, ...]
     records_read: int
     records_written: int
+    records_deleted: int = 0
     records_quarantined: int
+    records_filtered: int = 0
     records_skipped: int
     valid_through: datetime | None = None
 

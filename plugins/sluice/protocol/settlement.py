@@ -11,7 +11,7 @@ from typing import Any
 
 from sluice.errors import IntervalError, SluiceError, from_report
 from sluice.protocol import coverage
-from sluice.protocol.messages import StartCommit, WriteStatus
+from sluice.protocol.messages import COUNTS, StartCommit, WriteStatus
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -174,9 +174,8 @@ def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
 
 
 def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
-    """Records read, written, quarantined and skipped over all ranges."""
-    names = ("records_read", "records_written", "records_quarantined", "records_skipped")
-    return {name: sum(getattr(status, name) for status in reported.values()) for name in names}
+    """Records read, written, deleted, quarantined, filtered and skipped, over all ranges."""
+    return {name: sum(getattr(status, name) for status in reported.values()) for name in COUNTS}
 
 
 def registered_paths(transaction: Transaction) -> set[str]:

@@ -80,7 +80,9 @@ class Attempt:
     recovery: Recovery | None = None
     records_read: int = 0
     records_written: int = 0
+    records_deleted: int = 0
     records_quarantined: int = 0
+    records_filtered: int = 0
     records_skipped: int = 0
     bytes_written: int = 0
     files: int = 0

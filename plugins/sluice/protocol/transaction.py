@@ -115,6 +115,10 @@ class TableLog:
         """A transaction by its instant."""
         return self.transactions.get(transaction)
 
+    def newest_interval(self) -> Transaction | None:
+        """The transaction that was started last to read records, however it ended."""
+        return next((t for t in reversed(self.transactions.values()) if t.start.kind != "service"), None)
+
     def holder(self) -> Transaction | None:
         """The transaction that holds the table: the newest that is open or decided."""
         held = [t for t in self.transactions.values() if t.state in (State.OPEN, State.DECIDED)]

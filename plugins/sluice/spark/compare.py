@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
-from sluice.protocol.messages import PlannedRange
-from sluice.spark.decode import decode_json, parse_ddl
+from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.records.plan import RecordPlan
 from sluice.spark.read import read_range
+from sluice.spark.records import RecordChain, parse_ddl
 from sluice.spark.verify import WHOLE_TABLE, Compared
 
 _INSTANT = "_sluice_instant"
@@ -20,15 +20,16 @@ _OFFSET = "_kafka_offset"
 
 def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping[str, Any]) -> list[Compared]:
     """Compare what the task names; `sluice.spark.verify` writes it."""
-    schema = _schema(spark, task)
-    in_topic = _topic(spark, java_settings, task, schema)
+    writer = TableWriter.model_validate(task["writer"])
+    chain = RecordChain(spark, RecordPlan.model_validate(task["records"]), writer)
+    names = parse_ddl(spark, writer.schema_ddl).names
+    in_topic = _topic(spark, java_settings, task, chain, names)
     in_table = spark.read.format("hudi").load(task["path"])
     if task["record_key"]:
         in_topic = _last_versions(in_topic, task["record_key"], task["ordering_fields"])
         in_table = in_table.withColumn(_INSTANT, F.lit(WHOLE_TABLE))
     else:
         in_table = in_table.withColumn(_INSTANT, F.col("_hoodie_commit_time"))
-    names = [field.name for field in schema.fields]
     topic, table = _fingerprints(in_topic, names), _fingerprints(in_table, names)
     nothing = (0, 0)
     return [
@@ -38,29 +39,23 @@ def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping
     ]
 
 
-def _schema(spark: SparkSession, task: Mapping[str, Any]) -> StructType:
-    if task["avsc"] is None:
-        return parse_ddl(spark, task["ddl"])
-    jvm: Any = spark._jvm
-    given = jvm.org.apache.hudi.common.schema.HoodieSchema.parse(task["avsc"])
-    return parse_ddl(
-        spark, jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(given).toDDL()
-    )
-
-
 def _topic(
-    spark: SparkSession, java_settings: Mapping[str, str], task: Mapping[str, Any], schema: StructType
+    spark: SparkSession,
+    java_settings: Mapping[str, str],
+    task: Mapping[str, Any],
+    chain: RecordChain,
+    names: Sequence[str],
 ) -> DataFrame:
     ranges = [(i["instant"], PlannedRange(**r)) for i in task["intervals"] for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
-    rows = decode_json(read_range(spark, java_settings, joined, task["isolation_level"]), schema, ())
+    rows = chain.rows(read_range(spark, java_settings, joined, task["isolation_level"]))
     whose = spark.createDataFrame(
         [(instant, r.topic, r.partition, r.start, r.end) for instant, r in ranges],
         "instant string, topic string, partition int, start bigint, end bigint",
     )
     here = (F.col("_kafka_topic") == F.col("topic")) & (F.col("_kafka_partition") == F.col("partition"))
     here &= (F.col(_OFFSET) >= F.col("start")) & (F.col(_OFFSET) < F.col("end"))
-    fields = [rows[f"`{field.name}`"] for field in schema.fields]
+    fields = [rows[f"`{name}`"] for name in names]
     return rows.join(F.broadcast(whose), here).select(*fields, rows[_OFFSET], whose["instant"].alias(_INSTANT))
 
 

@@ -17,8 +17,8 @@ from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit, WriteStatus
 from sluice.protocol.transaction import TableLog, Transaction
-from sluice.spark.decode import bad_record, decode_json, parse_ddl
 from sluice.spark.read import observed, partition_results, read_range
+from sluice.spark.records import Counted, RecordChain, bad_record
 from sluice.spark.write import HudiWriter, Written
 
 
@@ -93,14 +93,13 @@ class Participant:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
         records = read_range(spark, self._source.java(), planned, start.isolation_level)
-        schema = parse_ddl(spark, start.writer.schema_ddl)
-        keyed = (*start.writer.record_key, *start.writer.partition_fields, *start.writer.ordering_fields)
-        written = HudiWriter(spark, start).write(decode_json(records, schema, keyed))
+        chain = RecordChain(spark, start.records, start.writer)
+        written = HudiWriter(spark, start).write(chain.rows(records))
         reach("participant.after_write")
         watch.check()
-        return self._status(start, written)
+        return self._status(start, written, chain.counts(written.dataset))
 
-    def _status(self, start: StartCommit, written: Written) -> WriteStatus:
+    def _status(self, start: StartCommit, written: Written, left_out: Counted) -> WriteStatus:
         counts = observed(written.dataset)
         planned = start.ranges[self._assignment.range]
         groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
@@ -113,6 +112,7 @@ class Participant:
             began=self._began,
             records_read=int(counts["records"]),
             records_written=written.records,
+            records_filtered=left_out.filtered,
             records_skipped=written.skipped,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,

@@ -19,9 +19,10 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.history import TableHistory, TransactionSummary
-from sluice.protocol.messages import PlannedRange
+from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.protocol.offsets import OffsetRange
 from sluice.protocol.transaction import State
+from sluice.records.plan import RecordPlan
 from sluice.spark.submit import driver_environment, spark_submit
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "verify_table.py"
@@ -89,6 +90,7 @@ def _read_by(transaction: TransactionSummary) -> tuple[OffsetRange, ...]:
 def verify_table(
     pipeline: Pipeline,
     position: Position,
+    rows: tuple[RecordPlan, TableWriter],
     history: TableHistory,
     source: KafkaSettings,
     control: KafkaSettings,
@@ -118,17 +120,23 @@ def verify_table(
             )
     there = [i for i in intervals if is_there(i)]
     gone = tuple(i.instant for i in intervals if not is_there(i))
-    return Verification(_compare(pipeline, there, source, control, master) if there else (), gone)
+    compared = _compare(pipeline, rows, there, source, control, master) if there else ()
+    return Verification(compared, gone)
 
 
 def _compare(
-    pipeline: Pipeline, intervals: Sequence[Interval], source: KafkaSettings, control: KafkaSettings, master: str
+    pipeline: Pipeline,
+    rows: tuple[RecordPlan, TableWriter],
+    intervals: Sequence[Interval],
+    source: KafkaSettings,
+    control: KafkaSettings,
+    master: str,
 ) -> tuple[Compared, ...]:
     hudi = pipeline.sink.hudi
     task = {
         "path": hudi.path,
-        "ddl": hudi.schema_,
-        "avsc": hudi.schema_file.read_text() if hudi.schema_file else None,
+        "records": rows[0].model_dump(mode="json", exclude_none=True),
+        "writer": rows[1].model_dump(mode="json"),
         "record_key": hudi.record_key if hudi.operation == "upsert" else (),
         "ordering_fields": hudi.ordering_field,
         "isolation_level": pipeline.source.kafka.isolation_level,

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
 from sluice.protocol.messages import StartCommit, TableWriter
 from sluice.spark.read import observed
+from sluice.spark.records import KAFKA_COLUMNS
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
-_KAFKA_COLUMNS = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 _KEPT = "sluice_kept"
 _WINS = "_sluice_wins"
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
@@ -70,7 +70,7 @@ class HudiWriter:
     def _append(self, frame: DataFrame) -> Written:
         """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
         helper = self._hudi.HoodieDatasetBulkInsertHelper
-        rows = frame.drop(*_KAFKA_COLUMNS)
+        rows = frame.drop(*KAFKA_COLUMNS)
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
         table_config = self._table.getMetaClient().getTableConfig()
         prepared = helper.prepareForBulkInsert(rows._jdf, self._config, table_config, partitioner, self._instant)
@@ -124,7 +124,7 @@ class HudiWriter:
             path.alias("_hoodie_partition_path"),
             F.concat(group, F.lit(f"_0-0-0_{self._instant}.parquet")).alias("_hoodie_file_name"),
         ]
-        columns = [c for c in frame.columns if c not in _KAFKA_COLUMNS]
+        columns = [c for c in frame.columns if c not in KAFKA_COLUMNS]
         return frame.select(*meta, *columns)
 
     def _without_older(self, tagged: DataFrame) -> DataFrame:

@@ -136,7 +136,7 @@ function table(p, now) {
 function transactionRow(p, t, scale, now) {
   const attempts = t.ranges.flat();
   const failed = attempts.filter((a) => a.failed).length;
-  const away = t.records_quarantined + t.records_skipped;
+  const away = t.records_quarantined + t.records_filtered + t.records_skipped;
   return h(
     "tr",
     { "data-key": t.instant, "data-href": transactionLink(p.key, t.instant) },

@@ -39,6 +39,14 @@ function heading(t) {
   );
 }
 
+// Written and quarantined always; the others where there are any.
+function accounted(t) {
+  return ["written", "deleted", "quarantined", "filtered", "skipped"]
+    .filter((name) => t[`records_${name}`] || name === "written" || name === "quarantined")
+    .map((name) => `${f.number(t[`records_${name}`])} ${name}`)
+    .join(" + ");
+}
+
 function facts(t) {
   const other = (instant) => h("a", { class: "mono", href: transactionLink(t.pipeline, instant) }, instant);
   const audit = t.audit.holds ? "✓ accounted for" : "✕ not accounted for";
@@ -46,7 +54,7 @@ function facts(t) {
   if (t.state !== "committed") where.archived = where.absent;
   const pairs = [
     ["Rows written", h("span", { class: "figure" }, f.number(t.records_written))],
-    ["Audit", h("span", { title: "read = written + quarantined + skipped", class: t.audit.holds ? "" : "bad" }, `${f.number(t.records_read)} read = ${f.number(t.records_written)} written + ${f.number(t.records_quarantined)} quarantined + ${f.number(t.records_skipped)} skipped ${audit}`)],
+    ["Audit", h("span", { title: "read = written + deleted + quarantined + filtered + skipped", class: t.audit.holds ? "" : "bad" }, `${f.number(t.records_read)} read = ${accounted(t)} ${audit}`)],
     ["Bytes", `${f.bytes(t.bytes_read)} read, ${f.bytes(t.bytes_written)} written in ${f.count(t.files, "file")}, ${f.count(t.file_groups, "file group")}`],
     ["Offsets without a record", f.number(t.gaps)],
     ["Lag left", f.number(t.lag_left)],

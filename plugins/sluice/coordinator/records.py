@@ -1,0 +1,108 @@
+"""Pins how an interval's records become rows: converters with their schemas, and the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sluice.coordinator.session import Session
+from sluice.coordinator.writer_schemas import writer_schemas
+from sluice.errors import ActionRequiredError
+from sluice.hudi.jvm import HudiJvm
+from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
+from sluice.hudi.table import HudiTable
+from sluice.protocol.messages import TableWriter
+from sluice.records.pinning import fields_of_table, pinned_format, rows_of
+from sluice.records.plan import Format, RecordPlan
+from sluice.records.settings import Converter
+from sluice.records.structs import Type, names
+
+_VALUE, _KEY = "source.kafka.value", "source.kafka.key"
+
+
+class RecordPinner:
+    """Pins one pipeline's records."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pipeline = session.pipeline
+
+    def pin(self, table: HudiTable, last: RecordPlan | None) -> tuple[RecordPlan, TableWriter]:
+        """How the next interval's records are read, and how its rows are written.
+
+        To be asked after the log ends were read: a producer registers a schema before it sends a record with it, so the
+        registry then knows the schemas of all records below those ends.
+
+        Args:
+            table: the table, whose last commit says which columns it has.
+            last: what the table's last START pinned, None where it isn't known any more.
+
+        Raises:
+            ActionRequiredError: a schema can't be read, or the rows don't fit the table.
+            RetryableError: the registry doesn't answer.
+        """
+        given = self._given(table.jvm)
+        plan = self._plan(table, given, last or RecordPlan())
+        rows = rows_of(table.columns, given, plan)
+        if rows.conflicts or rows.left_out:
+            raise ActionRequiredError(
+                "The pipeline's schema doesn't fit the table's.",
+                next_step="name every column of the table with a type that holds the table's; columns may be added.",
+                table=self._session.table_id,
+                missing_in_pipeline=list(rows.left_out) or None,
+                changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
+            )
+        self._require_columns(rows.columns)
+        schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
+        return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
+
+    def _given(self, jvm: HudiJvm) -> Type | None:
+        hudi = self._pipeline.sink.hudi
+        if hudi.schema_file is not None:
+            return struct_of_avsc(jvm, hudi.schema_file)
+        return struct_of_ddl(jvm, hudi.schema_) if hudi.schema_ is not None else None
+
+    def _plan(self, table: HudiTable, given: Type | None, last: RecordPlan) -> RecordPlan:
+        kafka = self._pipeline.source.kafka
+        base = table.columns if given is None else None
+        key = None
+        if kafka.key is not None:
+            key = self._format(table.jvm, kafka.key, _KEY, last.key, base)
+        plan = RecordPlan(
+            key=key,
+            columns=kafka.columns,
+            changes=self._pipeline.changes,
+            transforms=self._pipeline.transforms,
+            errors=self._pipeline.errors,
+        )
+        value = self._format(table.jvm, kafka.value, _VALUE, last.value, base)
+        if value.struct is None and given is not None:
+            value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
+        return plan.model_copy(update={"value": value})
+
+    def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
+        kind = key.rpartition(".")[2]
+        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._pipeline.source.kafka.topics]
+        known = last.schemas if last is not None else ()
+        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
+        return pinned_format(converter, schemas, self._part_of(base, converter, schemas))
+
+    @staticmethod
+    def _part_of(base: Type | None, converter: Converter, schemas: Sequence[object]) -> Type | None:
+        """What the table's rows say of this converter's type."""
+        if base is None or not schemas:
+            return None
+        if converter.as_ is None:
+            return base
+        return next((f["type"] for f in base["fields"] if f["name"] == converter.as_), None)
+
+    def _require_columns(self, columns: Type) -> None:
+        hudi = self._pipeline.sink.hudi
+        known = set(names(columns))
+        for key in ("record_key", "partition_fields", "ordering_field"):
+            missing = [name for name in getattr(hudi, key) if name not in known]
+            if missing:
+                raise ActionRequiredError(
+                    f"sink.hudi.{key} names a column that the table doesn't have: {', '.join(missing)}.",
+                    next_step=f"name some of {', '.join(sorted(known))}.",
+                    table=self._session.table_id,
+                )

@@ -1,0 +1,86 @@
+"""How the schemas of records and the table's columns come together when an interval is planned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sluice.records.columns import incoming
+from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.records.settings import Converter, Transform
+from sluice.records.structs import Conflict, Type, merge, names, struct, without
+
+
+def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: Type | None) -> Format:
+    """A key's or value's format over all of its schemas.
+
+    Args:
+        converter: what the pipeline file says.
+        schemas: the writer schemas, newest first.
+        base: the type that rows of the table have already, None where there is none; it decides what is compatible.
+    """
+    union = base
+    judged = []
+    for schema in schemas:
+        union, verdict = (schema.struct, None) if union is None else _joined(union, schema.struct)
+        judged.append(schema.model_copy(update={"incompatible": verdict}))
+    return Format(
+        converter=converter.converter,
+        options=converter.options,
+        struct=union,
+        schemas=tuple(judged),
+        message=converter.message,
+        registered=converter.registry is not None,
+        as_=converter.as_,
+    )
+
+
+def _joined(union: Type, new: Type) -> tuple[Type, str | None]:
+    # One value is merged as the one field of a struct, so that there is one rule.
+    one_value = not (isinstance(union, dict) and union["type"] == "struct")
+    wrapped = [struct([{"name": "value", "type": t, "nullable": True, "metadata": {}}]) for t in (union, new)]
+    merged = merge(*wrapped) if one_value or not isinstance(new, dict) else merge(union, new)
+    if merged.conflicts:
+        return union, "; ".join(map(str, merged.conflicts))
+    return (merged.struct["fields"][0]["type"] if one_value or not isinstance(new, dict) else merged.struct), None
+
+
+def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transform]) -> Type:
+    """The fields of a value without a schema of its own: the table's columns but those that come from elsewhere."""
+    elsewhere = set(plan.columns)
+    for step in transforms:
+        elsewhere |= set(step.set_ or {})
+    if plan.key is not None:
+        elsewhere |= {plan.key.as_} if plan.key.as_ else set(names(plan.key.struct))
+    return without(columns, elsewhere)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the rows of an interval are: their type, or why they don't fit the table."""
+
+    columns: Type
+    conflicts: tuple[Conflict, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
+    """The columns of the rows that an interval writes.
+
+    Args:
+        table: the columns of the table's last commit, None before the first.
+        given: those that the pipeline file names, None where records say what they are.
+        plan: how records are read.
+    """
+    wanted = given if given is not None else incoming(plan)
+    if table is None:
+        return Rows(wanted)
+    merged = merge(table, wanted)
+    asked = {str(f["name"]).lower(): f for f in wanted["fields"]}
+    # A table's columns are all nullable in Hudi; whether a record may leave one out is the pipeline's to say.
+    columns = struct(
+        {**f, "nullable": asked.get(str(f["name"]).lower(), {"nullable": True})["nullable"]}
+        for f in merged.struct["fields"]
+    )
+    left_out = [n for n in names(table) if n.lower() not in asked] if given is not None else []
+    return Rows(columns, merged.conflicts, tuple(left_out))

@@ -1,0 +1,190 @@
+"""Spark's types as Spark's own JSON has them: what is wider than what, and how a table's columns follow new records.
+
+A type is a string (`long`, `decimal(10,2)`) or a mapping with `type` struct, array or map.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Type = Any
+_INTEGERS = ("byte", "short", "integer", "long")
+_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+_EXACT_IN = {"float": 24, "double": 53}
+_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_DECIMAL = re.compile(r"^decimal\((\d+),\s*(-?\d+)\)$")
+_MOST_DIGITS = 38
+_SHORT = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A field whose two types have no common one."""
+
+    field: str
+    known: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.field} is {self.known} here and {self.new} there"
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A struct that holds the records of both; the known struct as it was where there are conflicts."""
+
+    struct: Type
+    conflicts: tuple[Conflict, ...] = ()
+
+
+def field(name: str, kind: Type, *, nullable: bool = True) -> dict[str, Any]:
+    """A field of a struct."""
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+
+
+def struct(fields: Iterable[Mapping[str, Any]]) -> Type:
+    """A struct of fields."""
+    return {"type": "struct", "fields": [dict(f) for f in fields]}
+
+
+def names(kind: Type) -> list[str]:
+    """The names of a struct's fields."""
+    return [str(f["name"]) for f in kind["fields"]]
+
+
+def without(kind: Type, left_out: Collection[str]) -> Type:
+    """A struct without some of its fields."""
+    return struct(f for f in kind["fields"] if f["name"] not in left_out)
+
+
+def nullable(kind: Type) -> Type:
+    """The same type with null allowed everywhere."""
+    if not isinstance(kind, Mapping):
+        return kind
+    if kind["type"] == "struct":
+        return struct({**f, "type": nullable(f["type"]), "nullable": True} for f in kind["fields"])
+    if kind["type"] == "array":
+        return {**kind, "elementType": nullable(kind["elementType"]), "containsNull": True}
+    if kind["type"] == "map":
+        return {
+            **kind,
+            "keyType": nullable(kind["keyType"]),
+            "valueType": nullable(kind["valueType"]),
+            "valueContainsNull": True,
+        }
+    return kind
+
+
+def merge(known: Type, new: Type) -> Merged:
+    """A struct that holds the records of both, in the order of the known one, with new fields after it.
+
+    A field that only one of them has becomes nullable; one that is wider in one of them takes the wider type; one that
+    differs in case only is the same field under its known name, as Spark has it.
+    """
+    conflicts: list[Conflict] = []
+    merged = _merge_structs(known, new, "", conflicts)
+    return Merged(known, tuple(conflicts)) if conflicts else Merged(merged)
+
+
+def _merge_structs(known: Type, new: Type, path: str, conflicts: list[Conflict]) -> Type:
+    theirs = {str(f["name"]).lower(): f for f in new["fields"]}
+    fields = []
+    for ours in known["fields"]:
+        other = theirs.pop(str(ours["name"]).lower(), None)
+        if other is None:
+            fields.append({**ours, "nullable": True})
+            continue
+        kind = _merge_types(ours["type"], other["type"], f"{path}{ours['name']}", conflicts)
+        fields.append({**ours, "type": kind, "nullable": ours["nullable"] or other["nullable"]})
+    added = [f for f in new["fields"] if str(f["name"]).lower() in theirs]
+    return struct([*fields, *({**f, "type": nullable(f["type"]), "nullable": True} for f in added)])
+
+
+def _merge_types(known: Type, new: Type, path: str, conflicts: list[Conflict]) -> Type:
+    if isinstance(known, Mapping) and isinstance(new, Mapping) and known["type"] == new["type"]:
+        if known["type"] == "struct":
+            return _merge_structs(known, new, f"{path}.", conflicts)
+        if known["type"] == "array":
+            element = _merge_types(known["elementType"], new["elementType"], f"{path}[]", conflicts)
+            return {**known, "elementType": element, "containsNull": known["containsNull"] or new["containsNull"]}
+        if known["type"] == "map":
+            key = _merge_types(known["keyType"], new["keyType"], f"{path}{{key}}", conflicts)
+            value = _merge_types(known["valueType"], new["valueType"], f"{path}{{}}", conflicts)
+            holds_null = known["valueContainsNull"] or new["valueContainsNull"]
+            return {**known, "keyType": key, "valueType": value, "valueContainsNull": holds_null}
+    wider = None if isinstance(known, Mapping) or isinstance(new, Mapping) else wider_atom(str(known), str(new))
+    if wider is None:
+        conflicts.append(Conflict(path, in_words(known), in_words(new)))
+        return known
+    return wider
+
+
+def wider_atom(one: str, other: str) -> str | None:
+    """The narrowest type that holds every value of both exactly; None where there is none.
+
+    BIGINT and DOUBLE have none: a DOUBLE holds whole numbers exactly only up to 2^53.
+    """
+    if one == other:
+        return one
+    if one in ("void", "null"):
+        return other
+    if other in ("void", "null"):
+        return one
+    if one in _INTEGERS and other in _INTEGERS:
+        return max(one, other, key=_INTEGERS.index)
+    if {one, other} == {"float", "double"}:
+        return "double"
+    for whole, real in ((one, other), (other, one)):
+        if whole in _BITS and real in _EXACT_IN:
+            return next((r for r in (real, "double") if _BITS[whole] <= _EXACT_IN[r]), None)
+    return _wider_decimal(one, other)
+
+
+def _wider_decimal(one: str, other: str) -> str | None:
+    sizes = [_decimal(kind) for kind in (one, other)]
+    if any(size is None for size in sizes) or not any(_DECIMAL.match(kind) for kind in (one, other)):
+        return None
+    whole = max(size[0] - size[1] for size in sizes if size)
+    scale = max(size[1] for size in sizes if size)
+    return f"decimal({whole + scale},{scale})" if whole + scale <= _MOST_DIGITS else None
+
+
+def _decimal(kind: str) -> tuple[int, int] | None:
+    found = _DECIMAL.match(kind)
+    if found:
+        return int(found.group(1)), int(found.group(2))
+    return (_DIGITS[kind], 0) if kind in _DIGITS else None
+
+
+def same(one: Type, other: Type) -> bool:
+    """Whether two types are the same but for nullability and metadata."""
+    return bool(_shape(one) == _shape(other))
+
+
+def _shape(kind: Type) -> Any:
+    if not isinstance(kind, Mapping):
+        return kind
+    if kind["type"] == "struct":
+        return [(f["name"], _shape(f["type"])) for f in kind["fields"]]
+    if kind["type"] == "array":
+        return ("array", _shape(kind["elementType"]))
+    if kind["type"] == "map":
+        return ("map", _shape(kind["keyType"]), _shape(kind["valueType"]))
+    return kind
+
+
+def in_words(kind: Type) -> str:
+    """A type as people write it in DDL."""
+    if not isinstance(kind, Mapping):
+        return _SHORT.get(str(kind), str(kind)).upper()
+    if kind["type"] == "struct":
+        fields = ", ".join(f"{f['name']}: {in_words(f['type'])}" for f in kind["fields"])
+        return f"STRUCT<{fields}>"
+    if kind["type"] == "array":
+        return f"ARRAY<{in_words(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"MAP<{in_words(kind['keyType'])}, {in_words(kind['valueType'])}>"
+    return str(kind["type"])

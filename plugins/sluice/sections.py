@@ -1,0 +1,82 @@
+"""What every section of a pipeline file is built from: the base class, and kinds of values that users write."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+
+_UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def parse_duration(value: Any) -> Any:
+    """`30 seconds`, `5 minutes`, `1 hour` or `2 days` as a timedelta; anything else is left for pydantic."""
+    match = _DURATION.match(value) if isinstance(value, str) else None
+    if match is None:
+        return value
+    unit = match.group(2)
+    return timedelta(seconds=float(match.group(1)) * _UNITS.get(unit, _UNITS.get(unit.rstrip("s"), 1)))
+
+
+def _expand(value: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        found = os.environ.get(match.group(1), match.group(2))
+        if found is None:
+            raise ValueError(
+                f"the environment variable {match.group(1)} is not set; set it, or write ${{{match.group(1)}:-default}}"
+            )
+        return found
+
+    return _VARIABLE.sub(replace, value)
+
+
+def _absolute(value: str) -> str:
+    if "://" in value:
+        return value.rstrip("/")
+    if not value.startswith("/"):
+        raise ValueError("must be an absolute path or a URI such as s3a://bucket/table or hdfs:///table")
+    return f"file://{value.rstrip('/')}"
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Expanded = Annotated[str, AfterValidator(_expand)]
+TablePath = Annotated[str, AfterValidator(_expand), AfterValidator(_absolute)]
+OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
+
+
+def _as_text(value: Any) -> Any:
+    """YAML's numbers and booleans as the text that Spark and Hudi read; lists and mappings are left to be refused."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: str(v).lower() if isinstance(v, bool) else v if isinstance(v, dict | list) else str(v)
+        for name, v in value.items()
+    }
+
+
+Options = Annotated[dict[str, str], BeforeValidator(_as_text)]
+
+
+class Section(BaseModel):
+    """One section of a pipeline file. Its docstrings become the JSON Schema's descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_by_name=True, validate_by_alias=True
+    )
+
+
+def require_hoodie_names(options: Mapping[str, str]) -> None:
+    """Check that options are Hudi's.
+
+    Raises:
+        ValueError: a name isn't `hoodie.*`.
+    """
+    strange = [name for name in options if not name.startswith("hoodie.")]
+    if strange:
+        raise ValueError(f"options take hoodie.* names only, not {', '.join(strange)}")
