@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_valid
 
 from sluice.records.settings import Changes, Errors, Part, Transform
 
-
 _READABLE = 50_000  # characters of schemas that stand in START-COMMIT as they are
 _PACKED = "xz"
 
