@@ -105,6 +105,9 @@ class LostOffsets(_Frozen):
         """The partition."""
         return TopicPartition(self.cluster, self.topic, self.partition)
 
+    def __str__(self) -> str:
+        return str(OffsetLoss(self.topic_partition, self.committed, self.resumed_at, self.reason, self.another_log))
+
 
 class PartitionResult(_Frozen):
     """What a participant did with one partition's range.
