@@ -114,7 +114,7 @@ def _send(bootstrap: str, topics: dict[str, str]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for topic in topics.values():
         for value in VALUES:
-            producer.produce(topic, json.dumps(value).encode(), partition=value["id"] % PARTITIONS)
+            producer.produce(topic, json.dumps(value).encode(), key=str(value["id"]).encode())
     assert producer.flush(30) == 0
 
 

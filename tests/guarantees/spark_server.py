@@ -40,12 +40,12 @@ def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str
         return status
 
 
-def read(path: str, metadata: bool) -> list[tuple[Any, ...]]:
+def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
     """The rows as a reader sees them that asks the metadata table, or one that lists the table's files."""
     spark = SparkSession.builder.getOrCreate()
     options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
     frame = spark.read.format("hudi").options(**options).load(path)
-    return [tuple(row) for row in frame.select("id", "v", "p").collect()]
+    return [tuple(row) for row in frame.select(*columns).collect()]
 
 
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:

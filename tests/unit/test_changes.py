@@ -13,7 +13,7 @@ from sluice.records.changes import (
     DELETED,
     POSITION,
     POSITION_TYPE,
-    NotAnEnvelope,
+    NotAnEnvelopeError,
     columns_with_changes,
     envelope_around,
     envelope_of,
@@ -113,7 +113,7 @@ def test_an_envelope_is_found_plain_and_in_connects_wrapper():
 
 
 def test_a_plain_row_is_no_envelope():
-    with pytest.raises(NotAnEnvelope, match="this record has id"):
+    with pytest.raises(NotAnEnvelopeError, match="this record has id"):
         envelope_of(ROW)
 
 

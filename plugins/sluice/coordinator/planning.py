@@ -87,7 +87,7 @@ class Planner:
         state = self._session.cluster.state(
             self._session.pipeline.source.kafka.topics, bounded.to_time, bounded.from_time
         )
-        if self._upserts:
+        if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
 
@@ -125,7 +125,7 @@ class Planner:
             number_of_ranges=self._session.pipeline.write.ranges,
             table=self._table_id,
         )
-        if self._upserts and plan.ranges and not self._session.pipeline.sink.hudi.ordering_field:
+        if self._upserts and plan.ranges and not self._session.pipeline.writer().ordering_fields:
             raise ActionRequiredError(
                 "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
                 "be read out of their order.",
@@ -211,8 +211,8 @@ class Planner:
                 raise ActionRequiredError(
                     "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
                     "partition would double their rows.",
-                    next_step="load the topic into a new table path from the earliest offset, or go back to the old "
-                    "number of partitions.",
+                    next_step="load the topic into a new table path from the earliest offset, with key_placement "
+                    "hashed if it may grow again, or go back to the old number of partitions.",
                     table=self._table_id,
                     topic=topic,
                     partitions_in_table=len(known.partitions),

@@ -7,12 +7,12 @@ mysql.html, "Data change events".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from sluice.records.structs import Type, field, nullable, struct
+from sluice.records.structs import Type, field, names, nullable, struct
 
 POSITION = "_source_position"
 """The column by which changes of a key are ordered, in every table of a pipeline with `changes`."""
@@ -36,7 +36,7 @@ _FILE_LIMIT = 10**15
 _SOURCE = {"connector": "string", "snapshot": "string", "lsn": "long", "file": "string", "pos": "long", "row": "long"}
 
 
-class NotAnEnvelope(ValueError):
+class NotAnEnvelopeError(ValueError):
     """The record's struct is not Debezium's."""
 
 
@@ -47,11 +47,13 @@ class Envelope:
     Attributes:
         path: fields that lead to the envelope: none, or `payload` in Kafka Connect's wrapper of schema and payload.
         row: the struct of a table row, which `before` and `after` have.
+        images: which of `before` and `after` there are.
         source: the fields of `source`.
     """
 
     path: tuple[str, ...]
     row: Type
+    images: tuple[str, ...]
     source: frozenset[str]
 
     def field(self, *names: str) -> str:
@@ -63,19 +65,21 @@ def envelope_of(record: Type) -> Envelope:
     """Read the envelope's shape off a record's struct.
 
     Raises:
-        NotAnEnvelope: it has no `op`, `source`, and `before` or `after`, be it plain or in Connect's wrapper.
+        NotAnEnvelopeError: it has no `op`, `source`, and `before` or `after`, be it plain or in Connect's wrapper.
     """
     fields = _fields(record)
     if set(fields) == {"schema", "payload"} and _is_struct(fields["payload"]):
         inner = envelope_of(fields["payload"])
-        return Envelope(("payload", *inner.path), inner.row, inner.source)
-    rows = [fields[name] for name in ("after", "before") if name in fields]
+        return replace(inner, path=("payload", *inner.path))
+    images = tuple(name for name in ("after", "before") if name in fields)
+    rows = [fields[name] for name in images]
     missing = [name for name in ("op", "source") if name not in fields]
     if missing or not rows or not all(map(_is_struct, [*rows, fields.get("source")])):
-        raise NotAnEnvelope(
-            f"a Debezium event has the fields before, after, source and op; this record has {', '.join(fields) or 'none'}"
+        raise NotAnEnvelopeError(
+            "a Debezium event has the fields before, after, source and op; "
+            f"this record has {', '.join(fields) or 'none'}"
         )
-    return Envelope((), rows[0], frozenset(_fields(fields["source"])))
+    return Envelope((), rows[0], images, frozenset(_fields(fields["source"])))
 
 
 def envelope_around(row: Type) -> Type:
@@ -86,6 +90,15 @@ def envelope_around(row: Type) -> Type:
     source = struct(field(name, kind) for name, kind in _SOURCE.items())
     parts = {"before": nullable(row), "after": nullable(row), "source": source, "op": "string"}
     return struct(field(name, kind) for name, kind in parts.items())
+
+
+def as_envelope(record: Type) -> Type:
+    """A record's struct as an event's: it is one already, or it is the row's alone, as a person would write it."""
+    try:
+        envelope_of(record)
+    except NotAnEnvelopeError:
+        return envelope_around(record)
+    return record
 
 
 def position_sql(envelope: Envelope) -> str:
@@ -149,6 +162,18 @@ def columns_with_changes(columns: Type, changes_format: str, *, soft: bool) -> T
     added = [field(POSITION, OFFSET_TYPE if changes_format == "tombstones" else POSITION_TYPE)]
     added += [field(DELETED, "boolean")] if soft else []
     return struct([*columns["fields"], *(new for new in added if new["name"] not in present)])
+
+
+def keys_missing_in_tombstones(key: Type, record_key: Iterable[str], partition_fields: Iterable[str]) -> list[str]:
+    """The columns that say where a row is, but don't stand in the key: a tombstone has nothing else.
+
+    Args:
+        key: the key's struct.
+        record_key: the table's record key.
+        partition_fields: the table's partition fields.
+    """
+    known = {name.lower() for name in names(key)}
+    return [name for name in (*record_key, *partition_fields) if name.lower() not in known]
 
 
 def _decimal(file: int, place: int, rest: int) -> Decimal:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
+from sluice.protocol.messages import StartCommit
+from sluice.protocol.placement import PARTITIONERS, Misplaced, PlacedKeys
+from sluice.spark.changes import Seen
+from sluice.spark.read import observed
 
+_OBSERVED = "sluice_keys"
 _UTILS = "org.apache.kafka.common.utils.Utils"
 _KEYLESS = "keyless"
 
@@ -37,45 +41,54 @@ def partition_by(spark: SparkSession, partitioner: str, key: Column, partitions:
     raise ValueError(f"unknown partitioner {partitioner}")
 
 
-def placement_aggregates(
-    spark: SparkSession, placement: KeyPlacement, topics: Iterable[str], partitioners: Iterable[str]
-) -> list[Column]:
-    """Counts of records that are not where a partitioner would put them, and of those without a key, by topic.
+class KeyCheck:
+    """Counts the records of a range that are not where a partitioner would put them, and those without a key.
 
-    A topic with one partition has no wrong places.
+    It does nothing where the interval's keys are not checked, and of a topic with one partition.
     """
-    topics = sorted(set(topics))
-    columns = []
-    for i, topic in enumerate(topics):
-        partitions = placement.partitions.get(topic, 0)
-        if partitions < 2:
-            continue
-        here = F.lit(True) if len(topics) == 1 else F.col("topic") == topic
-        wrong = {_KEYLESS: F.col("key").isNull()}
-        for name in partitioners:
-            wrong[name] = partition_by(spark, name, F.col("key"), partitions) != F.col("partition")
-        for name, condition in wrong.items():
-            first = F.struct(F.col("offset"), F.col("partition"))
-            columns += [
-                F.count(F.when(here & condition, 1)).alias(f"{name}_{i}"),
-                F.min(F.when(here & condition, first)).alias(f"first_{name}_{i}"),
-            ]
-    return columns
 
+    def __init__(self, spark: SparkSession, start: StartCommit, number: int) -> None:
+        self._spark = spark
+        self._topics: list[tuple[str, int]] = []
+        placement = start.placement
+        if placement is not None and placement.kind == "checked":
+            topics = sorted({r.topic for r in start.ranges[number]})
+            self._topics = [(t, n) for t in topics if (n := placement.partitions.get(t, 0)) > 1]
+            self._one_topic = len(topics) == 1
+        # Debezium's truncates and messages have no key, and are no rows: the change step counts what is one.
+        self._events = start.records.changes is not None
 
-def placed_keys(
-    counts: Mapping[str, Any], placement: KeyPlacement, topics: Iterable[str], partitioners: Iterable[str]
-) -> tuple[PlacedKeys, ...]:
-    """What the aggregates found, by topic."""
-    found = []
-    for i, topic in enumerate(sorted(set(topics))):
-        if placement.partitions.get(topic, 0) < 2:
-            continue
-        wrong = {name: _misplaced(counts, name, i) for name in (_KEYLESS, *partitioners)}
-        keyless = wrong.pop(_KEYLESS)
-        some = {name: m for name, m in wrong.items() if m is not None}
-        found.append(PlacedKeys(topic=topic, keyless=keyless, misplaced=some))
-    return tuple(found)
+    def watch(self, records: DataFrame) -> DataFrame:
+        """The same records, counted as they go by."""
+        return records.observe(_OBSERVED, *self._aggregates()) if self._topics else records
+
+    def _aggregates(self) -> list[Column]:
+        columns = []
+        for i, (topic, partitions) in enumerate(self._topics):
+            here = F.lit(True) if self._one_topic else F.col("topic") == topic
+            wrong = {_KEYLESS: F.col("key").isNull()}
+            for name in PARTITIONERS:
+                wrong[name] = partition_by(self._spark, name, F.col("key"), partitions) != F.col("partition")
+            for name, condition in wrong.items():
+                columns += [
+                    F.count(F.when(here & condition, 1)).alias(f"{name}_{i}"),
+                    F.min(F.when(here & condition, F.struct("offset", "partition"))).alias(f"first_{name}_{i}"),
+                ]
+        return columns
+
+    def found(self, dataset: Any, changes: Seen) -> tuple[PlacedKeys, ...]:
+        """What the run that wrote `dataset` has counted, by topic."""
+        if not self._topics:
+            return ()
+        counts = observed(dataset, _OBSERVED)
+        found = []
+        for i, (topic, _) in enumerate(self._topics):
+            keyless = _misplaced(counts, _KEYLESS, i)
+            if self._events:
+                keyless = changes.keyless.get(topic)
+            some = {name: m for name in PARTITIONERS if (m := _misplaced(counts, name, i)) is not None}
+            found.append(PlacedKeys(topic=topic, keyless=keyless, misplaced=some))
+        return tuple(found)
 
 
 def _misplaced(counts: Mapping[str, Any], name: str, i: int) -> Misplaced | None:
