@@ -46,6 +46,7 @@ MASTER = "local[1]"
 MEMORY = "512m"
 CLUSTER = "kafka_default"
 DDL = "id BIGINT, v STRING, p STRING"
+_META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _PATIENCE = 120.0  # seconds for one step on a busy machine
 
 
@@ -580,6 +581,11 @@ class Flow:
         """The table's rows as Spark reads them, by these columns."""
         found: list[tuple[Any, ...]] = self.drivers.idle().ask("read", str(self.path), metadata, columns)
         return found
+
+    def columns(self) -> set[str]:
+        """The table's columns as Spark reads them, without Hudi's own five."""
+        found: list[str] = self.drivers.idle().ask("columns", str(self.path))
+        return set(found) - {f"_hoodie_{name}" for name in _META_COLUMNS}
 
     def note(self) -> dict[str, Any]:
         """Our note of the last interval, in its commit's metadata."""

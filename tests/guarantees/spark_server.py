@@ -48,6 +48,12 @@ def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -
     return [tuple(row) for row in frame.select(*columns).collect()]
 
 
+def columns(path: str) -> list[str]:
+    """The table's columns as a reader sees them."""
+    names: list[str] = SparkSession.builder.getOrCreate().read.format("hudi").load(path).columns
+    return names
+
+
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
     """A commit by Hudi's own Spark data source, as another writer of the table would make it."""
     frame = SparkSession.builder.getOrCreate().createDataFrame(rows, ddl)
@@ -55,7 +61,7 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {"write": write, "service": service, "read": read, "append": append}
+    tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

@@ -220,6 +220,20 @@ class Planner:
                 )
 
 
+def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRange, ...]:
+    """The offsets that the table has, and that come after what a plan reads of their partition."""
+    first: dict[TopicPartition, int] = {}
+    for r in plan.offset_ranges:
+        first[r.topic_partition] = min(r.start, first.get(r.topic_partition, r.start))
+    planned = {tp: [(r.start, r.end) for r in plan.offset_ranges if r.topic_partition == tp] for tp in first}
+    return tuple(
+        PlannedRange.of(OffsetRange(tp, *piece))
+        for tp, start in sorted(first.items())
+        for span in checkpoint.covered(tp)
+        for piece in coverage.missing(coverage.add((), *planned[tp]), max(span[0], start), max(span[1], start))
+    )
+
+
 def require_whole(table: HudiTable, instant: str) -> None:
     """Check that the file groups of an append interval still hold its rows, and nothing else does.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.planning import Planner, Position, Task
+from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
@@ -20,6 +20,7 @@ from sluice.protocol.plan import ClusterState
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
 
@@ -191,6 +192,7 @@ class Starter:
             records=records,
             placement=key_placement(self._session.pipeline, state),
             emptied_at=committed.transaction.get("emptied_at"),
+            later=later_offsets(plan, committed.checkpoint) if task.keep_newer and _forgets(records) else (),
         )
 
     def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
@@ -225,6 +227,11 @@ def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyP
         return None
     partitions = Counter(p.topic_partition.topic for p in state.partitions) if state else {}
     return KeyPlacement(kind=hudi.key_placement, partitions=dict(partitions), buckets=hudi.buckets)
+
+
+def _forgets(records: RecordPlan) -> bool:
+    """Whether deletes leave nothing behind once they are compacted."""
+    return records.changes is not None and records.changes.delete == "hard"
 
 
 def _said(**lists: list[str]) -> dict[str, list[str]]:

@@ -185,6 +185,8 @@ class StartCommit(_Message):
         records: how a record becomes a row of the writer's schema.
         placement: how an upsert finds the file group of a key.
         emptied_at: where a truncate has emptied the source's table, by its position: changes before it are void.
+        later: offsets after those read that are in the table already. Deletes among them are read again, for Hudi
+            forgets a delete when it compacts, and the rows read now may be the ones that were deleted.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -209,6 +211,7 @@ class StartCommit(_Message):
     records: RecordPlan = RecordPlan()
     placement: KeyPlacement | None = None
     emptied_at: str | None = None
+    later: tuple[PlannedRange, ...] = ()
 
     @classmethod
     def ranges_of(

@@ -99,6 +99,11 @@ class Participant:
         chain = RecordChain(spark, start.records, start.writer)
         keys = KeyCheck(spark, start, self._assignment.range)
         writer = HudiWriter(spark, start)
+        here = {r.topic_partition for r in planned}
+        later = [r for r in start.later if r.topic_partition in here]
+        if later:
+            rows = chain.rows(read_range(spark, self._source.java(), later, start.isolation_level))
+            writer.remember_deletes(rows)
         written = writer.write(chain.rows(keys.watch(records)), start.emptied_at)
         left_out = chain.counts(written.dataset)
         if left_out.changes.truncates:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
 from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.records.changes import POSITION
 from sluice.spark.changes import CHANGE, DELETES
 from sluice.spark.read import observed
 from sluice.spark.records import KAFKA_COLUMNS, parse_ddl
@@ -22,6 +23,8 @@ _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
 _KEPT = "sluice_kept"
 _WINS = "_sluice_wins"
 _IS_DELETED = "_hoodie_is_deleted"
+_DELETED_AT = "_sluice_deleted_at"
+_IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
 
@@ -68,6 +71,7 @@ class HudiWriter:
         self._schema_avro = _with_deleted(writer.schema_avro) if changes else writer.schema_avro
         given = writer.model_copy(update={"schema_avro": self._schema_avro})
         self._config = write_config(self._jvm, given, self._options)
+        self._later_deletes: DataFrame | None = None
         self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
         # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
         # a time would do against each other. That is the coordinator's, at START.
@@ -94,6 +98,22 @@ class HudiWriter:
         truncated = rows_truncated(written.dataset) if truncates else 0
         soft = truncated if self._soft else 0
         return replace(written, void=void(written.dataset), truncated=truncated, soft_truncated=soft)
+
+    def remember_deletes(self, later: DataFrame) -> None:
+        """Leave records out whose row was deleted later: Hudi orders them itself only until it compacts.
+
+        Args:
+            later: the rows of offsets that the table has already.
+        """
+        tagged = self._tag(later).where(F.col(_IS_DELETED))
+        newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
+        self._later_deletes = newest.localCheckpoint()  # its plan observes under the names of the write's own
+
+    def _without_deleted(self, tagged: DataFrame, deletes: DataFrame) -> DataFrame:
+        joined = tagged.join(deletes, list(_IDENTITY), "left")
+        lost = F.coalesce(~F.col(_IS_DELETED) & (F.col(_DELETED_AT) > F.col(POSITION)), F.lit(False))
+        counted = joined.withColumn(_WINS, ~lost).observe(_KEPT, F.count(F.when(lost, 1)).alias("skipped"))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
 
     def _emptied(self, emptied_at: str) -> DataFrame:
         """The table's rows that a truncate deletes, tagged with the file groups in which they are."""
@@ -134,8 +154,11 @@ class HudiWriter:
         RFC-32 has it.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
-        if self._start.keep_newer and self._start.records.changes is None:
+        by_arrival = self._start.keep_newer and self._start.records.changes is None
+        if by_arrival:
             tagged = self._without_older(tagged)
+        if self._later_deletes is not None:
+            tagged = self._without_deleted(tagged, self._later_deletes)
         schema = self._hudi.common.schema.HoodieSchema.parse(self._schema_avro)
         parameters = self._jvm.java.util.HashMap()
         for name, value in self._options.items():
@@ -159,7 +182,7 @@ class HudiWriter:
         result = self._table.upsertPrepped(self._context, self._instant, records)
         statuses = result.getWriteStatuses().collectAsList()
         skipped = 0
-        if self._start.keep_newer and self._start.records.changes is None:
+        if by_arrival or self._later_deletes is not None:
             skipped = int(observed(tagged._jdf, _KEPT)["skipped"])
         return Written(self._stats(statuses), tagged._jdf, skipped)
 
@@ -193,11 +216,10 @@ class HudiWriter:
         table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
         of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later.
         """
-        identity = ("_hoodie_record_key", "_hoodie_partition_path")
         known = ("_hoodie_commit_time", *self._writer.ordering_fields)
         table = self._spark.read.format("hudi").load(self._writer.path)
-        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*identity, *known)))
-        same = [F.col(name) == F.col(f"_there_{name}") for name in identity]
+        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
+        same = [F.col(name) == F.col(f"_there_{name}") for name in _IDENTITY]
         joined = tagged.join(there, same, "left")
         wins = F.col("_there__hoodie_record_key").isNull()
         wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
