@@ -32,6 +32,7 @@ IN_SNAPSHOT = ("true", "first", "first_in_data_collection", "last_in_data_collec
 _PLACE_DIGITS, _REST_DIGITS = 10, 5
 _LOW_BITS = 32
 _FILE_LIMIT = 10**15
+_ROW_LIMIT = 10**_REST_DIGITS // 2
 
 _SOURCE = {"connector": "string", "snapshot": "string", "lsn": "long", "file": "string", "pos": "long", "row": "long"}
 
@@ -106,8 +107,9 @@ def position_sql(envelope: Envelope) -> str:
 
     PostgreSQL: the LSN, which is `X/Y` in its own notation, as X.Y. Changes of one row have rising LSNs, since the
     row is locked from the change to its commit. MySQL and MariaDB: the number of the binlog file, the position in it,
-    and the row in the event. A snapshot's row has the position at which its snapshot was taken, and comes before the
-    change at the same one; where it names none, it comes before all changes.
+    and twice the row in the event, plus one: below each change there is room for what it undoes. A snapshot's row has
+    the position at which its snapshot was taken, and comes before the change at the same one; where it names none, it
+    comes before all changes.
     """
 
     def source(name: str) -> str:
@@ -130,11 +132,11 @@ def position_sql(envelope: Envelope) -> str:
         row = f"coalesce(cast({source('row')} as bigint), 0)" if "row" in envelope.source else "0"
         number = (
             f"concat({file}, '.', lpad(cast({place} as string), {_PLACE_DIGITS}, '0'), "
-            f"lpad(cast({row} as string), {_REST_DIGITS}, '0'))"
+            f"lpad(cast(2 * {row} + 1 as string), {_REST_DIGITS}, '0'))"
         )
         within = (
             f"{file} >= 0 and {file} < {_FILE_LIMIT} and {place} >= 0 and {place} < {10**_PLACE_DIGITS} "
-            f"and {row} >= 0 and {row} < {10**_REST_DIGITS}"
+            f"and {row} >= 0 and {row} < {_ROW_LIMIT}"
         )
         cases.append(f"when {within} then cast({number} as {POSITION_TYPE})")
     cases.append(f"when {in_snapshot} then cast(0 as {POSITION_TYPE})")
@@ -150,9 +152,9 @@ def position_of(source: Mapping[str, Any]) -> Decimal | None:
         return _decimal(lsn >> _LOW_BITS, lsn & (2**_LOW_BITS - 1), 0 if in_snapshot else 1)
     number = str(file).rpartition(".")[2]
     if file is not None and place is not None and number.isdecimal():
-        within = int(number) < _FILE_LIMIT and 0 <= place < 10**_PLACE_DIGITS and 0 <= row < 10**_REST_DIGITS
+        within = int(number) < _FILE_LIMIT and 0 <= place < 10**_PLACE_DIGITS and 0 <= row < _ROW_LIMIT
         if within:
-            return _decimal(int(number), place, row)
+            return _decimal(int(number), place, 2 * row + 1)
     return Decimal(0) if in_snapshot else None
 
 

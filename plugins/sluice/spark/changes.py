@@ -100,8 +100,9 @@ class ChangeStep:
 
     def aggregates(self) -> list[Column]:
         """What is to be observed of the changed records."""
-        emptied = F.col(CHANGE) == EMPTY
-        keyless = F.col(NO_KEY) & F.col(CHANGE).isin(WRITE, SOFT_DELETE, DELETE)
+        change = F.when(F.col(self._problem).isNull(), F.col(CHANGE))
+        emptied = change == EMPTY
+        keyless = F.col(NO_KEY) & change.isin(WRITE, SOFT_DELETE, DELETE)
         place = F.struct("_kafka_offset", "_kafka_partition", "_kafka_topic")
         return [
             F.count(F.when(emptied, 1)).alias("truncates"),
@@ -119,8 +120,7 @@ class ChangeStep:
             keyless[topic] = Misplaced(records=int(counts["keyless"]), partition=partition, offset=offset)
         if not counts["truncates"]:
             return Seen(keyless=keyless)
-        first, emptied_at = _place(counts["first_truncate"]), counts["emptied_at"]
-        return Seen(int(counts["truncates"]), first, emptied_at and Decimal(str(emptied_at.toPlainString())), keyless)
+        return Seen(int(counts["truncates"]), _place(counts["first_truncate"]), counts["emptied_at"], keyless)
 
     def _deleting(self) -> str:
         return SOFT_DELETE if self._soft else DELETE

@@ -110,7 +110,7 @@ class Participant:
             require_truncates_apply(start, left_out.changes)
             # Rare enough for a second write, of which alone the stats are committed: what is in the table isn't read
             # before it is known that it has to go.
-            emptied_at = str(left_out.changes.emptied_at)
+            emptied_at = format(left_out.changes.emptied_at, "f")
             written = writer.write(chain.rows(keys.watch(records)), emptied_at, truncates=True)
             left_out = chain.counts(written.dataset)
         reach("participant.after_write")
@@ -140,7 +140,7 @@ class Participant:
             rows_moved=left_out.moved - written.void.moved,
             rows_truncated=written.truncated,
             keys=keys,
-            emptied_at=str(left_out.changes.emptied_at) if left_out.changes.truncates else None,
+            emptied_at=format(left_out.changes.emptied_at, "f") if left_out.changes.truncates else None,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,
         )
