@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
+from sluice.hudi.catalyst import shaped
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
-from sluice.records.pinning import fields_of_table, pinned_format, rows_of
+from sluice.records.columns import incoming
+from sluice.records.pinning import fields_of_table, misfit, pinned_format, rows_of
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, names
+from sluice.records.structs import Type, names, unassignable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -52,6 +54,10 @@ class RecordPinner:
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
         self._require_columns(rows.columns)
+        made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
+        misfits = unassignable(rows.columns, made) if made is not None else ()
+        if misfits:
+            raise misfit(misfits, self._session.table_id)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
 

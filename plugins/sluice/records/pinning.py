@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sluice.errors import ActionRequiredError
 from sluice.records.columns import incoming
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter, Transform
@@ -84,3 +85,14 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
     )
     left_out = [n for n in names(table) if n.lower() not in asked] if given is not None else []
     return Rows(columns, merged.conflicts, tuple(left_out))
+
+
+def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:
+    """The error of rows whose columns aren't of the table's types."""
+    return ActionRequiredError(
+        "Columns of the records don't fit the table's.",
+        next_step="bring them to the table's types by a `cast` in `transforms`, which tells of values that don't fit, "
+        "or give the table's columns other types in sink.hudi.schema.",
+        table=table,
+        columns=[f"{c.field}: {c.new} in the records, {c.known} in the table" for c in conflicts],
+    )

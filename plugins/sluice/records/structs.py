@@ -159,6 +159,45 @@ def _decimal(kind: str) -> tuple[int, int] | None:
     return (_DIGITS[kind], 0) if kind in _DIGITS else None
 
 
+def unassignable(wanted: Type, has: Type) -> tuple[Conflict, ...]:
+    """The fields of a struct whose values don't all fit the same fields of another, by name.
+
+    A value fits a type that is wider, and any single value fits a STRING.
+    """
+    conflicts: list[Conflict] = []
+    _compare_structs(wanted, has, "", conflicts)
+    return tuple(conflicts)
+
+
+def _compare_structs(wanted: Type, has: Type, path: str, conflicts: list[Conflict]) -> None:
+    theirs = {str(f["name"]).lower(): f for f in has["fields"]}
+    for ours in wanted["fields"]:
+        other = theirs.get(str(ours["name"]).lower())
+        if other is not None:
+            _compare(ours["type"], other["type"], f"{path}{ours['name']}", conflicts)
+
+
+def _compare(wanted: Type, has: Type, path: str, conflicts: list[Conflict]) -> None:
+    if isinstance(wanted, Mapping) and isinstance(has, Mapping) and wanted["type"] == has["type"]:
+        if wanted["type"] == "struct":
+            _compare_structs(wanted, has, f"{path}.", conflicts)
+        elif wanted["type"] == "array":
+            _compare(wanted["elementType"], has["elementType"], f"{path}[]", conflicts)
+        elif wanted["type"] == "map":
+            _compare(wanted["keyType"], has["keyType"], f"{path}{{key}}", conflicts)
+            _compare(wanted["valueType"], has["valueType"], f"{path}{{}}", conflicts)
+        return
+    single = not isinstance(wanted, Mapping) and not isinstance(has, Mapping)
+    if not single or not _holds(str(wanted), str(has)):
+        conflicts.append(Conflict(path, in_words(wanted), in_words(has)))
+
+
+def _holds(wanted: str, has: str) -> bool:
+    if wanted == "string":
+        return has != "binary"
+    return (wanted, has) == ("timestamp", "date") or wider_atom(wanted, has) == wanted
+
+
 def same(one: Type, other: Type) -> bool:
     """Whether two types are the same but for nullability and metadata."""
     return bool(_shape(one) == _shape(other))

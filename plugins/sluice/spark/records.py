@@ -17,10 +17,14 @@ from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import TableWriter
+from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
+from sluice.records.structs import struct, unassignable
+from sluice.records.transforms import RESERVED
 from sluice.spark.conform import conform, type_of
 from sluice.spark.converters import Converted, Given, converter_of
 from sluice.spark.read import observed
+from sluice.spark.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""
@@ -29,7 +33,7 @@ RECORD: Final = "_kafka_record"
 PROBLEM: Final = "_sluice_problem"
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
-_DECODED, _SHAPED = "sluice_decoded", "sluice_shaped"
+_DECODED, _PART, _SHAPED = "sluice_decoded", "sluice_part", "sluice_shaped"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class RecordChain:
         self._writer = writer
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
+        self._transforms = Transforms(plan.transforms, (*KAFKA_COLUMNS, RECORD, PROBLEM), PROBLEM)
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -59,10 +64,14 @@ class RecordChain:
         Args:
             records: Kafka's columns, as Spark's source has them.
         """
-        decoded = self._decoded(records, keep=False)
+        frame = self._decoded(records, keep=False)
         if self._in_two_parts:
-            decoded = self._good(decoded, _DECODED)
-        shaped = self._shaped(decoded)
+            frame = self._good(frame, _DECODED)
+        for part in range(len(self._transforms.parts)):
+            if part:
+                frame = self._good(frame, f"{_PART}_{part}")
+            frame = self._transforms.shape(frame, part)
+        shaped = self._shaped(frame)
         if self._tolerant:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
@@ -79,7 +88,9 @@ class RecordChain:
         if not self._in_two_parts:
             return Counted(bad=int(shaped["bad"]))
         decoded = observed(dataset, _DECODED)
-        filtered = int(decoded["rows"]) - int(decoded["bad"]) - int(shaped["rows"])
+        bad = int(decoded["bad"])
+        bad += sum(int(observed(dataset, f"{_PART}_{part}")["bad"]) for part in range(1, len(self._transforms.parts)))
+        filtered = int(decoded["rows"]) - bad - int(shaped["rows"])
         if filtered < 0:
             raise IntervalError(
                 "The transforms make more rows than there are records, so that nobody could tell which are doubled.",
@@ -87,7 +98,7 @@ class RecordChain:
                 rows=shaped["rows"],
                 records=decoded["rows"],
             )
-        return Counted(int(decoded["bad"]) + int(shaped["bad"]), filtered)
+        return Counted(bad + int(shaped["bad"]), filtered)
 
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
@@ -95,8 +106,11 @@ class RecordChain:
         decoded = self._decoded(records, keep=True)
         if not self._in_two_parts:
             return self._shaped(decoded).where(F.col(PROBLEM).isNotNull()).select(*wanted)
-        shaped = self._shaped(decoded.where(F.col(PROBLEM).isNull()))
-        return reduce(DataFrame.union, [d.where(F.col(PROBLEM).isNotNull()).select(*wanted) for d in (decoded, shaped)])
+        stages = [decoded]
+        for part in range(len(self._transforms.parts)):
+            stages.append(self._transforms.shape(stages[-1].where(F.col(PROBLEM).isNull()), part))
+        stages[-1] = self._shaped(stages[-1])
+        return reduce(DataFrame.union, [s.where(F.col(PROBLEM).isNotNull()).select(*wanted) for s in stages])
 
     @property
     def _in_two_parts(self) -> bool:
@@ -159,6 +173,7 @@ class RecordChain:
     def _shaped(self, decoded: DataFrame) -> DataFrame:
         """The table's columns, of its types, and what is wrong with them."""
         frame = decoded
+        self._require_fit(frame)
         found = {name.lower(): name for name in frame.columns}
         columns = []
         for field in self._table.fields:
@@ -172,6 +187,17 @@ class RecordChain:
         hidden = [name for name in (*KAFKA_COLUMNS, RECORD) if name in frame.columns]
         shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
         return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing()))
+
+    def _require_fit(self, frame: DataFrame) -> None:
+        """Steps may make what they will, but what they make of a column must be what the table has there.
+
+        Raises:
+            ActionRequiredError: it would have to be changed, and might come out as null.
+        """
+        has = struct(f for f in frame.schema.jsonValue()["fields"] if not f["name"].startswith(RESERVED))
+        conflicts = unassignable(self._table.jsonValue(), has)
+        if conflicts:
+            raise misfit(conflicts, self._writer.path)
 
     def _missing(self) -> list[Column]:
         """Why a row can't stand in the table: a column that must not be null is."""
