@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
@@ -13,7 +11,7 @@ from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
 from sluice.records.columns import incoming
-from sluice.records.pinning import fields_of_table, misfit, pinned_format, rows_of
+from sluice.records.pinning import fields_of_table, misfit, part_of_table, pinned_format, rows_of, twice
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Converter
 from sluice.records.structs import Type, names, unassignable
@@ -83,23 +81,22 @@ class RecordPinner:
         value = self._format(table.jvm, kafka.value, _VALUE, last.value, base)
         if value.struct is None and given is not None:
             value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
-        return plan.model_copy(update={"value": value})
+        plan = plan.model_copy(update={"value": value})
+        made_twice = twice(plan)
+        if made_twice:
+            raise ActionRequiredError(
+                f"Two parts of a record make the same column: {', '.join(made_twice)}.",
+                next_step="give one of them another name: source.kafka.columns, or `as` of the key or value.",
+                table=self._session.table_id,
+            )
+        return plan
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
         subjects = [converter.subject or f"{topic}-{kind}" for topic in self._pipeline.source.kafka.topics]
         known = last.schemas if last is not None else ()
         schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
-        return pinned_format(converter, schemas, self._part_of(base, converter, schemas))
-
-    @staticmethod
-    def _part_of(base: Type | None, converter: Converter, schemas: Sequence[object]) -> Type | None:
-        """What the table's rows say of this converter's type."""
-        if base is None or not schemas:
-            return None
-        if converter.as_ is None:
-            return base
-        return next((f["type"] for f in base["fields"] if f["name"] == converter.as_), None)
+        return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
 
     def _require_columns(self, columns: Type) -> None:
         hudi = self._pipeline.sink.hudi

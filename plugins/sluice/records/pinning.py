@@ -36,6 +36,25 @@ def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: T
     )
 
 
+def part_of_table(columns: Type, converter: Converter, schemas: Sequence[WriterSchema]) -> Type | None:
+    """What a table's columns say of a converter's type: those that it makes, by any of its schemas."""
+    if converter.as_ is not None:
+        return next((f["type"] for f in columns["fields"] if f["name"] == converter.as_), None)
+    known = {name.lower() for schema in schemas for name in names(schema.struct)}
+    made = [f for f in columns["fields"] if str(f["name"]).lower() in known]
+    return struct(made) if made else None
+
+
+def twice(plan: RecordPlan) -> list[str]:
+    """Names of columns that both the record's value and another part of it make; a key's fields give way to these."""
+    if plan.value.struct is None:
+        return []
+    value = [plan.value.as_] if plan.value.as_ is not None else names(plan.value.struct)
+    others = [*plan.columns, *([plan.key.as_] if plan.key is not None and plan.key.as_ is not None else [])]
+    taken = {name.lower() for name in value}
+    return [name for name in others if name.lower() in taken]
+
+
 def _joined(union: Type, new: Type) -> tuple[Type, str | None]:
     # One value is merged as the one field of a struct, so that there is one rule.
     one_value = not (isinstance(union, dict) and union["type"] == "struct")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import lzma
+from base64 import b64decode, b64encode
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
 from sluice.records.settings import Changes, Errors, Part, Transform
+
+_READABLE = 50_000  # characters of schemas that stand in START-COMMIT as they are
+_PACKED = "xz"
 
 
 class _Pinned(BaseModel):
@@ -49,6 +55,18 @@ class Format(_Pinned):
     message: str | None = None
     registered: bool = False
     as_: str | None = None
+
+    @field_serializer("schemas", when_used="json")
+    def _pack(self, schemas: tuple[WriterSchema, ...]) -> Any:
+        """Many versions of a large schema would pass the broker's message limit; packed, they take a hundredth."""
+        plain = [schema.model_dump(mode="json", exclude_none=True) for schema in schemas]
+        text = json.dumps(plain)
+        return plain if len(text) <= _READABLE else {_PACKED: b64encode(lzma.compress(text.encode())).decode()}
+
+    @field_validator("schemas", mode="before")
+    @classmethod
+    def _unpack(cls, schemas: Any) -> Any:
+        return json.loads(lzma.decompress(b64decode(schemas[_PACKED]))) if isinstance(schemas, dict) else schemas
 
 
 class RecordPlan(_Pinned):
