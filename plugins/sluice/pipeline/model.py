@@ -19,7 +19,7 @@ from sluice.sections import Duration, Options, Section, parse_duration
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
-_KEEP_FIELDS = ("filter", "mask", "set_")  # after these steps a record's fields are columns still, under their names
+_KEEP_FIELDS = ("filter", "mask", "route", "set_")  # after these steps a record's fields are columns still, under their names
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
 
 

@@ -94,7 +94,9 @@ def _found(name: str, columns: Type) -> str:
 
 
 def _as(expression: str, name: str) -> str:
-    return f"({expression}\n) AS {quoted(name)}"  # on a line of its own, so that a comment at the end comments nothing out
+    return (
+        f"({expression}\n) AS {quoted(name)}"  # on a line of its own, so that a comment at the end comments nothing out
+    )
 
 
 def _select(given: tuple[str, ...], columns: Type) -> Step:

@@ -75,7 +75,9 @@ class Transforms:
             raise StepError(f"{name} returned no DataFrame, but {type(made).__name__}")
         lost = [column for column in self._hidden if column in frame.columns and column not in made.columns]
         if lost:
-            raise StepError(f"{name} lost the columns {', '.join(lost)}, by which a row is known; let them pass through")
+            raise StepError(
+                f"{name} lost the columns {', '.join(lost)}, by which a row is known; let them pass through"
+            )
         refuse_reserved([column for column in made.columns if column not in self._hidden])
         before, after = _nodes(frame), _nodes(made)
         if any(after.count(kind) > before.count(kind) for kind in _MULTIPLIES):
