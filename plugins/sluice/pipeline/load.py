@@ -37,13 +37,13 @@ def load_pipeline(path: Path | str) -> Pipeline:
     """
     file, _, route = str(path).partition("#")
     pipelines = load_pipelines(file)
-    found = [p for p in pipelines if not route or p.name.rpartition(".")[2] == route]
-    if len(found) == 1 and (route == "" or len(pipelines) > 1 or _has_routes(file)):
+    found = [p for p in pipelines if not route or p.name.endswith(f".{route}")]
+    if len(found) == 1:
         return found[0]
-    tables = [f"{file}#{p.name.rpartition('.')[2]}" for p in pipelines] if _has_routes(file) else [file]
+    tables = ", ".join(f"{file}#{p.name.rpartition('.')[2]}" for p in pipelines) if len(pipelines) > 1 else file
     raise PipelineFileError(
-        f"The file has no table {route} in its `routes`." if route else "The file has `routes` to several tables.",
-        next_step=f"name one pipeline: {', '.join(tables)}.",
+        f"The file's `routes` have no table {route}." if route else "The file has `routes` to several tables.",
+        next_step=f"name one pipeline: {tables}.",
         file=file,
     )
 
@@ -66,10 +66,6 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
     )
     _require_apart(path, node, pipelines)
     return pipelines
-
-
-def _has_routes(path: str) -> bool:
-    return "routes" in _read(Path(path))[0]
 
 
 def _read(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
