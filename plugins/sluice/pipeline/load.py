@@ -116,9 +116,9 @@ def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipel
     quarantines = [p.errors.quarantine for p in pipelines if p.errors.quarantine]
     wrong = None
     if len({p.sink.hudi.path for p in pipelines}) < len(pipelines):
-        wrong = ("two tables of `routes` have the same sink.hudi.path", ["sink", "hudi", "path"])
+        wrong = ("two tables of `routes` have the same sink.hudi.path", ["routes", "tables"])
     elif len(set(quarantines)) < len(quarantines):
-        wrong = ("two tables of `routes` have the same errors.quarantine", ["errors", "quarantine"])
+        wrong = ("two tables of `routes` have the same errors.quarantine", ["routes", "tables"])
     elif not pipelines[0].source.kafka.value.has_schema:
         wrong = ("`routes` needs the records' own fields in source.kafka.value.schema: no table has all of them",
                  ["source", "kafka", "value"])  # fmt: skip
