@@ -593,6 +593,11 @@ class Flow:
         found: dict[str, Any] = json.loads(notes[-1])
         return found
 
+    def all_columns(self, *, metadata: bool = True) -> list[dict[str, Any]]:
+        """All rows with all of their columns, as Spark reads them."""
+        found: list[dict[str, Any]] = self.drivers.idle().ask("read_all", str(self.path), metadata)
+        return found
+
     def data_files(self, instant: str | None = None) -> list[Path]:
         """The data files that lie in the table's folders, registered or not."""
         files = [f for f in self.path.rglob("*") if f.is_file() and ".hoodie" not in f.parts and ".crc" not in f.name]

@@ -54,6 +54,15 @@ def columns(path: str) -> list[str]:
     return names
 
 
+def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
+    """All rows with the table's own columns, nested ones as dictionaries."""
+    spark = SparkSession.builder.getOrCreate()
+    options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
+    frame = spark.read.format("hudi").options(**options).load(path)
+    own = [f"`{name}`" for name in frame.columns if not name.startswith("_hoodie_")]
+    return [row.asDict(recursive=True) for row in frame.select(*own).collect()]
+
+
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
     """A commit by Hudi's own Spark data source, as another writer of the table would make it."""
     frame = SparkSession.builder.getOrCreate().createDataFrame(rows, ddl)
@@ -61,7 +70,9 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
+    tasks = {
+        "write": write, "service": service, "read": read, "read_all": read_all, "columns": columns, "append": append,
+    }  # fmt: skip
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

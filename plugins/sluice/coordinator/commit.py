@@ -278,6 +278,8 @@ class Committer:
             what += f", in place of what {start.replays} wrote"
         if counts["records_skipped"]:
             what += f"; {counts['records_skipped']} records were older than the table's rows"
+        if counts["records_filtered"]:
+            what += f"; {counts['records_filtered']} records were filtered out"
         if start.passed_over:
             what = f"passed over {', '.join(map(str, start.passed_over))}"
         return Outcome(

@@ -5,14 +5,17 @@ from __future__ import annotations
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
+from sluice.hudi.catalyst import shaped
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
 from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
+from sluice.records.columns import incoming
 from sluice.records.pinning import (
     fields_of_key,
     fields_of_table,
+    misfit,
     part_of_table,
     pinned_format,
     rows_in_values,
@@ -22,7 +25,7 @@ from sluice.records.pinning import (
 )
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, field, names, struct
+from sluice.records.structs import Type, field, names, struct, unassignable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -60,6 +63,10 @@ class RecordPinner:
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
         self._require_columns(rows.columns)
+        made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
+        misfits = unassignable(rows.columns, made) if made is not None else ()
+        if misfits:
+            raise misfit(misfits, self._session.table_id)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.hudi import Hudi
 from sluice.pipeline.kafka import Kafka
+from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.plan import Limits
@@ -20,7 +21,12 @@ from sluice.sections import Duration, Options, Section, parse_duration
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
-_KEEP_FIELDS = ("filter", "mask", "set_")  # after these steps a record's fields are columns still, under their names
+_KEEP_FIELDS = (
+    "filter",
+    "mask",
+    "route",
+    "set_",
+)  # after these steps a record's fields are columns still, under their names
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
 
 
@@ -62,8 +68,17 @@ class Control(Section):
     """After this, a commit that was decided but never finished is finished by the next coordinator."""
 
 
+def _with_routes(schema: dict[str, Any]) -> None:
+    """A file may have `routes`, whose tables have a sink each."""
+    schema["properties"]["routes"] = Routes.model_json_schema(by_alias=True)
+    schema["required"] = [key for key in schema["required"] if key != "sink"]
+    schema["anyOf"] = [{"required": ["sink"]}, {"required": ["routes"]}]
+
+
 class Pipeline(Section):
     """A Sluice pipeline: Kafka topics landed in a Hudi table, each DAG run one transaction interval."""
+
+    model_config = ConfigDict(json_schema_extra=_with_routes)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
     """The pipeline's name, which is the DAG's id."""

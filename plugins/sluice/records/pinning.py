@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sluice.errors import ActionRequiredError
 from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Changes, Converter, Transform
-from sluice.records.structs import Conflict, Type, merge, names, struct, without
+from sluice.records.structs import Conflict, Type, merge, names, stored, struct, without
 
 
 def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: Type | None) -> Format:
@@ -23,7 +24,9 @@ def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: T
     union = base
     judged = []
     for schema in schemas:
-        union, verdict = (schema.struct, None) if union is None else _joined(union, schema.struct)
+        union, verdict = (
+            (schema.struct, None) if union is None else _joined(union, schema.struct, of_rows=base is not None)
+        )
         judged.append(schema.model_copy(update={"incompatible": verdict}))
     return Format(
         converter=converter.converter,
@@ -59,11 +62,12 @@ def twice(plan: RecordPlan) -> list[str]:
     return [name for name in others if name.lower() in taken]
 
 
-def _joined(union: Type, new: Type) -> tuple[Type, str | None]:
+def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]:
     # One value is merged as the one field of a struct, so that there is one rule.
     one_value = not (isinstance(union, dict) and union["type"] == "struct")
     wrapped = [struct([{"name": "value", "type": t, "nullable": True, "metadata": {}}]) for t in (union, new)]
-    merged = merge(*wrapped) if one_value or not isinstance(new, dict) else merge(union, new)
+    wrapped = wrapped if one_value or not isinstance(new, dict) else [union, new]
+    merged = merge(wrapped[0], wrapped[1], of_rows=of_rows)
     if merged.conflicts:
         return union, "; ".join(map(str, merged.conflicts))
     return (merged.struct["fields"][0]["type"] if one_value or not isinstance(new, dict) else merged.struct), None
@@ -124,12 +128,12 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
         given: those that the pipeline file names, None where records say what they are.
         plan: how records are read.
     """
-    wanted = given if given is not None else incoming(plan)
+    wanted = stored(given if given is not None else incoming(plan))
     if plan.changes is not None:
         wanted = columns_with_changes(wanted, plan.changes.format, soft=plan.changes.delete == "soft")
     if table is None:
         return Rows(wanted)
-    merged = merge(table, wanted)
+    merged = merge(table, wanted, of_rows=True)
     asked = {str(f["name"]).lower(): f for f in wanted["fields"]}
     # A table's columns are all nullable in Hudi; whether a record may leave one out is the pipeline's to say.
     columns = struct(
@@ -138,3 +142,14 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
     )
     left_out = [n for n in names(table) if n.lower() not in asked] if given is not None else []
     return Rows(columns, merged.conflicts, tuple(left_out))
+
+
+def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:
+    """The error of rows whose columns aren't of the table's types."""
+    return ActionRequiredError(
+        "Columns of the records don't fit the table's.",
+        next_step="bring them to the table's types by a `cast` in `transforms`, which tells of values that don't fit, "
+        "or give the table's columns other types in sink.hudi.schema.",
+        table=table,
+        columns=[f"{c.field}: {c.new} in the records, {c.known} in the table" for c in conflicts],
+    )

@@ -18,7 +18,11 @@ from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import TableWriter
+from sluice.records.changes import DELETED, POSITION
+from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
+from sluice.records.structs import struct, unassignable
+from sluice.records.transforms import RESERVED
 from sluice.spark.changes import (
     CHANGE,
     DELETE,
@@ -35,15 +39,17 @@ from sluice.spark.changes import (
 from sluice.spark.conform import conform, type_of
 from sluice.spark.converters import Converted, Given, converter_of
 from sluice.spark.read import observed
+from sluice.spark.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""
 RECORD: Final = "_kafka_record"
 """The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType and headers."""
 PROBLEM: Final = "_sluice_problem"
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
-_DECODED, _SHAPED, _CHANGES = "sluice_decoded", "sluice_shaped", "sluice_changes"
+_DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class RecordChain:
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
         self._changes = ChangeStep(plan, writer, PROBLEM) if plan.changes is not None else None
+        self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -81,14 +88,18 @@ class RecordChain:
         Args:
             records: Kafka's columns, as Spark's source has them.
         """
-        decoded = self._decoded(records, keep=False)
+        frame = self._decoded(records, keep=False)
         if self._changes is not None:
-            decoded = self._changes.apply(decoded).observe(_CHANGES, *self._changes.aggregates())
+            frame = self._changes.apply(frame).observe(_CHANGES, *self._changes.aggregates())
         if self._in_two_parts:
-            decoded = self._good(decoded, _DECODED)
+            frame = self._good(frame, _DECODED)
         if self._changes is not None:
-            decoded = decoded.where(F.col(CHANGE).isin(*ROWS))
-        shaped = self._shaped(decoded)
+            frame = frame.where(F.col(CHANGE).isin(*ROWS))
+        for part in range(len(self._transforms.parts)):
+            if part:
+                frame = self._good(frame, f"{_PART}_{part}")
+            frame = self._transforms.shape(frame, part)
+        shaped = self._shaped(frame)
         if self._tolerant:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
@@ -106,7 +117,9 @@ class RecordChain:
         if not self._in_two_parts:
             return Counted(bad=int(shaped["bad"]))
         decoded = observed(dataset, _DECODED)
-        filtered = int(decoded["rows"]) - int(decoded["bad"]) - int(shaped["rows"])
+        bad = int(decoded["bad"])
+        bad += sum(int(observed(dataset, f"{_PART}_{part}")["bad"]) for part in range(1, len(self._transforms.parts)))
+        filtered = int(decoded["rows"]) - bad - int(shaped["rows"])
         if filtered < 0:
             raise IntervalError(
                 "The transforms make more rows than there are records, so that nobody could tell which are doubled.",
@@ -116,7 +129,7 @@ class RecordChain:
             )
         changed = {"deleted": 0, "moved": 0} if self._changes is None else shaped
         return Counted(
-            int(decoded["bad"]) + int(shaped["bad"]),
+            bad + int(shaped["bad"]),
             filtered,
             int(changed["deleted"]),
             int(changed["moved"]),
@@ -131,11 +144,14 @@ class RecordChain:
             decoded = self._changes.apply(decoded)
         if not self._in_two_parts:
             return self._shaped(decoded).where(F.col(PROBLEM).isNotNull()).select(*wanted)
-        good = decoded.where(F.col(PROBLEM).isNull())
-        if self._changes is not None:  # the delete beside a row that moves is not a record of its own
-            good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
-        shaped = self._shaped(good)
-        return reduce(DataFrame.union, [d.where(F.col(PROBLEM).isNotNull()).select(*wanted) for d in (decoded, shaped)])
+        stages = [decoded]
+        for part in range(len(self._transforms.parts)):
+            good = stages[-1].where(F.col(PROBLEM).isNull())
+            if self._changes is not None:  # the delete beside a row that moves is not a record of its own
+                good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
+            stages.append(self._transforms.shape(good, part))
+        stages[-1] = self._shaped(stages[-1])
+        return reduce(DataFrame.union, [s.where(F.col(PROBLEM).isNotNull()).select(*wanted) for s in stages])
 
     @property
     def _in_two_parts(self) -> bool:
@@ -206,6 +222,7 @@ class RecordChain:
     def _shaped(self, decoded: DataFrame) -> DataFrame:
         """The table's columns, of its types, and what is wrong with them."""
         frame = decoded
+        self._require_fit(frame)
         found = {name.lower(): name for name in frame.columns}
         columns = []
         for field in self._table.fields:
@@ -219,6 +236,17 @@ class RecordChain:
         hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
         shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
         return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing()))
+
+    def _require_fit(self, frame: DataFrame) -> None:
+        """Steps may make what they will, but what they make of a column must be what the table has there.
+
+        Raises:
+            ActionRequiredError: it would have to be changed, and might come out as null.
+        """
+        has = struct(f for f in frame.schema.jsonValue()["fields"] if not f["name"].startswith(RESERVED))
+        conflicts = unassignable(self._table.jsonValue(), has)
+        if conflicts:
+            raise misfit(conflicts, self._writer.path)
 
     def _missing(self) -> list[Column]:
         """Why a row can't stand in the table: a column that must not be null is."""
