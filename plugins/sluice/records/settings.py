@@ -51,6 +51,11 @@ class Converter(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         given = [n for n, v in (("registry", self.registry), ("schema_file", self.schema_file)) if v is not None]
+        if self.schema_ is not None and (given or self.converter in (*_NEED_A_SCHEMA, *_ONE_VALUE)):
+            named = given[0] if given else f"converter {self.converter}"
+            raise ValueError(f"`schema` says the fields, and so does {named}: leave one of them out")
+        if self.message is not None and self.converter != "protobuf":
+            raise ValueError("`message` is for converter protobuf")
         if self.converter in _NEED_A_SCHEMA and len(given) != 1:
             raise ValueError(f"converter {self.converter} needs a `registry` or a `schema_file`, and not both")
         if self.registry is not None and self.converter not in _NEED_A_SCHEMA:

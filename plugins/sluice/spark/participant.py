@@ -95,7 +95,8 @@ class Participant:
     def _write_open(self, spark: SparkSession, transaction: Transaction, watch: Watch) -> WriteStatus:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
-        records = read_range(spark, self._source.java(), planned, start.isolation_level)
+        headers = "headers" in start.records.columns.values()
+        records = read_range(spark, self._source.java(), planned, start.isolation_level, headers=headers)
         chain = RecordChain(spark, start.records, start.writer)
         keys = KeyCheck(spark, start, self._assignment.range)
         writer = HudiWriter(spark, start)

@@ -182,15 +182,15 @@ class RecordChain:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
             problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit("key: "), key.problem)))
-        columns = self._fields(value, self._plan.value)
+        columns = self._fields(value, self._plan.value, "value")
         change = []
         if self._changes is not None:
             change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
             if key is not None and self._plan.key is not None:
-                named = self._fields(key, self._plan.key).items()
+                named = self._fields(key, self._plan.key, "key").items()
                 change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
         elif key is not None and self._plan.key is not None:
-            columns |= {n: c for n, c in self._fields(key, self._plan.key).items() if n not in columns}
+            columns |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in columns}
         columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
         kept = [F.struct(*_KEPT).alias(RECORD)] if keep else []
         place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
@@ -203,16 +203,15 @@ class RecordChain:
             spark=self._spark,
             type=self._table if pinned.struct is None else type_of(pinned.struct),
             schemas=pinned.schemas,
-            defaults=pinned.defaults,
             options=pinned.options,
             message=pinned.message,
-            registered=pinned.registered,
+            registered=pinned.registry is not None,
         )
         return converter_of(pinned).convert(records, F.col(name), given)
 
-    def _fields(self, converted: Converted, pinned: Format) -> dict[str, Column]:
+    def _fields(self, converted: Converted, pinned: Format, name: str) -> dict[str, Column]:
         if pinned.as_ is not None:
-            return {pinned.as_: converted.value}
+            return {pinned.as_: F.when(F.col(name).isNotNull(), converted.value)}
         kind = self._table if pinned.struct is None else type_of(pinned.struct)
         assert isinstance(kind, StructType)
         return {f.name: converted.value.getField(f.name) for f in kind.fields}
