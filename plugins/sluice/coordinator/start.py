@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Position, Task
+from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
@@ -29,6 +30,7 @@ class Starter:
         self._turns = Turns(session, is_running)
         self._planner = Planner(session)
         self._records = RecordPinner(session)
+        self._quarantine = Quarantine(session)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
@@ -181,6 +183,7 @@ class Starter:
             on_missing_range=self._session.pipeline.on_missing_range,
             writer=writer,
             records=records,
+            quarantine=self._quarantine.prepare(table, writer),
         )
 
     def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
@@ -204,6 +207,7 @@ class Starter:
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
+        swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
 

@@ -10,7 +10,7 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     """Check one range's status against its plan.
 
     The rule is `read = written + deleted + quarantined + filtered + skipped`, Hudi's own write stats agree with
-    `written` and name no error, and each partition's next offset is its planned end.
+    `written` and `quarantined` and name no error, and each partition's next offset is its planned end.
 
     Raises:
         IntervalError: they differ; the interval must not be committed.
@@ -18,9 +18,11 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     accounted = status.records_written + status.records_deleted + status.records_quarantined
     accounted += status.records_filtered + status.records_skipped
     in_stats = sum(int(s.get("numWrites", 0)) for s in status.stats)
-    write_errors = sum(int(s.get("totalWriteErrors", 0)) for s in status.stats)
+    write_errors = sum(int(s.get("totalWriteErrors", 0)) for s in (*status.stats, *status.quarantine_stats))
+    in_quarantine = sum(int(s.get("numWrites", 0)) for s in status.quarantine_stats)
     by_partition = sum(p.records_read for p in status.partitions)
-    if write_errors or accounted != status.records_read or in_stats != status.records_written:
+    differs = in_stats != status.records_written or in_quarantine != status.records_quarantined
+    if write_errors or accounted != status.records_read or differs:
         raise IntervalError(
             "The audit failed: records read are not all accounted for.",
             next_step="nothing was committed; run the interval again, and report it if it comes back.",
@@ -34,6 +36,7 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
             filtered=status.records_filtered,
             skipped=status.records_skipped,
             in_write_stats=in_stats,
+            in_quarantine=in_quarantine,
             write_errors=write_errors,
         )
     reached = {(p.topic_partition, p.start): p.next_offset for p in status.partitions}

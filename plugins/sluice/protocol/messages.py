@@ -28,6 +28,7 @@ COUNTS = (
     "records_skipped",
 )
 """What is counted of an interval's records; the first is the sum of the others."""
+_STATS = ("stats", "quarantine_stats")
 
 IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
 """What a transaction is for.
@@ -134,6 +135,18 @@ class PartitionResult(_Frozen):
         return TopicPartition(self.cluster, self.topic, self.partition)
 
 
+class BadRecord(_Frozen):
+    """Where a record stands that couldn't become a row, and why not."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}: {self.reason}"
+
+
 class TableWriter(_Frozen):
     """How every range of one interval writes: pinned at START-COMMIT so that all write the same."""
 
@@ -179,6 +192,7 @@ class StartCommit(_Message):
         passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
         records: how a record becomes a row of the writer's schema.
+        quarantine: the table that bad records are set aside in, under the same instant; None where there may be none.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -201,6 +215,7 @@ class StartCommit(_Message):
     on_missing_range: Literal["abort", "commit"] = "abort"
     writer: TableWriter
     records: RecordPlan = RecordPlan()
+    quarantine: TableWriter | None = None
 
     @classmethod
     def ranges_of(
@@ -238,6 +253,8 @@ class WriteStatus(_Message):
 
     What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
     skipped because the table knows better already.
+
+    `quarantine_stats` are the write stats of the files in the quarantine, and `first_bad` the first record in them.
     """
 
     type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
@@ -254,6 +271,8 @@ class WriteStatus(_Message):
     records_skipped: int = 0
     partitions: tuple[PartitionResult, ...] = ()
     stats: tuple[dict[str, Any], ...] = ()
+    quarantine_stats: tuple[dict[str, Any], ...] = ()
+    first_bad: BadRecord | None = None
     error: str | None = None
     recovery: Recovery | None = None
 
@@ -330,20 +349,22 @@ def split(status: WriteStatus, limit: int) -> list[WriteStatus]:
     Raises:
         ValueError: one single write stat is larger than the limit.
     """
-    room = limit - len(encode(status.model_copy(update={"stats": (), "part": 9999, "parts": 9999})))
-    slices: list[list[dict[str, Any]]] = [[]]
+    empty = status.model_copy(update=dict.fromkeys(_STATS, ()))
+    room = limit - len(encode(empty.model_copy(update={"part": 9999, "parts": 9999})))
+    parts: list[dict[str, list[dict[str, Any]]]] = [{}]
     used = 0
-    for stat in status.stats:
+    for name, stat in ((kind, stat) for kind in _STATS for stat in getattr(status, kind)):
         size = len(json.dumps(stat)) + 1
         if size > room:
             raise ValueError(f"one write stat takes {size} bytes, the control topic allows {room}")
-        if used + size > room and slices[-1]:
-            slices.append([])
+        if used + size > room and parts[-1]:
+            parts.append({})
             used = 0
-        slices[-1].append(stat)
+        parts[-1].setdefault(name, []).append(stat)
         used += size
     return [
-        status.model_copy(update={"part": i, "parts": len(slices), "stats": tuple(s)}) for i, s in enumerate(slices)
+        empty.model_copy(update={"part": i, "parts": len(parts), **{name: tuple(s) for name, s in part.items()}})
+        for i, part in enumerate(parts)
     ]
 
 
@@ -354,5 +375,5 @@ def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:
     if first is None or len(by_number) < first.parts:
         return None
     ordered: Sequence[WriteStatus] = [by_number[i] for i in range(first.parts)]
-    stats = tuple(stat for part in ordered for stat in part.stats)
-    return first.model_copy(update={"part": 0, "parts": 1, "stats": stats})
+    whole = {name: tuple(stat for part in ordered for stat in getattr(part, name)) for name in _STATS}
+    return first.model_copy(update={"part": 0, "parts": 1, **whole})

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
-from sluice.protocol.messages import StartCommit, WriteStatus
+from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
 from sluice.protocol.transaction import TableLog, Transaction
+from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
 from sluice.spark.write import HudiWriter, Written
@@ -93,13 +96,19 @@ class Participant:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
         records = read_range(spark, self._source.java(), planned, start.isolation_level)
-        chain = RecordChain(spark, start.records, start.writer)
+        chain = RecordChain(spark, start.records, start.writer, planned)
         written = HudiWriter(spark, start).write(chain.rows(records))
         reach("participant.after_write")
+        left_out = chain.counts(written.dataset)
+        again = partial(self._read_again, spark, start)
+        aside = set_aside(spark, start, chain, left_out, again, (self._assignment.range, self._attempt))
         watch.check()
-        return self._status(start, written, chain.counts(written.dataset))
+        return self._status(start, written, left_out, aside)
 
-    def _status(self, start: StartCommit, written: Written, left_out: Counted) -> WriteStatus:
+    def _read_again(self, spark: SparkSession, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
+        return read_range(spark, self._source.java(), planned, start.isolation_level, headers=True)
+
+    def _status(self, start: StartCommit, written: Written, left_out: Counted, aside: SetAside) -> WriteStatus:
         counts = observed(written.dataset)
         planned = start.ranges[self._assignment.range]
         groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
@@ -112,10 +121,13 @@ class Participant:
             began=self._began,
             records_read=int(counts["records"]),
             records_written=written.records,
+            records_quarantined=aside.records,
             records_filtered=left_out.filtered,
             records_skipped=written.skipped,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,
+            quarantine_stats=aside.stats,
+            first_bad=aside.first,
         )
 
     def _report_failure(self, transaction: Transaction, error: SluiceError) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -16,8 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.plan import Format, RecordPlan
+from sluice.spark.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.spark.conform import conform, type_of
 from sluice.spark.converters import Converted, Given, converter_of
 from sluice.spark.read import observed
@@ -25,30 +27,38 @@ from sluice.spark.read import observed
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""
 RECORD: Final = "_kafka_record"
-"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType and headers."""
+"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType, headers, stage."""
 PROBLEM: Final = "_sluice_problem"
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _SHAPED = "sluice_decoded", "sluice_shaped"
+_PLACES: Final = "_places"
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What became of the records that are no rows: bad ones that were left out, and those that a filter took."""
+    """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
+
+    `spans` say between which offsets the bad ones stand.
+    """
 
     bad: int = 0
     filtered: int = 0
+    spans: tuple[BadSpan, ...] = ()
 
 
 class RecordChain:
     """The way of one interval's records to rows."""
 
-    def __init__(self, spark: SparkSession, plan: RecordPlan, writer: TableWriter) -> None:
+    def __init__(
+        self, spark: SparkSession, plan: RecordPlan, writer: TableWriter, planned: Sequence[PlannedRange] = ()
+    ) -> None:
         self._spark = spark
         self._plan = plan
         self._writer = writer
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
+        self._planned = planned
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -76,8 +86,9 @@ class RecordChain:
             IntervalError: the transforms made more rows than there were records.
         """
         shaped = observed(dataset, _SHAPED) if self._tolerant or self._in_two_parts else {"rows": 0, "bad": 0}
+        bad = self._bad_spans(dataset)
         if not self._in_two_parts:
-            return Counted(bad=int(shaped["bad"]))
+            return Counted(bad=int(shaped["bad"]), spans=bad)
         decoded = observed(dataset, _DECODED)
         filtered = int(decoded["rows"]) - int(decoded["bad"]) - int(shaped["rows"])
         if filtered < 0:
@@ -87,7 +98,13 @@ class RecordChain:
                 rows=shaped["rows"],
                 records=decoded["rows"],
             )
-        return Counted(int(decoded["bad"]) + int(shaped["bad"]), filtered)
+        return Counted(int(decoded["bad"]) + int(shaped["bad"]), filtered, bad)
+
+    def _bad_spans(self, dataset: Any) -> tuple[BadSpan, ...]:
+        if not self._tolerant:
+            return ()
+        parts = [_SHAPED, *([_DECODED] if self._in_two_parts else [])]
+        return spans(self._planned, [observed(dataset, f"{part}{_PLACES}") for part in parts])
 
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
@@ -111,6 +128,7 @@ class RecordChain:
         """
         counted = frame.observe(name, *_counts())
         if self._tolerant:
+            counted = counted.observe(f"{name}{_PLACES}", *aggregates(F.col(PROBLEM), self._planned))
             return counted.where(F.col(PROBLEM).isNull())
         return counted.where(F.when(F.col(PROBLEM).isNull(), True).otherwise(_failure().cast("boolean")))
 
@@ -124,12 +142,13 @@ class RecordChain:
         if self._plan.key is not None:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
-            problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit("key: "), key.problem)))
+            problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit(KEY_STAGE), key.problem)))
         columns = self._fields(value, self._plan.value)
         if key is not None and self._plan.key is not None:
             columns |= {n: c for n, c in self._fields(key, self._plan.key).items() if n not in columns}
         columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
-        kept = [F.struct(*_KEPT).alias(RECORD)] if keep else []
+        problems[:0] = self._too_large()
+        kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
         made = [column.alias(name) for name, column in columns.items()]
         return parts[-1].records.select(*made, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
@@ -145,7 +164,13 @@ class RecordChain:
             message=pinned.message,
             registered=pinned.registered,
         )
-        return converter_of(pinned).convert(records, F.col(name), given)
+        large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
+        data = F.when(~large[0], F.col(name)) if large else F.col(name)
+        return converter_of(pinned).convert(records, data, given)
+
+    def _too_large(self) -> list[Column]:
+        limit = self._plan.errors.max_record_bytes
+        return [] if limit is None else [too_large(limit)]
 
     def _fields(self, converted: Converted, pinned: Format) -> dict[str, Column]:
         if pinned.as_ is not None:
