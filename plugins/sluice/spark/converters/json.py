@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from sluice.spark.converters import Converted, Given
-
-_CORRUPT: Final = "_sluice_corrupt"
+from sluice.spark.converters.json_checks import CORRUPT, OPTIONS, SEAL, problem_of, sealed, unsound
 
 
 class Converter:
@@ -19,16 +16,10 @@ class Converter:
     def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
         """The object's fields."""
         assert isinstance(given.type, StructType)
-        text = data.cast("string")
         nullable = [StructField(f.name, f.dataType, True) for f in given.type.fields]
-        wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **given.options}
+        wanted = StructType([*nullable, SEAL, CORRUPT])
         helper = f"_{given.name}_json"
-        records = records.withColumn(helper, F.from_json(text, wanted, options))
+        records = records.withColumn(helper, F.from_json(sealed(data), wanted, {**OPTIONS, **given.options}))
         parsed = F.col(helper)
-        trimmed = F.trim(text)
-        problem = F.when(~(trimmed.startswith("{") & trimmed.endswith("}")), "the value is not one JSON object").when(
-            parsed.isNull() | parsed[_CORRUPT].isNotNull(),
-            "the value is not JSON, or a field is not of its column's type",
-        )
+        problem = F.coalesce(problem_of(data, parsed, given), unsound(parsed, given.type, given))
         return Converted(records, parsed, problem)
