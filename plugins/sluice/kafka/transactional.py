@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from sluice.errors import RetryableError
+from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 
@@ -109,6 +110,7 @@ class TransactionalSender:
             self._flush()
             if remember is not None:
                 self._remember(number, *remember)
+            reach("kafka.before_commit_transaction")
             with self._errors("committing the transaction"):
                 self._producer.commit_transaction(TIMEOUT)
         except BaseException:
