@@ -131,7 +131,7 @@ class Coordinator:
             table.rollback(transaction.id)  # whoever aborted it may have died before this
             return None
         if table.state_of(transaction.id) == "completed":
-            self._committer.acknowledge(transaction)
+            self._committer.finish(table, table_log, transaction)
             return self._committer.outcome(transaction)
         why = reason or abort_reason(transaction)
         if transaction.state is State.DECIDED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from sluice.sections import OneOrMore, Options, Section, TablePath
 
@@ -153,6 +153,8 @@ class Errors(Section):
     """The most bad records of one interval; more stop it."""
     max_rate: Annotated[float, Field(ge=0, lt=1)] | None = None
     """The largest part of an interval's records that may be bad, such as 0.01; more stop it."""
+    max_record_bytes: ByteSize | None = None
+    """A record with a larger key or value, such as `10 MiB`, is a bad one, and isn't decoded."""
     quarantine: TablePath | None = None
     """Base path of the Hudi table that holds them; the table's own with `_quarantine` after it by default."""
     dead_letter_topic: str | None = None

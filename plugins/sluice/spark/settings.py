@@ -15,6 +15,8 @@ _GIVEN = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
+    # Else a date that the Spark of before 3.0 may have read in another way, such as 2023-02-30, ends the job.
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     **{f"spark.hadoop.{name}": value for name, value in runtime.LOCAL_DISK.items()},
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
     "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
