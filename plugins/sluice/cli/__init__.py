@@ -51,7 +51,7 @@ def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")
         else:
             for pipeline in pipelines:
                 kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-                typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+                typer.echo(f"{file}: ok: {kafka.topics_in_words} -> {hudi.operation} {hudi.path}")
     raise typer.Exit(1 if failed else 0)
 
 

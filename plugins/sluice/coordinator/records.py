@@ -93,7 +93,7 @@ class RecordPinner:
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
-        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._pipeline.source.kafka.topics]
+        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._session.topics]
         known = last.schemas if last is not None else ()
         schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
         return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
