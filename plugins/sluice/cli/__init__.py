@@ -11,7 +11,7 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import inspect, interval, services
+from sluice.cli import infer, inspect, interval, services
 from sluice.cli.shaping import check_transforms
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
@@ -24,6 +24,7 @@ for _command in (
     inspect.transactions,
     inspect.verify,
     inspect.replay,
+    infer.infer,
     services.service,
     services.sync,
 ):
