@@ -40,12 +40,18 @@ def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str
         return status
 
 
-def read(path: str, metadata: bool) -> list[tuple[Any, ...]]:
+def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
     """The rows as a reader sees them that asks the metadata table, or one that lists the table's files."""
     spark = SparkSession.builder.getOrCreate()
     options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
     frame = spark.read.format("hudi").options(**options).load(path)
-    return [tuple(row) for row in frame.select("id", "v", "p").collect()]
+    return [tuple(row) for row in frame.select(*columns).collect()]
+
+
+def columns(path: str) -> list[str]:
+    """The table's columns as a reader sees them."""
+    names: list[str] = SparkSession.builder.getOrCreate().read.format("hudi").load(path).columns
+    return names
 
 
 def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
@@ -64,7 +70,9 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {"write": write, "service": service, "read": read, "read_all": read_all, "append": append}
+    tasks = {
+        "write": write, "service": service, "read": read, "read_all": read_all, "columns": columns, "append": append,
+    }  # fmt: skip
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

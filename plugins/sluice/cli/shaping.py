@@ -27,7 +27,9 @@ def check_transforms(pipelines: Sequence[Pipeline]) -> None:
     with lean_jvm() as jvm:
         for pipeline in known:
             kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-            table = struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
+            table = (
+                struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
+            )
             plan = RecordPlan(columns=kafka.columns)
             if kafka.value.schema_ is not None:
                 fields = struct_of_ddl(jvm, kafka.value.schema_, "source.kafka.value.schema")

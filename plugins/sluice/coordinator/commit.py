@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.coordinator.planning import require_whole
-from sluice.coordinator.session import Outcome, Session
+from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
@@ -17,6 +17,7 @@ from sluice.process import is_gone
 from sluice.protocol.audit import audit
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
 from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.settlement import (
     commit_note,
     committed_ranges,
@@ -92,6 +93,7 @@ class Committer:
     def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
+            self._fitting(transaction, self._session.committed(table))
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
@@ -121,6 +123,18 @@ class Committer:
                     topic=topic,
                     instant=transaction.id,
                 )
+
+    def _fitting(self, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
+        """By topic, the partitioners that explain where all keys are; raises where a row may be doubled."""
+        reported, _ = self._audited(transaction)
+        keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
+        return fitting_partitioners(
+            transaction.start.placement,
+            keys,
+            committed.transaction,
+            table=self._session.table_id,
+            instant=transaction.id,
+        )
 
     # The lease -----------------------------------------------------------------------------------------------------
 
@@ -220,6 +234,7 @@ class Committer:
             transaction,
             reported,
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
+            self._fitting(transaction, committed),
         )
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
         table = table.written_as(start.writer)

@@ -10,11 +10,22 @@ from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
+from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
-from sluice.records.pinning import fields_of_table, misfit, part_of_table, pinned_format, rows_of, twice
+from sluice.records.pinning import (
+    fields_of_key,
+    fields_of_table,
+    misfit,
+    part_of_table,
+    pinned_format,
+    rows_in_values,
+    rows_of,
+    twice,
+    value_schemas,
+)
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, names, unassignable
+from sluice.records.structs import Type, field, names, struct, unassignable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -67,21 +78,26 @@ class RecordPinner:
 
     def _plan(self, table: HudiTable, given: Type | None, last: RecordPlan) -> RecordPlan:
         kafka = self._pipeline.source.kafka
+        hudi, changes = self._pipeline.sink.hudi, self._pipeline.changes
         base = table.columns if given is None else None
         key = None
         if kafka.key is not None:
             key = self._format(table.jvm, kafka.key, _KEY, last.key, base)
+            if key.struct is None and given is not None:
+                fields = fields_of_key(given, changes, hudi.record_key, hudi.partition_fields)
+                key = key.model_copy(update={"struct": fields})
         plan = RecordPlan(
             key=key,
             columns=kafka.columns,
-            changes=self._pipeline.changes,
+            changes=changes,
             transforms=self._pipeline.transforms,
             errors=self._pipeline.errors,
         )
-        value = self._format(table.jvm, kafka.value, _VALUE, last.value, base)
+        value = self._format(table.jvm, kafka.value, _VALUE, last.value, rows_in_values(base, changes))
         if value.struct is None and given is not None:
             value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
         plan = plan.model_copy(update={"value": value})
+        self._require_changes(plan)
         made_twice = twice(plan)
         if made_twice:
             raise ActionRequiredError(
@@ -91,11 +107,46 @@ class RecordPinner:
             )
         return plan
 
+    def _require_changes(self, plan: RecordPlan) -> None:
+        """Check that changes can be read from what the records have.
+
+        Raises:
+            ActionRequiredError: values are no envelopes, or keys don't say where a row is.
+        """
+        hudi = self._pipeline.sink.hudi
+        if plan.changes is None:
+            return
+        if plan.changes.format == "debezium":
+            try:
+                envelope_of(plan.value.struct)
+            except NotAnEnvelopeError as error:
+                raise ActionRequiredError(
+                    "The topic's values are no Debezium events.",
+                    next_step="correct `changes.format`, or have the connector send whole events, without its "
+                    "ExtractNewRecordState transformation.",
+                    table=self._session.table_id,
+                    reason=str(error),
+                ) from error
+        elif plan.key is not None:
+            key = plan.key.struct if plan.key.as_ is None else struct([field(plan.key.as_, plan.key.struct)])
+            missing = keys_missing_in_tombstones(key, hudi.record_key, hudi.partition_fields)
+            if missing:
+                raise ActionRequiredError(
+                    "A tombstone has nothing but its key, and the key doesn't say where the row is: it lacks "
+                    f"{', '.join(missing)}.",
+                    next_step="give source.kafka.key all columns of record_key and partition_fields, and partition the "
+                    "table only by columns of the key.",
+                    table=self._session.table_id,
+                    key=", ".join(names(key)),
+                )
+
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
         subjects = [converter.subject or f"{topic}-{kind}" for topic in self._session.topics]
         known = last.schemas if last is not None else ()
         schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
+        if key == _VALUE:
+            schemas = value_schemas(schemas, self._pipeline.changes)
         return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
 
     def _require_columns(self, columns: Type) -> None:

@@ -9,10 +9,26 @@ from pydantic import Field, model_validator
 
 from sluice.sections import Section
 
-_OWN = (
-    "is description schedule timezone start_date changes transforms errors sink write on_missing_range retries "
-    "retry_delay alerts table_services catalog_sync tags paused"
-).split()
+_OWN = [
+    "is",
+    "description",
+    "schedule",
+    "timezone",
+    "start_date",
+    "changes",
+    "transforms",
+    "errors",
+    "sink",
+    "write",
+    "on_missing_range",
+    "retries",
+    "retry_delay",
+    "alerts",
+    "table_services",
+    "catalog_sync",
+    "tags",
+    "paused",
+]
 _NO_TABLE = ("fail", "ignore")
 
 

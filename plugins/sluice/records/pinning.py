@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sluice.errors import ActionRequiredError
+from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
 from sluice.records.plan import Format, RecordPlan, WriterSchema
-from sluice.records.settings import Converter, Transform
+from sluice.records.settings import Changes, Converter, Transform
 from sluice.records.structs import Conflict, Type, merge, names, stored, struct, without
 
 
@@ -52,7 +53,11 @@ def twice(plan: RecordPlan) -> list[str]:
     if plan.value.struct is None:
         return []
     value = [plan.value.as_] if plan.value.as_ is not None else names(plan.value.struct)
-    others = [*plan.columns, *([plan.key.as_] if plan.key is not None and plan.key.as_ is not None else [])]
+    if _has_envelopes(plan.changes):
+        value = names(envelope_of(plan.value.struct).row)
+    others = list(plan.columns)
+    if plan.changes is None and plan.key is not None and plan.key.as_ is not None:
+        others.append(plan.key.as_)  # where records delete, it fills in what a value doesn't have
     taken = {name.lower() for name in value}
     return [name for name in others if name.lower() in taken]
 
@@ -71,11 +76,39 @@ def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]
 def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transform]) -> Type:
     """The fields of a value without a schema of its own: the table's columns but those that come from elsewhere."""
     elsewhere = set(plan.columns)
+    if plan.changes is not None:
+        elsewhere |= {POSITION, DELETED}
     for step in transforms:
         elsewhere |= set(step.set_ or {})
-    if plan.key is not None:
+    if plan.key is not None and plan.changes is None:
         elsewhere |= {plan.key.as_} if plan.key.as_ else set(names(plan.key.struct))
-    return without(columns, elsewhere)
+    fields = without(columns, elsewhere)
+    return envelope_around(fields) if _has_envelopes(plan.changes) else fields
+
+
+def fields_of_key(columns: Type, changes: Changes | None, record_key: Sequence[str], partitions: Sequence[str]) -> Type:
+    """The fields of a key without a schema of its own: the record key, and what a tombstone needs beside it."""
+    wanted = {*record_key, *(partitions if changes is not None and changes.format == "tombstones" else ())}
+    return struct(f for f in columns["fields"] if f["name"] in wanted)
+
+
+def value_schemas(schemas: Sequence[WriterSchema], changes: Changes | None) -> tuple[WriterSchema, ...]:
+    """The schemas of values, of which a person may have written only the row's fields."""
+    if not _has_envelopes(changes):
+        return tuple(schemas)
+    return tuple(s if s.text else s.model_copy(update={"struct": as_envelope(s.struct)}) for s in schemas)
+
+
+def rows_in_values(rows: Type | None, changes: Changes | None) -> Type | None:
+    """The type of values of which the table's rows were made; None where there are none."""
+    if rows is None or changes is None:
+        return rows
+    fields = without(rows, {POSITION, DELETED})
+    return envelope_around(fields) if _has_envelopes(changes) else fields
+
+
+def _has_envelopes(changes: Changes | None) -> bool:
+    return changes is not None and changes.format == "debezium"
 
 
 @dataclass(frozen=True)
@@ -96,6 +129,8 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
         plan: how records are read.
     """
     wanted = stored(given if given is not None else incoming(plan))
+    if plan.changes is not None:
+        wanted = columns_with_changes(wanted, plan.changes.format, soft=plan.changes.delete == "soft")
     if table is None:
         return Rows(wanted)
     merged = merge(table, wanted, of_rows=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from dataclasses import field as _field
 from functools import reduce
 from typing import Any, Final
 
@@ -17,10 +18,24 @@ from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import TableWriter
+from sluice.records.changes import DELETED, POSITION
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.structs import struct, unassignable
 from sluice.records.transforms import RESERVED
+from sluice.spark.changes import (
+    CHANGE,
+    DELETE,
+    DELETES,
+    KEY,
+    MOVE,
+    NO_KEY,
+    NO_VALUE,
+    ROWS,
+    SOFT_DELETE,
+    ChangeStep,
+    Seen,
+)
 from sluice.spark.conform import conform, type_of
 from sluice.spark.converters import Converted, Given, converter_of
 from sluice.spark.read import observed
@@ -31,17 +46,25 @@ KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 RECORD: Final = "_kafka_record"
 """The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType and headers."""
 PROBLEM: Final = "_sluice_problem"
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
-_DECODED, _PART, _SHAPED = "sluice_decoded", "sluice_part", "sluice_shaped"
+_DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What became of the records that are no rows: bad ones that were left out, and those that a filter took."""
+    """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
+
+    Of the others, `deleted` delete a row, and `moved` are updates that also take their row out of another table
+    partition, which Hudi counts as a delete of its own.
+    """
 
     bad: int = 0
     filtered: int = 0
+    deleted: int = 0
+    moved: int = 0
+    changes: Seen = _field(default_factory=Seen)
 
 
 class RecordChain:
@@ -53,7 +76,8 @@ class RecordChain:
         self._writer = writer
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
-        self._transforms = Transforms(plan.transforms, (*KAFKA_COLUMNS, RECORD, PROBLEM), PROBLEM)
+        self._changes = ChangeStep(plan, writer, PROBLEM) if plan.changes is not None else None
+        self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -65,8 +89,12 @@ class RecordChain:
             records: Kafka's columns, as Spark's source has them.
         """
         frame = self._decoded(records, keep=False)
+        if self._changes is not None:
+            frame = self._changes.apply(frame).observe(_CHANGES, *self._changes.aggregates())
         if self._in_two_parts:
             frame = self._good(frame, _DECODED)
+        if self._changes is not None:
+            frame = frame.where(F.col(CHANGE).isin(*ROWS))
         for part in range(len(self._transforms.parts)):
             if part:
                 frame = self._good(frame, f"{_PART}_{part}")
@@ -75,8 +103,9 @@ class RecordChain:
         if self._tolerant:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
-            shaped = shaped.observe(_SHAPED, *_counts())
-        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS)
+            shaped = shaped.observe(_SHAPED, *self._counts())
+        change = [CHANGE] if self._changes is not None else []
+        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
 
     def counts(self, dataset: Any) -> Counted:
         """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
@@ -98,24 +127,36 @@ class RecordChain:
                 rows=shaped["rows"],
                 records=decoded["rows"],
             )
-        return Counted(bad + int(shaped["bad"]), filtered)
+        changed = {"deleted": 0, "moved": 0} if self._changes is None else shaped
+        return Counted(
+            bad + int(shaped["bad"]),
+            filtered,
+            int(changed["deleted"]),
+            int(changed["moved"]),
+            self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else Seen(),
+        )
 
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
         wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
         decoded = self._decoded(records, keep=True)
+        if self._changes is not None:
+            decoded = self._changes.apply(decoded)
         if not self._in_two_parts:
             return self._shaped(decoded).where(F.col(PROBLEM).isNotNull()).select(*wanted)
         stages = [decoded]
         for part in range(len(self._transforms.parts)):
-            stages.append(self._transforms.shape(stages[-1].where(F.col(PROBLEM).isNull()), part))
+            good = stages[-1].where(F.col(PROBLEM).isNull())
+            if self._changes is not None:  # the delete beside a row that moves is not a record of its own
+                good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
+            stages.append(self._transforms.shape(good, part))
         stages[-1] = self._shaped(stages[-1])
         return reduce(DataFrame.union, [s.where(F.col(PROBLEM).isNotNull()).select(*wanted) for s in stages])
 
     @property
     def _in_two_parts(self) -> bool:
         """Whether bad records have to go before the rows are shaped: no step may see, or leave out, one of those."""
-        return bool(self._plan.transforms)
+        return bool(self._plan.transforms) or self._changes is not None
 
     def _good(self, frame: DataFrame, name: str) -> DataFrame:
         """The good ones, the others counted.
@@ -123,7 +164,7 @@ class RecordChain:
         Without tolerance the first bad one ends the job here. The counting also keeps Spark from moving the condition
         down into the decoding, which would then be done twice.
         """
-        counted = frame.observe(name, *_counts())
+        counted = frame.observe(name, *self._counts())
         if self._tolerant:
             return counted.where(F.col(PROBLEM).isNull())
         return counted.where(F.when(F.col(PROBLEM).isNull(), True).otherwise(_failure().cast("boolean")))
@@ -134,19 +175,27 @@ class RecordChain:
         """The record's columns, `KAFKA_COLUMNS` and `PROBLEM`; and `RECORD` if it is to be kept."""
         value = self._convert(records, "value", self._plan.value)
         parts, problems = [value], [F.when(F.col("value").isNull(), _TOMBSTONE), value.problem]
+        if self._changes is not None:
+            problems = [F.when(F.col("value").isNotNull(), value.problem)]
         key = None
         if self._plan.key is not None:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
             problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit("key: "), key.problem)))
         columns = self._fields(value, self._plan.value)
-        if key is not None and self._plan.key is not None:
+        change = []
+        if self._changes is not None:
+            change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
+            if key is not None and self._plan.key is not None:
+                named = self._fields(key, self._plan.key).items()
+                change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
+        elif key is not None and self._plan.key is not None:
             columns |= {n: c for n, c in self._fields(key, self._plan.key).items() if n not in columns}
         columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
         kept = [F.struct(*_KEPT).alias(RECORD)] if keep else []
         place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
         made = [column.alias(name) for name, column in columns.items()]
-        return parts[-1].records.select(*made, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
+        return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
         given = Given(
@@ -184,7 +233,7 @@ class RecordChain:
                 columns.append(
                     conform(F.col(f"`{name}`"), frame.schema[name].dataType, field.dataType).alias(field.name)
                 )
-        hidden = [name for name in (*KAFKA_COLUMNS, RECORD) if name in frame.columns]
+        hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
         shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
         return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing()))
 
@@ -204,7 +253,24 @@ class RecordChain:
         writer = self._writer
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
         not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
-        return [F.when(F.col(f"`{n}`").isNull(), f"the field {n} is missing or null") for n in not_null]
+        # Of a delete, the keys are all that the database may have logged.
+        lacking = {n: F.col(f"`{n}`").isNull() for n in not_null}
+        if self._changes is not None:
+            a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
+            lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}
+        return [F.when(null, f"the field {n} is missing or null") for n, null in lacking.items()]
+
+    def _counts(self) -> list[Column]:
+        bad = F.count(F.col(PROBLEM)).alias("bad")
+        if self._changes is None:
+            return [F.count(F.lit(1)).alias("rows"), bad]
+        change = F.when(F.col(PROBLEM).isNull(), F.col(CHANGE))
+        return [
+            F.count(F.when(F.col(CHANGE) != MOVE, 1)).alias("rows"),
+            bad,
+            F.count(F.when(change == DELETE, 1)).alias("deleted"),
+            F.count(F.when(change == MOVE, 1)).alias("moved"),
+        ]
 
     def _columns(self, *, guarded: bool) -> list[Column]:
         """The table's columns; a bad record ends the job where the first of them is computed, if they are guarded."""
@@ -218,10 +284,6 @@ class RecordChain:
 _PARTS: Final = {"timestamp_type": "timestampType"}
 _KEPT: Final = ("key", "value", "timestamp", "timestampType", "headers")
 _TOMBSTONE: Final = "the value is null (a tombstone)"
-
-
-def _counts() -> list[Column]:
-    return [F.count(F.lit(1)).alias("rows"), F.count(F.col(PROBLEM)).alias("bad")]
 
 
 def _failure() -> Column:

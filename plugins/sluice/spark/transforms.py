@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.utils import AnalysisException
 
 from sluice.errors import ActionRequiredError
 from sluice.hudi.catalyst import Catalyst, wrong_step
 from sluice.records.settings import Transform
 from sluice.records.structs import Type, struct
 from sluice.records.transforms import Step, StepError, compiled, quoted, refuse_reserved
+from sluice.spark.changes import CHANGE, DELETE, WRITE
 
 _MULTIPLIES = ("Generate", "Union")
 
@@ -62,12 +63,22 @@ class Transforms:
             return self._by_function(frame, step.function)
         if step.problem is not None:
             frame = frame.withColumn(self._problem, F.coalesce(F.col(self._problem), F.expr(step.problem)))
-        if step.where is not None:  # a bad record is no row that a condition could leave out
-            frame = frame.where(F.col(self._problem).isNotNull() | F.expr(step.where))
+        if step.where is not None:
+            frame = self._filtered(frame, F.expr(step.where))
         if step.select is not None:
             hidden = [name for name in self._hidden if name in frame.columns]
             frame = frame.selectExpr(*step.select, *map(quoted, hidden))
         return frame
+
+    def _filtered(self, frame: DataFrame, condition: Column) -> DataFrame:
+        """Without the rows for which the condition isn't true; a bad record is no row that it could leave out.
+
+        A change after which it isn't true takes its row away: the table has the rows for which it is.
+        """
+        if CHANGE not in frame.columns:
+            return frame.where(F.col(self._problem).isNotNull() | condition)
+        gone = F.col(self._problem).isNull() & (F.col(CHANGE) == WRITE) & ~F.coalesce(condition, F.lit(False))
+        return frame.withColumn(CHANGE, F.when(gone, DELETE).otherwise(F.col(CHANGE)))
 
     def _by_function(self, frame: DataFrame, name: str) -> DataFrame:
         made = _function(name)(frame)
