@@ -14,7 +14,15 @@ from sluice.pipeline import load_pipeline
 from .harness import kafka_settings
 
 RECORDS = [
-    {"id": 1, "name": "Ann", "price": 3, "tags": ["a"], "at": "2026-01-01T00:00:00Z", "select": None, "place": {"x": 1}},
+    {
+        "id": 1,
+        "name": "Ann",
+        "price": 3,
+        "tags": ["a"],
+        "at": "2026-01-01T00:00:00Z",
+        "select": 0,
+        "place": {"x": 1},
+    },
     {"id": 2, "name": 7, "price": 2.5, "big": 12345678901234567890, "place": {"x": 2.5, "y z": None}},
     {"id": None, "name": "Cy", "price": 4, "tags": [], "later": True, "place": None},
 ]
@@ -44,8 +52,8 @@ def test_a_sample_of_json(make_flow, run):
     assert flow.file.read_text() == text
     columns = {c["column"]: c for c in data["columns"]}
     assert {name: c["type"] for name, c in columns.items()} == {
-        "id": "BIGINT", "name": "STRING", "price": "DOUBLE", "tags": "ARRAY<STRING>", "at": "STRING", "select": "STRING",
-        "place": "STRUCT<x: DOUBLE, y z: STRING>", "big": "DECIMAL(20,0)", "later": "BOOLEAN",
+        "id": "BIGINT", "name": "STRING", "price": "DOUBLE", "tags": "ARRAY<STRING>", "at": "STRING",
+        "select": "BIGINT", "place": "STRUCT<x: DOUBLE, y z: STRING>", "big": "DECIMAL(20,0)", "later": "BOOLEAN",
     }  # fmt: skip
     assert (columns["id"]["in_records"], columns["id"]["nulls"], columns["later"]["in_records"]) == (3, 1, 1)
     assert "name is STRING at" in columns["name"]["is"] or "name is BIGINT at" in columns["name"]["is"]
@@ -59,7 +67,9 @@ def test_a_sample_of_json(make_flow, run):
     pipeline = load_pipeline(flow.file)
     assert pipeline.sink.hudi.schema_ == data["ddl"]
 
-    flow.file.write_text(before := flow.file.read_text().replace("name STRING", "name DATE").replace("id BIGINT", "id INT"))
+    flow.file.write_text(
+        before := flow.file.read_text().replace("name STRING", "name DATE").replace("id BIGINT", "id INT")
+    )
     again = CliRunner().invoke(app, ["infer", str(flow.file), "--write"])
     assert "price" not in str(again.exception)
     assert again.exception is None

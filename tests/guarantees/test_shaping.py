@@ -124,7 +124,7 @@ WRONG = {
     "no function": ([{"set": {"x": "no_such(id)"}}], "Step 1", "a function that Spark doesn't have"),
     "twice": ([{"rename": {"note": "secret"}}], "Step 1", "the column secret would be there twice"),
     "collision by flatten": (
-        [{"rename": {"note": "customer_name"}}, {"flatten": {}}], "Step 2", "the column customer_name would be there twice",
+        [{"rename": {"note": "customer_name"}}, {"flatten": {}}], "Step 2", "customer_name would be there twice",
     ),
     "a name of ours": ([{"rename": {"note": "_kafka_offset"}}], "Step 1", "kept for Sluice"),
     "nothing to drop": ([{"drop": "nope"}], "Step 1", "there is no column nope"),

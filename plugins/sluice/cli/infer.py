@@ -45,9 +45,8 @@ def infer(
     with lean_jvm() as jvm:
         known = struct_of_ddl(jvm, given, ".".join(key)) if given else None
         sample = _looked_at(jvm, pipeline, sampled, known)
-        columns, conflicts = sample.result(), []
-        if known is not None:
-            columns, conflicts = completed(known, columns)
+        found = sample.result()
+        columns, conflicts = (found, []) if known is None else completed(known, found)
         ddl = str(jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json_text.dumps(columns)).toDDL())
     against = [f"{c.field}: {c.known} in the file, {c.new} in the sample" for c in conflicts]
     rows = [_row(sample, field, known) for field in columns["fields"]]

@@ -86,9 +86,7 @@ class Planner:
         """
         self._refuse_gone_topics(committed.checkpoint)
         bounded = request if request.kind in ("continue", "backfill", "range") else Request()
-        state = self._session.cluster.state(
-            self._session.topics, bounded.to_time, bounded.from_time
-        )
+        state = self._session.cluster.state(self._session.topics, bounded.to_time, bounded.from_time)
         if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state

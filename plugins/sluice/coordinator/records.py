@@ -25,7 +25,7 @@ from sluice.records.pinning import (
 )
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, field, names, struct, unassignable
+from sluice.records.structs import Type, field, names, struct, unassignable, unholdable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -63,6 +63,7 @@ class RecordPinner:
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
         self._require_columns(rows.columns)
+        self._require_holdable(rows.columns)
         made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
         misfits = unassignable(rows.columns, made) if made is not None else ()
         if misfits:
@@ -148,6 +149,16 @@ class RecordPinner:
         if key == _VALUE:
             schemas = value_schemas(schemas, self._pipeline.changes)
         return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
+
+    def _require_holdable(self, columns: Type) -> None:
+        wrong = unholdable(columns)
+        if wrong:
+            raise ActionRequiredError(
+                f"A Hudi table can't hold some of the columns: {'; '.join(wrong)}.",
+                next_step="give them other names or types in sink.hudi.schema; a record's own fields may have any name "
+                "in source.kafka.value.schema, and `transforms` make columns of them.",
+                table=self._session.table_id,
+            )
 
     def _require_columns(self, columns: Type) -> None:
         hudi = self._pipeline.sink.hudi

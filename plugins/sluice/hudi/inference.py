@@ -36,7 +36,7 @@ class JsonReader:
         spark_options = package.JSONOptions(_scala_map(jvm, options), "UTC", "")
         self._infer = package.JsonInferSchema(spark_options)
         self._factory = spark_options.buildJsonFactory()
-        self._parsers = getattr(getattr(package, "CreateJacksonParser$"), "MODULE$")  # noqa: B009
+        self._parsers = getattr(getattr(package, "CreateJacksonParser$"), "MODULE$")
 
     def read(self, text: str) -> tuple[Type, Mapping[str, Any]]:
         """The object's type and values."""
@@ -68,7 +68,7 @@ class CsvReader:
         spark_options = package.CSVOptions(_scala_map(jvm, options), False, "UTC")
         self._infer = package.CSVInferSchema(spark_options)
         self._parser = jvm.com.univocity.parsers.csv.CsvParser(spark_options.asParserSettings())
-        self._unknown = getattr(getattr(jvm.org.apache.spark.sql.types, "NullType$"), "MODULE$")  # noqa: B009
+        self._unknown = getattr(getattr(jvm.org.apache.spark.sql.types, "NullType$"), "MODULE$")
         self._names = names
 
     def read(self, text: str) -> tuple[Type, Mapping[str, Any]]:

@@ -39,7 +39,9 @@ class KafkaCluster:
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
         with kafka_errors("asking for the topics", **where):
             known = self._admin.list_topics(timeout=TIMEOUT).topics
-        found = tuple(sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith("__") and t not in but_not))
+        found = tuple(
+            sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith("__") and t not in but_not)
+        )
         if not found:
             raise ActionRequiredError(
                 "No topic has a name like source.kafka.topics_pattern.",

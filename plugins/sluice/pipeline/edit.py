@@ -22,6 +22,8 @@ def with_value(text: str, keys: Sequence[str], value: str) -> str:
         if found is None:
             return _inserted(text, node, keys[depth:], value)
         node = found[1]
+    if node is None:
+        raise ValueError("the file is empty")
     written = json.dumps(value, ensure_ascii=False)
     start, end = node.start_mark.index, node.end_mark.index
     kept = text[start:end]

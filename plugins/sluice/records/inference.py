@@ -77,7 +77,7 @@ class Sample:
             return known
         self._places.setdefault(path, (in_words(new), place))
         if not isinstance(known, Mapping) and known == "void":
-            return new
+            return self._first(new, path, place)
         both_single = not isinstance(known, Mapping) and not isinstance(new, Mapping)
         wider = wider_atom(str(known), str(new)) if both_single else None
         if wider is None and both_single and {known, new} <= {"long", "integer", "double", "float"}:
@@ -86,12 +86,22 @@ class Sample:
             self._note(path, known, new, place)
         return wider or "string"
 
+    def _first(self, new: Type, path: str, place: str) -> Type:
+        """A type where there was none; the places of what is inside of it are noted too."""
+        if not isinstance(new, Mapping):
+            return new
+        if new["type"] == "array":
+            return {**new, "elementType": self._common("void", new["elementType"], f"{path}[]", place)}
+        return self._common_struct(struct([]), new, path, place)
+
     def _common_struct(self, known: Type, new: Type, path: str, place: str) -> Type:
         theirs = {f["name"]: f["type"] for f in new["fields"]}
         fields = []
         for ours in known["fields"]:
             kind = theirs.pop(ours["name"], "void")
-            fields.append(struct_field(ours["name"], self._common(ours["type"], kind, _inner(path, ours["name"]), place)))
+            fields.append(
+                struct_field(ours["name"], self._common(ours["type"], kind, _inner(path, ours["name"]), place))
+            )
         for name, kind in theirs.items():
             fields.append(struct_field(name, self._common("void", kind, _inner(path, name), place)))
         return struct(fields)
@@ -117,7 +127,7 @@ _HOLDS = {
     "decimal": ("double", "decimal"),
     "string": ("timestamp", "timestamp_ntz", "date", "binary", "decimal"),
 }
-"""In which types, beside STRING, a value may be read that Spark infers as another one; whether it fits, each record shows."""
+"""In which types, beside STRING, a value may be read that Spark infers as another; each record shows if it fits."""
 
 
 def completed(known: Type, found: Type, path: str = "") -> tuple[Type, list[Conflict]]:

@@ -21,8 +21,7 @@ from sluice.protocol.messages import TableWriter
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
-from sluice.records.structs import struct, unassignable
-from sluice.records.transforms import RESERVED
+from sluice.records.structs import RESERVED, struct, unassignable
 from sluice.spark.changes import (
     CHANGE,
     DELETE,
