@@ -29,7 +29,7 @@ from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
-from sluice.protocol.messages import ControlMessage, decode, encode
+from sluice.protocol.messages import ControlMessage, StartCommit, decode, encode
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 from sluice.protocol.request import Request
@@ -604,6 +604,18 @@ class Flow:
         """All rows with all of their columns, as Spark reads them."""
         found: list[dict[str, Any]] = self.drivers.idle().ask("read_all", str(self.path), metadata)
         return found
+
+    def decoded(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+        """What an interval's write job would make of its records, by offset: rows, and why the others can't be rows."""
+        run = self.run()
+        started = self.start(run)
+        message = next(m for m in reversed(self.messages()) if isinstance(m, StartCommit))
+        settings = kafka_settings(self.bootstrap).java()
+        rows, bad = self.drivers.idle().ask("decode", encode(message).decode(), settings)
+        assert started.instant == message.transaction
+        self.abort(run)
+        own = [{k: v for k, v in row.items() if not k.startswith("_kafka_")} for row in rows]
+        return {row["_kafka_offset"]: mine for row, mine in zip(rows, own, strict=True)}, bad
 
     def data_files(self, instant: str | None = None) -> list[Path]:
         """The data files that lie in the table's folders, registered or not."""

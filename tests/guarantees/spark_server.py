@@ -63,6 +63,24 @@ def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.select(*own).collect()]
 
 
+def decode(start: str, kafka: dict[str, str]) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """What a write job would make of an interval's records: its rows, and what is wrong with the others by offset."""
+    from sluice.protocol import messages
+    from sluice.records.settings import Errors
+    from sluice.spark.read import read_range
+    from sluice.spark.records import PROBLEM, RecordChain
+
+    message = messages.decode(start.encode())
+    assert isinstance(message, messages.StartCommit)
+    plan = message.records.model_copy(update={"errors": Errors(tolerance="all")})
+    spark = SparkSession.builder.getOrCreate()
+    ranges = [one for group in message.ranges for one in group]
+    chain = RecordChain(spark, plan, message.writer)
+    records = read_range(spark, kafka, ranges, message.isolation_level, headers=True)
+    rows, bad = chain.rows(records).collect(), chain.bad(records).collect()
+    return [row.asDict(recursive=True) for row in rows], {row["_kafka_offset"]: row[PROBLEM] for row in bad}
+
+
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
     """A commit by Hudi's own Spark data source, as another writer of the table would make it."""
     frame = SparkSession.builder.getOrCreate().createDataFrame(rows, ddl)
@@ -70,9 +88,8 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {
-        "write": write, "service": service, "read": read, "read_all": read_all, "columns": columns, "append": append,
-    }  # fmt: skip
+    tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
+    tasks |= {"read_all": read_all, "decode": decode}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.coordinator.planning import require_whole
+from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -15,9 +16,11 @@ from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.process import is_gone
 from sluice.protocol.audit import audit
+from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.placement import fitting_partitioners
+from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
     commit_note,
     committed_ranges,
@@ -43,6 +46,7 @@ class Committer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._quarantine = Quarantine(session)
 
     def commit(self, control_offset: int, instant: str | None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
@@ -56,10 +60,10 @@ class Committer:
         self._audited(transaction)
         with session.table() as table:
             if table.state_of(transaction.id) == "completed":
-                log.info("the commit is on the timeline already; only ACK-COMMIT is sent", instant=transaction.id)
+                log.info("the commit is on the timeline already; ACK-COMMIT is missing", instant=transaction.id)
             else:
                 self._carry_out_or_give_up(table, table_log, transaction)
-        self.acknowledge(transaction)
+            self.finish(table, table_log, transaction)
         reach("coordinator.after_ack_commit")
         return self.outcome(transaction)
 
@@ -79,7 +83,7 @@ class Committer:
             except IntervalError as error:  # it can't be committed by anybody any more
                 self.give_up(table, table_log, unfinished, str(error))
                 return True
-        self.acknowledge(unfinished)
+        self.finish(table, table_log, unfinished)
         return True
 
     def _carry_out_or_give_up(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
@@ -163,6 +167,10 @@ class Committer:
         if transaction.lease_offset != offset:
             raise self._busy(transaction, transaction.lease.holder if transaction.lease else "")
 
+    def _holds(self, table: HudiTable, transaction: Transaction) -> bool:
+        lease = transaction.lease
+        return lease is not None and lease.holder == table.process and not self._is_free(lease)
+
     def _is_free(self, lease: EndCommit) -> bool:
         return lease.released or _age(lease) >= self._session.pipeline.control.commit_timeout or is_gone(lease.holder)
 
@@ -201,6 +209,7 @@ class Committer:
                 reported[number] = status
         if missing and not reported:
             raise missing_error(transaction, missing)
+        audit_bad_records(transaction.start, reported)
         return reported, missing
 
     def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
@@ -240,7 +249,27 @@ class Committer:
         table = table.written_as(start.writer)
         table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
-    def acknowledge(self, transaction: Transaction) -> None:
+    def finish(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+        """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
+
+        Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
+        stopped. One process at a time commits the quarantine: the holder of the lease.
+
+        Raises:
+            RetryableError: Kafka or Hudi don't answer, or another process is at it.
+            ActionRequiredError: the quarantine or the dead-letter topic can't be used. The table is committed.
+        """
+        if set_aside(transaction):
+            if not self._holds(table, transaction):
+                self.take_lease(table, table_log, transaction)
+            try:
+                self._quarantine.commit(table, transaction)
+            except Exception:
+                self._release_lease(transaction)
+                raise
+        self._acknowledge(transaction)
+
+    def _acknowledge(self, transaction: Transaction) -> None:
         """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group."""
         reported = committed_statuses(transaction)
         counts = count_records(reported)
@@ -280,6 +309,8 @@ class Committer:
             what += f"; {counts['records_skipped']} records were older than the table's rows"
         if counts["records_filtered"]:
             what += f"; {counts['records_filtered']} records were filtered out"
+        if counts["records_quarantined"] and start.quarantine is not None:
+            what += f"; {counts['records_quarantined']:,} bad records are set aside in {start.quarantine.path}"
         if start.passed_over:
             what = f"passed over {', '.join(map(str, start.passed_over))}"
         return Outcome(
@@ -300,6 +331,7 @@ class Committer:
             return False
         reach("coordinator.after_abort_commit")
         table.rollback(transaction.id)
+        self._quarantine.clear(table, [transaction])
         log.warning("ABORT-COMMIT", instant=transaction.id, reason=reason)
         return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
@@ -20,12 +22,13 @@ from sluice.records.pinning import (
     pinned_format,
     rows_in_values,
     rows_of,
+    still_known,
     twice,
     value_schemas,
 )
-from sluice.records.plan import Format, RecordPlan
+from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, field, names, struct, unassignable, unholdable
+from sluice.records.structs import Type, field, in_words, is_struct, names, struct, unassignable, unholdable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -144,11 +147,25 @@ class RecordPinner:
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
         subjects = [converter.subject or f"{topic}-{kind}" for topic in self._session.topics]
-        known = last.schemas if last is not None else ()
-        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
+        registry = self._session.registries(converter.registry) if converter.registry is not None else None
+        address = registry.url if registry is not None else None
+        known = last.schemas if last is not None and still_known(last, converter, address) else ()
+        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known, registry)
         if key == _VALUE:
             schemas = value_schemas(schemas, self._pipeline.changes)
-        return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
+        self._require_name(converter, key, schemas)
+        part = part_of_table(base, converter, schemas) if base is not None else None
+        return pinned_format(converter, schemas, part, address)
+
+    def _require_name(self, converter: Converter, key: str, schemas: Sequence[WriterSchema]) -> None:
+        """A value that is no struct is one column, which needs a name."""
+        single = next((in_words(s.struct) for s in schemas if not is_struct(s.struct)), None)
+        if single is not None and converter.as_ is None:
+            raise ActionRequiredError(
+                f"The schema describes one value ({single}), not a record with fields.",
+                next_step=f"name the column that it becomes in {key}.as.",
+                table=self._session.table_id,
+            )
 
     def _require_holdable(self, columns: Type) -> None:
         wrong = unholdable(columns)

@@ -6,6 +6,7 @@ from collections import Counter
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
+from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
@@ -34,6 +35,7 @@ class Starter:
         self._turns = Turns(session, is_running)
         self._planner = Planner(session)
         self._records = RecordPinner(session)
+        self._quarantine = Quarantine(session)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
@@ -193,6 +195,7 @@ class Starter:
             placement=key_placement(self._session.pipeline, state),
             emptied_at=committed.transaction.get("emptied_at"),
             later=later_offsets(plan, committed.checkpoint) if task.keep_newer and _forgets(records) else (),
+            quarantine=self._quarantine.prepare(table, writer),
         )
 
     def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
@@ -216,6 +219,7 @@ class Starter:
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
+        swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
 

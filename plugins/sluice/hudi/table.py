@@ -48,6 +48,11 @@ class HudiTable:
         return identity(self._jvm.pid)
 
     @property
+    def name(self) -> str:
+        """The table's own name."""
+        return str(self._meta.getTableConfig().getTableName())
+
+    @property
     def jvm(self) -> HudiJvm:
         """The JVM in which the table is open."""
         return self._jvm
@@ -135,7 +140,8 @@ class HudiTable:
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Put the instant on the timeline, requested and then inflight.
 
-        `startCommit` is not used: it makes up the instant itself, and the control topic has to name it first.
+        `startCommit` is not used: it makes up the instant itself, and the control topic has to name it first. An
+        instant that was left half open is opened wholly.
 
         Args:
             instant: the transaction's id.
@@ -146,20 +152,27 @@ class HudiTable:
             timeline = self._meta.reloadActiveTimeline()
             requested = self._jvm.nested(_STATE).REQUESTED
             new = self._meta.getInstantGenerator().createNewInstant(requested, action, instant)
-            timeline.createNewInstant(new)
-            timeline = self._meta.reloadActiveTimeline()
+            if not timeline.filterInflightsAndRequested().containsInstant(instant):
+                timeline.createNewInstant(new)
+                timeline = self._meta.reloadActiveTimeline()
             if replaces:
                 timeline.transitionReplaceRequestedToInflight(new, self._jvm.Option.empty())
-            else:
+            elif not timeline.filterInflights().containsInstant(instant):
                 timeline.transitionRequestedToInflight(action, instant)
             if not self._meta.getTableConfig().isMetadataTableAvailable():
                 self._create_metadata_table(instant)
 
-    def _create_metadata_table(self, instant: str) -> None:
+    def ensure_metadata_table(self) -> None:
+        """Create the metadata table of a table into which nothing was written yet, if it has none."""
+        if not self._meta.getTableConfig().isMetadataTableAvailable():
+            with hudi_errors("creating the metadata table", table=self.writer.path):
+                self._create_metadata_table(None)
+
+    def _create_metadata_table(self, instant: str | None) -> None:
         """Once in a table's life, and by the coordinator: participants would each create it, and break each other's."""
         client = self._client()
         try:
-            client.initTable(self._operation(), self._jvm.Option.of(instant))
+            client.initTable(self._operation(), self._jvm.Option.ofNullable(instant))
         finally:
             client.close()
 

@@ -77,6 +77,12 @@ class CommitFacts:
     extra: tuple[str, ...]
 
 
+def file_url(path: str) -> str:
+    """A table's path as fsspec spells it."""
+    scheme, separator, rest = path.partition("://")
+    return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+
+
 class TimelineFiles:
     """Reads the timeline of the table at a path or URI; credentials are those of the process's environment.
 
@@ -87,8 +93,7 @@ class TimelineFiles:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        scheme, separator, rest = path.partition("://")
-        self._url = f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+        self._url = file_url(path)
 
     def read(self) -> Timeline | None:
         """List the active timeline; None where there is no table yet."""
@@ -97,13 +102,21 @@ class TimelineFiles:
 
     def facts(self, instant: Instant) -> CommitFacts:
         """What a completed commit's metadata says."""
+        return _facts(self._metadata(instant))
+
+    def _metadata(self, instant: Instant) -> Mapping[str, Any]:
         try:
             file_system, root = fsspec.core.url_to_fs(self._url)
             folder = f"{root}/.hoodie/timeline" if instant.completed else f"{root}/.hoodie"
             content = file_system.cat_file(f"{folder}/{instant.name}")
         except Exception as error:
-            raise self._failed(error) from error
-        return _facts(_decode(content))
+            raise self.failed(error) from error
+        return _decode(content)
+
+    def paths(self, instant: Instant) -> set[str]:
+        """The files that a completed commit names, relative to the table."""
+        by_partition = self._metadata(instant).get("partitionToWriteStats") or {}
+        return {str(stat["path"]) for group in by_partition.values() for stat in group if stat.get("path")}
 
     def _list(self) -> list[dict[str, Any]] | None:
         try:
@@ -115,10 +128,10 @@ class TimelineFiles:
                 except FileNotFoundError:
                     continue
         except Exception as error:  # each file system has its own kinds
-            raise self._failed(error) from error
+            raise self.failed(error) from error
         return None
 
-    def _failed(self, error: Exception) -> ActionRequiredError | RetryableError:
+    def failed(self, error: Exception) -> ActionRequiredError | RetryableError:
         """Says the kind of error only: a file system's own words may hold an address with a password in it."""
         if isinstance(error, ImportError | ValueError):
             return ActionRequiredError(

@@ -174,6 +174,17 @@ class Pipeline(Section):
             raise ValueError("`truncate` is for format debezium")
         return self
 
+    @model_validator(mode="after")
+    def _quarantine_is_apart(self) -> Pipeline:
+        path, quarantine = self.sink.hudi.path, self.errors.quarantine
+        if quarantine is not None and (
+            f"{quarantine}/".startswith(f"{path}/") or f"{path}/".startswith(f"{quarantine}/")
+        ):
+            raise ValueError("`errors.quarantine` is a table of its own: give it a path that isn't in sink.hudi.path")
+        if self.errors.dead_letter_topic in self.source.kafka.topics:
+            raise ValueError("`errors.dead_letter_topic` is one of the topics that are read: name another one")
+        return self
+
     @property
     def services_dag_id(self) -> str:
         """The id of the DAG of the table services."""

@@ -236,7 +236,9 @@ class TableHistory:
 
 def _lean(message: ControlMessage) -> ControlMessage:
     """The message without what takes most room and no verdict asks for."""
-    return message.model_copy(update={"stats": ()}) if isinstance(message, WriteStatus) else message
+    if not isinstance(message, WriteStatus):
+        return message
+    return message.model_copy(update={"stats": (), "quarantine_stats": ()})
 
 
 def _planned(ranges: Iterable[PlannedRange]) -> tuple[PlannedPartition, ...]:

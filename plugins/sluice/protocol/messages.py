@@ -29,6 +29,7 @@ COUNTS = (
     "records_skipped",
 )
 """What is counted of an interval's records; the first is the sum of the others."""
+_STATS = ("stats", "quarantine_stats")
 
 IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
 """What a transaction is for.
@@ -138,6 +139,18 @@ class PartitionResult(_Frozen):
         return TopicPartition(self.cluster, self.topic, self.partition)
 
 
+class BadRecord(_Frozen):
+    """Where a record stands that couldn't become a row, and why not."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]@{self.offset}: {self.reason}"
+
+
 class TableWriter(_Frozen):
     """How every range of one interval writes: pinned at START-COMMIT so that all write the same."""
 
@@ -187,6 +200,7 @@ class StartCommit(_Message):
         emptied_at: where a truncate has emptied the source's table, by its position: changes before it are void.
         later: offsets after those read that are in the table already. Deletes among them are read again, for Hudi
             forgets a delete when it compacts, and the rows read now may be the ones that were deleted.
+        quarantine: the table that bad records are set aside in, under the same instant; None where there may be none.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -212,6 +226,7 @@ class StartCommit(_Message):
     placement: KeyPlacement | None = None
     emptied_at: str | None = None
     later: tuple[PlannedRange, ...] = ()
+    quarantine: TableWriter | None = None
 
     @classmethod
     def ranges_of(
@@ -255,6 +270,8 @@ class WriteStatus(_Message):
         rows_truncated: rows that a truncate took off the table, or marked as deleted.
         keys: where the records' keys were, of an upsert that is checked.
         emptied_at: the position of the last truncate among the records.
+        quarantine_stats: Hudi's write stats of the files in the quarantine.
+        first_bad: the first record in them.
     """
 
     type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
@@ -275,6 +292,8 @@ class WriteStatus(_Message):
     emptied_at: str | None = None
     partitions: tuple[PartitionResult, ...] = ()
     stats: tuple[dict[str, Any], ...] = ()
+    quarantine_stats: tuple[dict[str, Any], ...] = ()
+    first_bad: BadRecord | None = None
     error: str | None = None
     recovery: Recovery | None = None
 
@@ -351,20 +370,22 @@ def split(status: WriteStatus, limit: int) -> list[WriteStatus]:
     Raises:
         ValueError: one single write stat is larger than the limit.
     """
-    room = limit - len(encode(status.model_copy(update={"stats": (), "part": 9999, "parts": 9999})))
-    slices: list[list[dict[str, Any]]] = [[]]
+    empty = status.model_copy(update=dict.fromkeys(_STATS, ()))
+    room = limit - len(encode(empty.model_copy(update={"part": 9999, "parts": 9999})))
+    parts: list[dict[str, list[dict[str, Any]]]] = [{}]
     used = 0
-    for stat in status.stats:
+    for name, stat in ((kind, stat) for kind in _STATS for stat in getattr(status, kind)):
         size = len(json.dumps(stat)) + 1
         if size > room:
             raise ValueError(f"one write stat takes {size} bytes, the control topic allows {room}")
-        if used + size > room and slices[-1]:
-            slices.append([])
+        if used + size > room and parts[-1]:
+            parts.append({})
             used = 0
-        slices[-1].append(stat)
+        parts[-1].setdefault(name, []).append(stat)
         used += size
     return [
-        status.model_copy(update={"part": i, "parts": len(slices), "stats": tuple(s)}) for i, s in enumerate(slices)
+        empty.model_copy(update={"part": i, "parts": len(parts), **{name: tuple(s) for name, s in part.items()}})
+        for i, part in enumerate(parts)
     ]
 
 
@@ -375,5 +396,5 @@ def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:
     if first is None or len(by_number) < first.parts:
         return None
     ordered: Sequence[WriteStatus] = [by_number[i] for i in range(first.parts)]
-    stats = tuple(stat for part in ordered for stat in part.stats)
-    return first.model_copy(update={"part": 0, "parts": 1, "stats": stats})
+    whole = {name: tuple(stat for part in ordered for stat in getattr(part, name)) for name in _STATS}
+    return first.model_copy(update={"part": 0, "parts": 1, **whole})

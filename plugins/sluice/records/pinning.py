@@ -13,12 +13,15 @@ from sluice.records.settings import Changes, Converter, Transform
 from sluice.records.structs import Conflict, Type, merge, names, stored, struct, without
 
 
-def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: Type | None) -> Format:
+def pinned_format(
+    converter: Converter, schemas: Sequence[WriterSchema], base: Type | None, registry: str | None = None
+) -> Format:
     """A key's or value's format over all of its schemas.
 
     Args:
         converter: what the pipeline file says.
         schemas: the writer schemas, newest first.
+        registry: the address of the registry that knows their ids, None where there is none.
         base: the type that rows of the table have already, None where there is none; it decides what is compatible.
     """
     union = base
@@ -34,7 +37,7 @@ def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: T
         struct=union,
         schemas=tuple(judged),
         message=converter.message,
-        registered=converter.registry is not None,
+        registry=registry,
         as_=converter.as_,
     )
 
@@ -60,6 +63,12 @@ def twice(plan: RecordPlan) -> list[str]:
         others.append(plan.key.as_)  # where records delete, it fills in what a value doesn't have
     taken = {name.lower() for name in value}
     return [name for name in others if name.lower() in taken]
+
+
+def still_known(last: Format, converter: Converter, registry: str | None) -> bool:
+    """Whether the schemas that an interval pinned are what the next one would make of the registry's answers."""
+    same_reading = (last.converter, last.message) == (converter.converter, converter.message)
+    return registry is not None and last.registry == registry and same_reading
 
 
 def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]:

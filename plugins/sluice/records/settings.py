@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from sluice.sections import OneOrMore, Options, Section, TablePath
 
@@ -51,6 +51,11 @@ class Converter(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         given = [n for n, v in (("registry", self.registry), ("schema_file", self.schema_file)) if v is not None]
+        if self.schema_ is not None and (given or self.converter in (*_NEED_A_SCHEMA, *_ONE_VALUE)):
+            named = given[0] if given else f"converter {self.converter}"
+            raise ValueError(f"`schema` says the fields, and so does {named}: leave one of them out")
+        if self.message is not None and self.converter != "protobuf":
+            raise ValueError("`message` is for converter protobuf")
         if self.converter in _NEED_A_SCHEMA and len(given) != 1:
             raise ValueError(f"converter {self.converter} needs a `registry` or a `schema_file`, and not both")
         if self.registry is not None and self.converter not in _NEED_A_SCHEMA:
@@ -148,6 +153,8 @@ class Errors(Section):
     """The most bad records of one interval; more stop it."""
     max_rate: Annotated[float, Field(ge=0, lt=1)] | None = None
     """The largest part of an interval's records that may be bad, such as 0.01; more stop it."""
+    max_record_bytes: ByteSize | None = None
+    """A record with a larger key or value, such as `10 MiB`, is a bad one, and isn't decoded."""
     quarantine: TablePath | None = None
     """Base path of the Hudi table that holds them; the table's own with `_quarantine` after it by default."""
     dead_letter_topic: str | None = None

@@ -53,6 +53,11 @@ def struct(fields: Iterable[Mapping[str, Any]]) -> Type:
     return {"type": "struct", "fields": [dict(f) for f in fields]}
 
 
+def is_struct(kind: Type) -> bool:
+    """Whether a type is a struct."""
+    return isinstance(kind, Mapping) and kind["type"] == "struct"
+
+
 def names(kind: Type) -> list[str]:
     """The names of a struct's fields."""
     return [str(f["name"]) for f in kind["fields"]]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
-from sluice.protocol.messages import StartCommit, WriteStatus
+from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
 from sluice.protocol.placement import PlacedKeys
 from sluice.protocol.transaction import TableLog, Transaction
 from sluice.spark.placement import KeyCheck
+from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
 from sluice.spark.truncate import require_truncates_apply
@@ -95,14 +98,15 @@ class Participant:
     def _write_open(self, spark: SparkSession, transaction: Transaction, watch: Watch) -> WriteStatus:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
-        records = read_range(spark, self._source.java(), planned, start.isolation_level)
-        chain = RecordChain(spark, start.records, start.writer)
+        headers = "headers" in start.records.columns.values()
+        records = read_range(spark, self._source.java(), planned, start.isolation_level, headers=headers)
+        chain = RecordChain(spark, start.records, start.writer, planned)
         keys = KeyCheck(spark, start, self._assignment.range)
         writer = HudiWriter(spark, start)
         here = {r.topic_partition for r in planned}
         later = [r for r in start.later if r.topic_partition in here]
         if later:
-            rows = chain.rows(read_range(spark, self._source.java(), later, start.isolation_level))
+            rows = chain.rows(read_range(spark, self._source.java(), later, start.isolation_level, headers=headers))
             writer.remember_deletes(rows)
         written = writer.write(chain.rows(keys.watch(records)), start.emptied_at)
         left_out = chain.counts(written.dataset)
@@ -114,11 +118,16 @@ class Participant:
             written = writer.write(chain.rows(keys.watch(records)), emptied_at, truncates=True)
             left_out = chain.counts(written.dataset)
         reach("participant.after_write")
+        again = partial(self._read_again, spark, start)
+        aside = set_aside(spark, start, chain, left_out, again, (self._assignment.range, self._attempt))
         watch.check()
-        return self._status(start, written, left_out, keys.found(written.dataset, left_out.changes))
+        return self._status(start, written, left_out, keys.found(written.dataset, left_out.changes), aside)
+
+    def _read_again(self, spark: SparkSession, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
+        return read_range(spark, self._source.java(), planned, start.isolation_level, headers=True)
 
     def _status(
-        self, start: StartCommit, written: Written, left_out: Counted, keys: tuple[PlacedKeys, ...]
+        self, start: StartCommit, written: Written, left_out: Counted, keys: tuple[PlacedKeys, ...], aside: SetAside
     ) -> WriteStatus:
         counts = observed(written.dataset)
         planned = start.ranges[self._assignment.range]
@@ -135,6 +144,7 @@ class Participant:
             records_read=int(counts["records"]),
             records_written=written.records,
             records_deleted=left_out.deleted - written.void.deleted,
+            records_quarantined=aside.records,
             records_filtered=left_out.filtered,
             records_skipped=written.skipped + written.void.records,
             rows_moved=left_out.moved - written.void.moved,
@@ -143,6 +153,8 @@ class Participant:
             emptied_at=format(left_out.changes.emptied_at, "f") if left_out.changes.truncates else None,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,
+            quarantine_stats=aside.stats,
+            first_bad=aside.first,
         )
 
     def _report_failure(self, transaction: Transaction, error: SluiceError) -> None:

@@ -19,15 +19,22 @@ _TASK = "_sluice_task"
 
 
 def read_range(
-    spark: SparkSession, java_settings: Mapping[str, str], planned: Sequence[PlannedRange], isolation_level: str
+    spark: SparkSession,
+    java_settings: Mapping[str, str],
+    planned: Sequence[PlannedRange],
+    isolation_level: str,
+    *,
+    headers: bool = False,
 ) -> DataFrame:
     """A DataFrame of Kafka's columns that reads `[start, end)` of each range, one Spark task for each.
 
     A range ends where its position reaches the planned end, whatever gaps lie before it. `failOnDataLoss` makes
     Spark fail where offsets are out of range instead of going on with less. Spark's source reads one stretch of a
     partition; where a backfill goes round what is covered, further stretches are reads of their own.
+
+    `headers`: with the records' headers as a column.
     """
-    reads = [_read(spark, java_settings, layer, isolation_level) for layer in _layers(planned)]
+    reads = [_read(spark, java_settings, layer, isolation_level, headers) for layer in _layers(planned)]
     # The task is a column, since an observed metric may not hold what is not deterministic.
     frame = reduce(DataFrame.union, reads).withColumn(_TASK, F.spark_partition_id())
     return frame.observe(_OBSERVED, *_aggregates(planned))
@@ -45,7 +52,11 @@ def _layers(planned: Sequence[PlannedRange]) -> list[list[PlannedRange]]:
 
 
 def _read(
-    spark: SparkSession, java_settings: Mapping[str, str], planned: Sequence[PlannedRange], isolation_level: str
+    spark: SparkSession,
+    java_settings: Mapping[str, str],
+    planned: Sequence[PlannedRange],
+    isolation_level: str,
+    headers: bool,
 ) -> DataFrame:
     assign: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
@@ -61,6 +72,7 @@ def _read(
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
         .option("failOnDataLoss", "true")
+        .option("includeHeaders", str(headers).lower())
         .load()
     )
 

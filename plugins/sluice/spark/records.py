@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as _field
 from functools import reduce
@@ -17,11 +18,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.structs import RESERVED, struct, unassignable
+from sluice.spark.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.spark.changes import (
     CHANGE,
     DELETE,
@@ -43,24 +45,26 @@ from sluice.spark.transforms import Transforms
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""
 RECORD: Final = "_kafka_record"
-"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType and headers."""
+"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType, headers, stage."""
 PROBLEM: Final = "_sluice_problem"
 _HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
+_PLACES: Final = "_places"
 
 
 @dataclass(frozen=True)
 class Counted:
     """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
 
-    Of the others, `deleted` delete a row, and `moved` are updates that also take their row out of another table
-    partition, which Hudi counts as a delete of its own.
+    `spans` say between which offsets the bad ones stand. Of the others, `deleted` delete a row, and `moved` are updates
+    that also take their row out of another table partition, which Hudi counts as a delete of its own.
     """
 
     bad: int = 0
     filtered: int = 0
+    spans: tuple[BadSpan, ...] = ()
     deleted: int = 0
     moved: int = 0
     changes: Seen = _field(default_factory=Seen)
@@ -69,7 +73,9 @@ class Counted:
 class RecordChain:
     """The way of one interval's records to rows."""
 
-    def __init__(self, spark: SparkSession, plan: RecordPlan, writer: TableWriter) -> None:
+    def __init__(
+        self, spark: SparkSession, plan: RecordPlan, writer: TableWriter, planned: Sequence[PlannedRange] = ()
+    ) -> None:
         self._spark = spark
         self._plan = plan
         self._writer = writer
@@ -77,6 +83,7 @@ class RecordChain:
         self._tolerant = plan.errors.tolerance == "all"
         self._changes = ChangeStep(plan, writer, PROBLEM) if plan.changes is not None else None
         self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
+        self._planned = planned
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -113,8 +120,9 @@ class RecordChain:
             IntervalError: the transforms made more rows than there were records.
         """
         shaped = observed(dataset, _SHAPED) if self._tolerant or self._in_two_parts else {"rows": 0, "bad": 0}
+        bad_spans = self._bad_spans(dataset)
         if not self._in_two_parts:
-            return Counted(bad=int(shaped["bad"]))
+            return Counted(bad=int(shaped["bad"]), spans=bad_spans)
         decoded = observed(dataset, _DECODED)
         bad = int(decoded["bad"])
         bad += sum(int(observed(dataset, f"{_PART}_{part}")["bad"]) for part in range(1, len(self._transforms.parts)))
@@ -130,10 +138,18 @@ class RecordChain:
         return Counted(
             bad + int(shaped["bad"]),
             filtered,
+            bad_spans,
             int(changed["deleted"]),
             int(changed["moved"]),
             self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else Seen(),
         )
+
+    def _bad_spans(self, dataset: Any) -> tuple[BadSpan, ...]:
+        if not self._tolerant:
+            return ()
+        parts = [_SHAPED, *([_DECODED] if self._in_two_parts else [])]
+        parts += [f"{_PART}_{part}" for part in range(1, len(self._transforms.parts))]
+        return spans(self._planned, [observed(dataset, f"{part}{_PLACES}") for part in parts])
 
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
@@ -165,6 +181,7 @@ class RecordChain:
         """
         counted = frame.observe(name, *self._counts())
         if self._tolerant:
+            counted = counted.observe(f"{name}{_PLACES}", *aggregates(F.col(PROBLEM), self._planned))
             return counted.where(F.col(PROBLEM).isNull())
         return counted.where(F.when(F.col(PROBLEM).isNull(), True).otherwise(_failure().cast("boolean")))
 
@@ -180,18 +197,19 @@ class RecordChain:
         if self._plan.key is not None:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
-            problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit("key: "), key.problem)))
-        columns = self._fields(value, self._plan.value)
+            problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit(KEY_STAGE), key.problem)))
+        columns = self._fields(value, self._plan.value, "value")
         change = []
         if self._changes is not None:
             change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
             if key is not None and self._plan.key is not None:
-                named = self._fields(key, self._plan.key).items()
+                named = self._fields(key, self._plan.key, "key").items()
                 change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
         elif key is not None and self._plan.key is not None:
-            columns |= {n: c for n, c in self._fields(key, self._plan.key).items() if n not in columns}
+            columns |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in columns}
         columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
-        kept = [F.struct(*_KEPT).alias(RECORD)] if keep else []
+        problems[:0] = self._too_large()
+        kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
         made = [column.alias(name) for name, column in columns.items()]
         return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
@@ -202,16 +220,21 @@ class RecordChain:
             spark=self._spark,
             type=self._table if pinned.struct is None else type_of(pinned.struct),
             schemas=pinned.schemas,
-            defaults=pinned.defaults,
             options=pinned.options,
             message=pinned.message,
-            registered=pinned.registered,
+            registered=pinned.registry is not None,
         )
-        return converter_of(pinned).convert(records, F.col(name), given)
+        large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
+        data = F.when(~large[0], F.col(name)) if large else F.col(name)
+        return converter_of(pinned).convert(records, data, given)
 
-    def _fields(self, converted: Converted, pinned: Format) -> dict[str, Column]:
+    def _too_large(self) -> list[Column]:
+        limit = self._plan.errors.max_record_bytes
+        return [] if limit is None else [too_large(limit)]
+
+    def _fields(self, converted: Converted, pinned: Format, name: str) -> dict[str, Column]:
         if pinned.as_ is not None:
-            return {pinned.as_: converted.value}
+            return {pinned.as_: F.when(F.col(name).isNotNull(), converted.value)}
         kind = self._table if pinned.struct is None else type_of(pinned.struct)
         assert isinstance(kind, StructType)
         return {f.name: converted.value.getField(f.name) for f in kind.fields}

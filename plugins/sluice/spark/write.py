@@ -24,6 +24,8 @@ _KEPT = "sluice_kept"
 _WINS = "_sluice_wins"
 _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_FEW = 500_000
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
@@ -106,8 +108,12 @@ class HudiWriter:
             later: the rows of offsets that the table has already.
         """
         tagged = self._tag(later).where(F.col(_IS_DELETED))
+        self._spark.conf.set(_ADAPTIVE, "true")  # else a few deletes are 200 tasks
         newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
-        self._later_deletes = newest.localCheckpoint()  # its plan observes under the names of the write's own
+        newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
+        few = newest.limit(_FEW + 1).count() <= _FEW
+        self._spark.conf.set(_ADAPTIVE, "false")
+        self._later_deletes = F.broadcast(newest) if few else newest
 
     def _without_deleted(self, tagged: DataFrame, deletes: DataFrame) -> DataFrame:
         joined = tagged.join(deletes, list(_IDENTITY), "left")

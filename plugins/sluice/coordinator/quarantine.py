@@ -1,0 +1,106 @@
+"""The quarantine table, committed right after the table itself, under the same instant.
+
+Its instant is opened by the commit: participants write their files under an instant that the quarantine's timeline
+doesn't have yet, so that no reader sees them, and an interval without bad records costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from sluice.coordinator.dead_letters import send_dead_letters
+from sluice.coordinator.session import Session
+from sluice.errors import ActionRequiredError
+from sluice.failpoints import reach
+from sluice.hudi.schema import struct_of_ddl, table_schema
+from sluice.hudi.table import HudiTable, open_table
+from sluice.logs import log
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.quarantine import (
+    SCHEMA,
+    day_of,
+    may_have_left_files,
+    quarantine_writer,
+    registered_files,
+    set_aside,
+)
+from sluice.protocol.transaction import State, Transaction
+
+
+class Quarantine:
+    """The quarantine of one pipeline, seen by its coordinator."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def prepare(self, table: HudiTable, writer: TableWriter) -> TableWriter | None:
+        """See that the quarantine is there, for START-COMMIT to name it; None where bad records stop the interval.
+
+        Raises:
+            ActionRequiredError: at its path is another table.
+        """
+        errors = self._session.pipeline.errors
+        if errors.tolerance == "none":
+            return None
+        columns = struct_of_ddl(table.jvm, SCHEMA)
+        avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
+        pinned = quarantine_writer(writer, errors, avro)
+        quarantine = open_table(table.jvm, pinned)
+        if quarantine.name != pinned.name:
+            raise ActionRequiredError(
+                "The quarantine's path holds another table.",
+                next_step="name a path of its own for each pipeline in errors.quarantine.",
+                quarantine=pinned.path,
+                holds=quarantine.name,
+                expected=pinned.name,
+            )
+        quarantine.ensure_metadata_table()
+        return pinned
+
+    def commit(self, table: HudiTable, transaction: Transaction) -> None:
+        """Commit the bad records of an interval that is committed, and send them to the dead-letter topic.
+
+        Both look first whether they were done.
+        """
+        quarantine = self._open(table, transaction)
+        stats = [stat for _, status in sorted(set_aside(transaction).items()) for stat in status.quarantine_stats]
+        if quarantine.state_of(transaction.id) != "completed":
+            reach("coordinator.before_quarantine_commit")
+            quarantine.open(transaction.id)
+            start = transaction.start
+            note = {"instant": transaction.id, "table": start.table, "dag_id": start.dag_id, "run_id": start.run_id}
+            quarantine.commit(transaction.id, stats, {TRANSACTION_KEY: json.dumps(note)})
+            log.info("quarantine committed", instant=transaction.id, quarantine=quarantine.writer.path)
+        reach("coordinator.after_quarantine_commit")
+        send_dead_letters(self._session, transaction, [str(stat["path"]) for stat in stats])
+        reach("coordinator.after_dead_letters")
+
+    def clear(self, table: HudiTable, transactions: Iterable[Transaction]) -> list[str]:
+        """Delete what attempts of transactions that have ended left in the quarantine, but what their commit named.
+
+        Returns:
+            The files that were deleted.
+        """
+        by_quarantine: dict[str, list[Transaction]] = {}
+        for transaction in transactions:
+            pinned = transaction.start.quarantine
+            if pinned is not None and may_have_left_files(transaction):
+                by_quarantine.setdefault(pinned.path, []).append(transaction)
+        deleted = []
+        for path, ended in by_quarantine.items():
+            quarantine = self._open(table, ended[-1])
+            committed: dict[str, set[str]] = {}
+            for t in ended:
+                stands = t.state is State.COMMITTED or quarantine.state_of(t.id) != "absent"
+                committed[t.id] = registered_files(t) if stands else set()
+            deleted += [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
+        return deleted
+
+    @staticmethod
+    def _open(table: HudiTable, transaction: Transaction) -> HudiTable:
+        """The quarantine that a transaction's START-COMMIT names."""
+        pinned = transaction.start.quarantine
+        assert pinned is not None
+        return open_table(table.jvm, pinned).written_as(pinned)

@@ -1,0 +1,209 @@
+"""Sends records in one Kafka transaction: all of them or none, however often a step is run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from sluice.errors import RetryableError
+from sluice.failpoints import reach
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import classify, kafka_errors
+
+TIMEOUT = 60.0
+_TRANSACTION_TIMEOUT_MS = 300_000
+_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record to send. `partition` is None where its key decides; `timestamp` in ms is None for now."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp: int | None = None
+
+    @property
+    def size(self) -> int:
+        """About its bytes in a batch of its own."""
+        headers = sum(len(name) + len(value or b"") + 10 for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + 128
+
+
+def identity_of(what: str, name: str, table: str) -> str:
+    """A transactional id or group of one table: for people its name, and a hash of its path."""
+    return f"sluice.{what}.{name}.{hashlib.sha256(table.encode()).hexdigest()[:12]}"
+
+
+class TransactionalSender:
+    """A transactional producer. Making it ends whatever a process of the same id has left open.
+
+    Args:
+        settings: the cluster.
+        identity: the transactional id. A second process with it fences the first one out.
+
+    Raises (all methods):
+        RetryableError: Kafka doesn't answer, or another process has the same id now.
+        ActionRequiredError: a topic is missing, or may not be used.
+    """
+
+    def __init__(self, settings: KafkaSettings, identity: str) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._where = {"connection": settings.name, "transactional_id": identity}
+        self._failed: list[KafkaError] = []
+        self._producer = Producer(
+            settings.client(
+                transactional_id=identity,
+                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+                message_max_bytes=1_000_000_000,
+                linger_ms=20,
+            )
+        )
+        with self._errors("taking the transactional id"):
+            self._producer.init_transactions(TIMEOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.purge()
+
+    def remembered(self, topic: str) -> str | None:
+        """What the last transaction that said something has said, beside the group's offset of that topic."""
+        consumer = self._consumer()
+        try:
+            with self._errors("asking what was sent already"):
+                found = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=TIMEOUT)[0]
+            if found.error is not None:
+                raise classify(found.error, "asking what was sent already", **self._where)
+            return found.metadata if found.offset >= 0 else None
+        finally:
+            consumer.close()
+
+    def send(self, records: Iterable[Record], *, remember: tuple[str, str] | None = None) -> int:
+        """Send the records, all or none; returns how many.
+
+        Args:
+            records: what to send.
+            remember: a topic and what `remembered` is to say of it, if all this comes about.
+        """
+        number = 0
+        with self._errors("sending in a transaction"):
+            self._producer.begin_transaction()
+        try:
+            for record in records:
+                self._produce(record)
+                number += 1
+            self._flush()
+            if remember is not None:
+                self._remember(number, *remember)
+            reach("kafka.before_commit_transaction")
+            with self._errors("committing the transaction"):
+                self._producer.commit_transaction(TIMEOUT)
+        except BaseException:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(TIMEOUT)
+            raise
+        return number
+
+    def _remember(self, number: int, topic: str, what: str) -> None:
+        consumer = self._consumer()
+        try:
+            with self._errors("remembering what was sent"):
+                place = [KafkaTopicPartition(topic, 0, number, what)]
+                self._producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), TIMEOUT)
+        finally:
+            consumer.close()
+
+    def _consumer(self) -> Consumer:
+        return Consumer(self._settings.client(group_id=self._identity, enable_auto_commit=False))
+
+    def _produce(self, record: Record) -> None:
+        more: dict[str, Any] = {}
+        if record.partition is not None:
+            more["partition"] = record.partition
+        if record.timestamp is not None and record.timestamp >= 0:
+            more["timestamp"] = record.timestamp
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=self._delivered,
+                    **more,
+                )
+                break
+            except BufferError:  # the queue is full
+                self._producer.poll(1)
+        self._producer.poll(0)
+        self._raise_failure()
+
+    def _flush(self) -> None:
+        if self._producer.flush(TIMEOUT):
+            raise RetryableError(
+                "Records were not acknowledged in time.",
+                next_step="check that the brokers are up; the step is retried.",
+                **self._where,
+            )
+        self._raise_failure()
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def _raise_failure(self) -> None:
+        if self._failed:
+            raise classify(self._failed[0], "sending in a transaction", **self._where)
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() in _FENCED:
+                raise RetryableError(
+                    f"Another process sends in this table's name ({doing}).",
+                    next_step="none: that one does it; this step is retried, and finds it done.",
+                    **self._where,
+                ) from error
+            raise classify(error.args[0], doing, **self._where) from error
+
+
+def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | None = None) -> int:
+    """See that a topic is there, created with one partition on first use; returns its message limit in bytes.
+
+    How many replicas it has is the brokers' `default.replication.factor`.
+
+    Raises:
+        RetryableError, ActionRequiredError: as for any topic.
+    """
+    where = {"topic": topic, "connection": settings.name}
+    admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+    with kafka_errors("looking for the topic", **where):
+        known = topic in admin.list_topics(timeout=TIMEOUT).topics
+    if not known:
+        new = NewTopic(topic, num_partitions=1, config=config or {})
+        try:
+            admin.create_topics([new], request_timeout=TIMEOUT)[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise classify(error.args[0], "creating the topic", **where) from error
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    with kafka_errors("asking for the topic's message limit", **where):
+        entries = admin.describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
+    return int(entries["max.message.bytes"].value)

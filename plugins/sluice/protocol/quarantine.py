@@ -1,0 +1,70 @@
+"""The quarantine: a Hudi table of a pipeline's bad records, each as it came and with what is wrong. Pure."""
+
+from __future__ import annotations
+
+from sluice.protocol.messages import TableWriter, WriteStatus
+from sluice.protocol.settlement import committed_statuses
+from sluice.protocol.transaction import State, Transaction
+from sluice.records.settings import Errors
+
+SCHEMA = (
+    "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, kafka_key BINARY, "
+    "kafka_value BINARY, kafka_headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, stage STRING, "
+    "table_name STRING, table_path STRING, dag_id STRING, run_id STRING, range_number INT, attempt STRING, day STRING"
+)
+"""Its columns as Spark DDL; the instant stands in Hudi's own `_hoodie_commit_time`. docs/bad-records.md says more."""
+PARTITION_FIELD = "day"
+_KEPT_OPTIONS = ("hoodie.write.table.version",)
+
+
+def quarantine_path(table_path: str, errors: Errors) -> str:
+    """Where a pipeline's quarantine is."""
+    return errors.quarantine or f"{table_path}_quarantine"
+
+
+def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWriter:
+    """How bad records of a table are written.
+
+    Args:
+        table: how the table's own rows are.
+        errors: what the pipeline says of bad records.
+        avro: `SCHEMA` as Hudi's Avro.
+    """
+    return TableWriter(
+        path=quarantine_path(table.path, errors),
+        name=f"{table.name}_quarantine",
+        table_type="COPY_ON_WRITE",
+        operation="append",
+        record_key=(),
+        partition_fields=(PARTITION_FIELD,),
+        ordering_fields=(),
+        schema_ddl=SCHEMA,
+        schema_avro=avro,
+        options={name: table.options[name] for name in _KEPT_OPTIONS if name in table.options},
+    )
+
+
+def day_of(instant: str) -> str:
+    """The quarantine's partition that holds an interval's bad records: the day of its instant, `2026-01-31`."""
+    return f"{instant[:4]}-{instant[4:6]}-{instant[6:8]}"
+
+
+def set_aside(transaction: Transaction) -> dict[int, WriteStatus]:
+    """The committed statuses that name rows in the quarantine, by range."""
+    found = committed_statuses(transaction)
+    return {number: status for number, status in found.items() if status.records_quarantined}
+
+
+def may_have_left_files(transaction: Transaction) -> bool:
+    """Whether attempts may have left files in the quarantine that its commit, if there was any, hasn't seen to.
+
+    A committed interval without bad records has none: every attempt read the same records.
+    """
+    if transaction.start.quarantine is None:
+        return False
+    return transaction.state is not State.COMMITTED or bool(set_aside(transaction))
+
+
+def registered_files(transaction: Transaction) -> set[str]:
+    """The files that a committed transaction registered in the quarantine, relative to it."""
+    return {str(stat["path"]) for status in set_aside(transaction).values() for stat in status.quarantine_stats}

@@ -1,0 +1,114 @@
+"""The dead-letter topic has each bad record of a committed interval once, as it came and with what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from .harness import Flow, wait_for
+from .quarantined import TOLERANT, consume, folder, places, quarantine, send
+
+
+def _tolerant(make_flow, **more) -> tuple[Flow, str]:
+    flow = make_flow(**TOLERANT, **more)
+    topic = f"{flow.topic}.dlq"
+    flow.set(errors__dead_letter_topic=topic)
+    return flow, topic
+
+
+def _places(flow: Flow, topic: str) -> list[tuple[int, int]]:
+    headers = [dict(record.headers()) for record in consume(flow, topic)]
+    return sorted((int(h["__connect.errors.partition"]), int(h["__connect.errors.offset"])) for h in headers)
+
+
+def test_a_dead_letter_has_all_that_is_known(make_flow):
+    flow, topic = _tolerant(make_flow, write__ranges=2)
+    flow.admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(30)
+    wait_for(lambda: topic in flow.admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
+    flow.produce(20)
+    own = [("trace", b"\x00\xff"), ("none", None), ("trace", b"again")]
+    bad = send(flow, b'{"id": "x"}', partition=1, key=b"key", headers=own, timestamp=1_700_000_000_123)
+    large = send(flow, b"x" * 30_000, partition=0, key=b"large")
+    tombstone = send(flow, None, partition=0, key=b"gone")
+    outcome = flow.interval()
+    flow.check()
+    letters = {(int(dict(r.headers())["__connect.errors.partition"]), r.key()): r for r in consume(flow, topic)}
+    assert sorted(letters) == [(0, b"gone"), (0, b"large"), (1, b"key")]
+    letter = letters[1, b"key"]
+    assert letter.value() == b'{"id": "x"}'
+    assert letter.timestamp()[1] == 1_700_000_000_123
+    assert letter.headers()[:3] == own
+    reason = b"the value is not JSON, or a field is not of its column's type"
+    assert dict(letter.headers()[3:]) == {
+        "__connect.errors.topic": flow.topic.encode(),
+        "__connect.errors.partition": b"1",
+        "__connect.errors.offset": str(bad).encode(),
+        "__connect.errors.connector.name": flow.pipeline.name.encode(),
+        "__connect.errors.task.id": b"1",
+        "__connect.errors.stage": b"VALUE_CONVERTER",
+        "__connect.errors.class.name": b"sluice.spark.converters.json.Converter",
+        "__connect.errors.exception.class.name": b"org.apache.kafka.connect.errors.DataException",
+        "__connect.errors.exception.message": reason,
+        "sluice.instant": outcome.instant.encode(),
+        "sluice.range": b"1",
+        "sluice.reason": reason,
+    }
+    assert letters[0, b"gone"].value() is None
+    assert "sluice.left_out" not in dict(letters[0, b"gone"].headers())
+    assert letters[0, b"large"].value() is None
+    assert str(folder(flow)) in dict(letters[0, b"large"].headers())["sluice.left_out"].decode()
+    assert _places(flow, topic) == sorted([(1, bad), (0, large), (0, tombstone)])
+
+
+POINTS = ["before_dead_letters", "after_dead_letters"]
+
+
+@pytest.mark.parametrize("then", ["again", "next"])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_round_the_kafka_transaction(make_flow, point, then):
+    flow, topic = _tolerant(make_flow)
+    flow.produce(20)
+    bad = [(p, flow.produce_raw(b"{", partition=p)) for p in (0, 1, 1)]
+    started = flow.start()
+    flow.write_all(started)
+    step = flow.step("commit", "--control-offset", str(started.control_offset), failpoint=f"coordinator.{point}=kill")
+    assert step.killed, step.err
+    assert _places(flow, topic) == (bad if point == "after_dead_letters" else [])
+    if then == "again":
+        assert flow.commit(started).state == "committed"
+        assert _places(flow, topic) == bad
+    bad.append((0, flow.produce_raw(b"{", partition=0)))
+    flow.interval()
+    flow.check()
+    assert _places(flow, topic) == places(quarantine(flow)) == sorted(bad)
+
+
+def test_killed_in_the_kafka_transaction(make_flow):
+    flow, topic = _tolerant(make_flow)
+    flow.produce(20)
+    bad = [(1, flow.produce_raw(b"{", partition=1)) for _ in range(3)]
+    started = flow.start()
+    flow.write_all(started)
+    step = flow.step(
+        "commit", "--control-offset", str(started.control_offset), failpoint="kafka.before_commit_transaction=kill"
+    )
+    assert step.killed, step.err
+    assert flow.commit(started).state == "committed"  # its sender ends the transaction that was left open
+    flow.check()
+    assert _places(flow, topic) == bad
+
+
+def test_a_zombies_step_sends_nothing_after_a_later_interval(make_flow):
+    flow, topic = _tolerant(make_flow)
+    flow.produce(20)
+    bad = [(0, flow.produce_raw(b"{", partition=0))]
+    started = flow.start()
+    flow.write_all(started)
+    flow.commit(started)
+    bad.append((1, flow.produce_raw(b"{", partition=1)))
+    flow.interval()
+    coordinator = flow.coordinator()
+    table_log = coordinator._session.control.table_log(flow.table, 0)
+    with coordinator._session.table() as table:  # as if ACK-COMMIT had not been seen
+        coordinator._committer._quarantine.commit(table, table_log.transactions[started.instant])
+    assert _places(flow, topic) == bad
