@@ -13,6 +13,7 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
 
 from .harness import Flow, wait_for
+from .quarantined import TOLERANT, folder, places, quarantine
 
 RECORD = "id BIGINT, type STRING, amount DOUBLE, v STRING"
 
@@ -94,6 +95,18 @@ def test_a_record_that_belongs_to_none_stops_the_first_pipeline_alone(make_flow)
     outcome = payment.interval()
     assert outcome.records == 0
     assert filtered(payment) == 2
+
+
+def test_a_record_that_belongs_to_none_is_quarantined_once(make_flow):
+    flows = routed(make_flow, "fail", **TOLERANT)
+    order, payment = flows["order"], flows["payment"]
+    for number, kind in enumerate(["order", "refund", "pay.ment"]):
+        send(order, number, kind)
+    for flow in flows.values():
+        flow.interval()
+    assert [rows(flow) for flow in flows.values()] == [[(0, "V0")], [(2, "V2")]]
+    assert places(quarantine(order)) == [(0, 1)]
+    assert not folder(payment).exists()
 
 
 def test_left_out_where_the_file_says_so(make_flow):
