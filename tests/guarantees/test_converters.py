@@ -276,6 +276,21 @@ def test_a_schema_that_does_not_fit_the_newest_makes_bad_records(make_flow, aske
     assert flow.abort(run).state == "aborted"
 
 
+def test_a_subject_of_many_versions(make_flow, asked, client):
+    versions = 35
+    flow = typed_flow(make_flow, "avro")
+    fields = [_avro("id", "long"), *(_avro(f"f{n}", ["null", "string"], default=None) for n in range(versions))]
+    expected = {}
+    for n in range(versions):
+        row = {"id": n, **{f"f{i}": f"{n} {i}" for i in range(n)}}
+        offset = flow.produce_raw(write(flow, AvroSerializer(client, _avro_schema(*fields[: n + 1])), row))
+        expected[offset] = {**dict.fromkeys(f["name"] for f in fields[:versions]), **row}
+    asked.requests()
+    rows, bad = flow.decoded()
+    assert (rows, bad) == (expected, {})
+    assert len(asked.requests()) == versions + 1
+
+
 # Protobuf -------------------------------------------------------------------------------------------------------------
 
 _PROTO_HEAD = """
@@ -636,6 +651,15 @@ def test_schemas_from_files(make_flow):
     expected = [plain({**_avro_expected(row, new=True), "gone": row["gone"]}) for row in sent]
     assert [plain(row) for row in rows.values()] == expected
     assert bad == {broken: "the value can't be read with its Avro schema"}
+
+    # A record whose fields are all null is a record.
+    (flow.folder / "nulls.avsc").write_text(_avro_schema(*(_avro(n, ["null", "long"]) for n in "ab")))
+    flow.set(source__kafka__value={"converter": "avro", "schema_file": "nulls.avsc"})
+    flow.set(source__kafka__starting_offsets={flow.topic: {0: broken}})
+    nulls = flow.produce_raw(b"\x00\x00")
+    rows, bad = flow.decoded()
+    assert rows == {nulls: {"a": None, "b": None}}
+    assert list(bad) == [broken]
 
     flow = typed_flow(make_flow, "protobuf", schema_file="wild.desc", message="com.example.Wild")
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
