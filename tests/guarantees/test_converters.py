@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -680,6 +680,33 @@ def _avro_bytes(fastavro: Any, schema: Any, row: Any) -> bytes:
     buffer = BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), row)
     return buffer.getvalue()
+
+
+# What START refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_schemas_that_cannot_be_used_are_told_at_start(make_flow, asked, client):
+    flow = typed_flow(make_flow, "avro")
+    flow.produce_raw(b"x")
+    tree = json.dumps({"type": "record", "name": "T", "fields": [_avro("next", ["null", "T"])]})
+    subjects = {"tree": Schema(tree, "AVRO"), "text": Schema('"string"', "AVRO"), "json": Schema("{}", "JSON")}
+    subjects["proto"] = Schema('syntax = "proto3"; package p; message M { int32 a = 1; }', "PROTOBUF")
+    names = {name: f"{flow.topic}-{name}" for name in subjects}
+    for name, schema in subjects.items():
+        client.register_schema(names[name], schema)
+    cases = [
+        ({"converter": "avro"}, f"has none of the subjects.*subjects={flow.topic}-value"),
+        ({"converter": "avro", "subject": names["tree"]}, "A schema of the registry can't be used.*recursive"),
+        ({"converter": "avro", "subject": names["text"]}, r"one value \(STRING\).*source.kafka.value.as"),
+        ({"converter": "avro", "subject": names["json"]}, "another kind under this subject: JSON.*value.converter"),
+        ({"converter": "protobuf", "subject": names["proto"], "message": "p.N"}, "no message p.N; there are p.M"),
+    ]
+    for value, says in cases:
+        flow.set(source__kafka__value={**value, "registry": REGISTRY})
+        with pytest.raises(ActionRequiredError, match=says) as caught:
+            flow.start()
+        assert caught.value.next_step
+    assert flow.messages() == []
 
 
 # The registry is not there --------------------------------------------------------------------------------------------
