@@ -27,6 +27,9 @@ class Converter(BySchema):
 
     language = "Avro"
 
+    def __init__(self) -> None:
+        self._newest: Any = None  # the newest schema, parsed
+
     def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:  # noqa: ARG002
         """The schema's fields, and the marker if one is needed."""
         written = _record(json.loads(schema.text))
@@ -43,9 +46,11 @@ class Converter(BySchema):
     def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
         """The field's default, read by Avro out of a record without fields; Spark computes it once."""
         jvm: Any = given.spark._jvm
-        found = _holder(jvm.org.apache.avro.Schema.Parser().parse(schema.text), path[:-1])
+        if self._newest is None:
+            self._newest = jvm.org.apache.avro.Schema.Parser().parse(schema.text)
+        found = _holder(self._newest, path[:-1])
         field = found.getField(path[-1]) if found is not None else None
-        if field is None or not field.hasDefaultValue():
+        if field is None or not field.hasDefaultValue() or _is_null(jvm, field):
             return None
         avro = jvm.org.apache.avro.Schema
         fields = jvm.java.util.ArrayList()
@@ -90,6 +95,11 @@ def _holder(schema: Any, path: tuple[str, ...]) -> Any:
         if found is None:
             break
     return found if found is not None and str(found.getType().getName()) == "record" else None
+
+
+def _is_null(jvm: Any, field: Any) -> bool:
+    """Whether a field's default is null."""
+    return bool(jvm.org.apache.avro.JsonProperties.NULL_VALUE.equals(field.defaultVal()))
 
 
 def _not_null(schema: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -72,17 +72,16 @@ class BySchema(ABC):
             if schema.incompatible is None:
                 shape = json.dumps([schema.parsed, schema.struct])
                 groups.setdefault(shape, []).extend(self.variants(schema, given))
-        helpers = []
-        for i, group in enumerate(groups.values()):
-            helper = f"_{given.name}_decoded_{i}"
-            records = records.withColumn(helper, self._decode_group(data, group, given))
-            helpers.append((F.col(helper), group[0].schema))
-        if not helpers:
+        if not groups:
             return Converted(records, F.lit(None).cast(given.type), self._why_not(data, given))
+        named = {f"_{given.name}_decoded_{i}": group for i, group in enumerate(groups.values())}
+        records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
+        helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
         wells = [self.well(column, schema) for column, schema in helpers]
         target = type_of(_wrapped(json.loads(given.type.json())))
         assert isinstance(target, StructType)
-        made = [self._fields(column, schema, target, given) for column, schema in helpers]
+        missing = self._missing(given)
+        made = [self._fields(column, schema, target, missing) for column, schema in helpers]
         value = _struct(target, made[0])
         if len(helpers) > 1 and len(helpers) * len(target) <= _WIDEST_CHOICE:
             value = _struct(target, [_choice(wells, columns) for columns in zip(*made, strict=True)])
@@ -108,12 +107,12 @@ class BySchema(ABC):
         assert chain is not None
         return chain
 
-    def _fields(self, decoded: Column, schema: WriterSchema, target: StructType, given: Given) -> list[Column]:
+    @staticmethod
+    def _fields(decoded: Column, schema: WriterSchema, target: StructType, missing: Missing) -> list[Column]:
         """The fields of the given type; one by one, so that Spark copies nothing where the types are the same."""
         parsed, wanted = parsed_type(schema), type_of(_wrapped(schema.struct))
         assert isinstance(parsed, StructType)
         assert isinstance(wanted, StructType)
-        missing = self._missing(given)
         has = {f.name.lower(): f for f in wanted.fields}
         columns = []
         for field in target.fields:
@@ -129,6 +128,7 @@ class BySchema(ABC):
         newest = next(s for s in given.schemas if s.incompatible is None)
         parsed, said = parsed_type(newest), type_of(_wrapped(newest.struct))
 
+        @cache
         def missing(path: Path) -> tuple[Column, DataType] | None:
             has, kind = type_at(parsed, path), type_at(said, path)
             if has is None or kind is None:
