@@ -34,6 +34,6 @@ class Converter(BySchema):
         whole = trimmed.startswith("{") & trimmed.endswith("}")
         return F.when(whole, F.from_json(text, wanted, options))
 
-    def well(self, decoded: Column) -> Column:
+    def well(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
         """Whether it was an object, and nothing of it was left over."""
         return decoded.isNotNull() & decoded.getField(_CORRUPT).isNull()
