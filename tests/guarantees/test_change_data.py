@@ -218,3 +218,36 @@ def test_a_soft_delete_keeps_the_row_and_what_it_was(make_flow):
         (2, "a2", True),
         (3, "a3", True),
     ]
+
+
+def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_go(make_flow):
+    """A partition that is computed from the row: what an update takes away is computed from `before`."""
+    flow = make_flow(
+        partitions=1,
+        **ORDERS,
+        source__kafka__value={"schema": "id BIGINT, v STRING, region STRING"},
+        source__kafka__columns={"arrived": "offset"},
+        transforms=[{"filter": "v <> 'hidden'"}, {"set": {"p": "upper(region)"}}, {"drop": "region"}],
+    )
+    flow.set(sink__hudi__partition_fields="p", sink__hudi__schema="id BIGINT, v STRING, p STRING, arrived BIGINT")
+
+    def image(number: int, v: str, region: str) -> dict[str, Any]:
+        return {"id": number, "v": v, "region": region}
+
+    log = Log()
+    for i in range(4):
+        log.send(event("c", mysql(7, 100 + i), None, image(i, "a", "north")))
+    log.send(event("u", mysql(7, 200), image(0, "a", "north"), image(0, "b", "south")))
+    log.send(event("u", mysql(7, 210), image(1, "a", "north"), image(1, "b", "north")))
+    log.send(event("u", mysql(7, 220), image(2, "a", "north"), image(2, "hidden", "south")))
+    flow.produce_keyed(log.take())
+    flow.interval()
+    assert sorted(flow.read("id", "v", "p", "arrived")) == [(0, "b", "SOUTH", 4), (1, "b", "NORTH", 5), (3, "a", "NORTH", 3)]
+    log.send(event("u", mysql(7, 300), image(2, "hidden", "south"), image(2, "seen", "south")))
+    log.send(event("d", mysql(7, 310), image(3, "a", "north")))
+    log.send(event("u", mysql(7, 320), image(0, "b", "south"), image(0, "hidden", "south")))
+    flow.produce_keyed(log.take())
+    flow.interval()
+    assert sorted(flow.read("id", "v", "p")) == [(1, "b", "NORTH"), (2, "seen", "SOUTH")]
+    ack = acknowledged(flow)
+    assert (ack.records_read, ack.records_written, ack.records_deleted, ack.records_filtered) == (3, 1, 2, 0)
