@@ -101,3 +101,70 @@ def table_after(events: list[dict[str, Any]], position: Any, key: str = "id") ->
         if (emptied is None or at >= emptied) and (identity not in newest or at >= newest[identity][0]):
             newest[identity] = (at, e)
     return {k: e["after"] for k, (_, e) in newest.items() if e["op"] != "d"}
+
+
+def avro_envelope(*columns: Mapping[str, Any]) -> str:
+    """The schema that the PostgreSQL connector registers for a table's values, with the table's columns."""
+
+    def maybe(name: str, kind: Any) -> dict[str, Any]:
+        return {"name": name, "type": ["null", kind], "default": None}
+
+    value = {"type": "record", "name": "Value", "fields": list(columns), "connect.name": "shop.public.orders.Value"}
+    source = {
+        "type": "record",
+        "name": "Source",
+        "namespace": "io.debezium.connector.postgresql",
+        "fields": [
+            *({"name": name, "type": "string"} for name in ("version", "connector", "name")),
+            {"name": "ts_ms", "type": "long"},
+            {
+                "name": "snapshot",
+                "type": [
+                    {
+                        "type": "string",
+                        "connect.version": 1,
+                        "connect.parameters": {"allowed": "true,first,first_in_data_collection,last,false,incremental"},
+                        "connect.default": "false",
+                        "connect.name": "io.debezium.data.Enum",
+                    },
+                    "null",
+                ],
+                "default": "false",
+            },
+            {"name": "db", "type": "string"},
+            maybe("sequence", "string"),
+            maybe("ts_us", "long"),
+            maybe("ts_ns", "long"),
+            {"name": "schema", "type": "string"},
+            {"name": "table", "type": "string"},
+            maybe("txId", "long"),
+            maybe("lsn", "long"),
+            maybe("xmin", "long"),
+        ],
+        "connect.name": "io.debezium.connector.postgresql.Source",
+    }
+    transaction = {
+        "type": "record",
+        "name": "block",
+        "namespace": "event",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "total_order", "type": "long"},
+            {"name": "data_collection_order", "type": "long"},
+        ],
+    }
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.orders",
+        "fields": [
+            maybe("before", value),
+            maybe("after", "Value"),
+            {"name": "source", "type": source},
+            maybe("transaction", transaction),
+            {"name": "op", "type": "string"},
+            maybe("ts_ms", "long"),
+        ],
+        "connect.name": "shop.public.orders.Envelope",
+    }
+    return json.dumps(envelope)

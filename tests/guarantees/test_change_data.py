@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from decimal import Decimal
 from typing import Any
 
-from sluice.records.changes import position_of
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import SerializationContext
 
-from .debezium import Log, event, mysql, postgresql, table_after
+from sluice.records.changes import position_of
+from sluice.registry.config import VARIABLE
+
+from .debezium import Log, avro_envelope, event, mysql, postgresql, table_after
 from .harness import Flow
 from .test_deletes import acknowledged
 
@@ -242,7 +248,8 @@ def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_
     log.send(event("u", mysql(7, 220), image(2, "a", "north"), image(2, "hidden", "south")))
     flow.produce_keyed(log.take())
     flow.interval()
-    assert sorted(flow.read("id", "v", "p", "arrived")) == [(0, "b", "SOUTH", 4), (1, "b", "NORTH", 5), (3, "a", "NORTH", 3)]
+    found = sorted(flow.read("id", "v", "p", "arrived"))
+    assert found == [(0, "b", "SOUTH", 4), (1, "b", "NORTH", 5), (3, "a", "NORTH", 3)]
     log.send(event("u", mysql(7, 300), image(2, "hidden", "south"), image(2, "seen", "south")))
     log.send(event("d", mysql(7, 310), image(3, "a", "north")))
     log.send(event("u", mysql(7, 320), image(0, "b", "south"), image(0, "hidden", "south")))
@@ -251,3 +258,45 @@ def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_
     assert sorted(flow.read("id", "v", "p")) == [(1, "b", "NORTH"), (2, "seen", "SOUTH")]
     ack = acknowledged(flow)
     assert (ack.records_read, ack.records_written, ack.records_deleted, ack.records_filtered) == (3, 1, 2, 0)
+
+
+def test_avro_events_bring_the_tables_columns_with_them(make_flow, registry, monkeypatch):
+    """The database adds a column while events of both schemas are in one interval; deletes have but the key."""
+    monkeypatch.setenv(VARIABLE, registry.url)
+    by_registry = {"converter": "avro", "registry": "schema_registry_default"}
+    flow = make_flow(partitions=2, **{**ORDERS, "sink__hudi__schema": None})
+    flow.set(source__kafka__value=by_registry, source__kafka__key=by_registry)
+    number = {"name": "id", "type": "long"}
+    columns = [number, {"name": "v", "type": ["null", "string"], "default": None}]
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    added = {"name": "amount", "type": ["null", amount], "default": None}
+    key = {"type": "record", "name": "Key", "namespace": "shop.public.orders", "fields": [number]}
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        keys = AvroSerializer(client, json.dumps(key))
+        old, new = (AvroSerializer(client, avro_envelope(*c)) for c in (columns, [*columns, added]))
+
+        def send(*events: tuple[Any, dict[str, Any] | None, AvroSerializer]) -> None:
+            of_key, of_value = (SerializationContext(flow.topic, part) for part in ("key", "value"))
+            records = [
+                (keys({"id": number}, of_key), None if message is None else serializer(message, of_value))
+                for number, message, serializer in events
+            ]
+            flow.produce_keyed(records, **MURMUR2)
+
+        def row(number: int, v: str | None, **more: Any) -> dict[str, Any]:
+            return {"id": number, "v": v, **more}
+
+        first = [(i, event("r", postgresql(500, snapshot="true"), None, row(i, f"snap{i}")), old) for i in range(6)]
+        gone = event("d", postgresql(520), row(1, None))
+        send(*first, (0, event("u", postgresql(510), None, row(0, "u")), old), (1, gone, old), (1, None, old))
+        send((2, event("u", postgresql(530), None, row(2, "u", amount=Decimal("7.50"))), new))
+        flow.interval()
+        seen = {(0, "u", None), (2, "u", Decimal("7.50")), *((i, f"snap{i}", None) for i in (3, 4, 5))}
+        assert set(flow.read("id", "v", "amount")) == seen
+        assert flow.columns() == {"id", "v", "amount", "_source_position"}
+        send((1, event("u", postgresql(515), None, row(1, "late")), old))
+        send((0, event("d", postgresql(550), row(0, None)), old))
+        send((3, event("u", postgresql(560), None, row(3, "u", amount=Decimal(1))), new))
+        flow.interval()
+    seen = {(2, "u", Decimal("7.50")), (3, "u", Decimal("1.00")), (4, "snap4", None), (5, "snap5", None)}
+    assert set(flow.read("id", "v", "amount")) == seen
