@@ -67,19 +67,29 @@ def event(op: str, source: Mapping[str, Any], before: Row | None = None, after: 
 
 @dataclass
 class Log:
-    """Records for one topic, in the order in which they arrive; each as key, value and partition."""
+    """Records for one topic, in the order in which they arrive; each as key and value."""
 
     key: str = "id"
+    enveloped: bool = False
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
 
     def send(self, message: Mapping[str, Any], key: Any = None) -> None:
         row = message.get("after") or message.get("before") or {}
         key = row.get(self.key) if key is None else key
-        encoded = None if key is None else json.dumps({self.key: key}).encode()
-        self.records.append((encoded, json.dumps(message).encode()))
+        self.records.append((None if key is None else self._key(key), self._encoded(message)))
 
     def tombstone(self, key: Any) -> None:
-        self.records.append((json.dumps({self.key: key}).encode(), None))
+        self.records.append((self._key(key), None))
+
+    def _key(self, key: Any) -> bytes:
+        return self._encoded({self.key: key})
+
+    def _encoded(self, message: Mapping[str, Any]) -> bytes:
+        """As Connect's JSON converter writes it: with `schemas.enable`, in an envelope of its own."""
+        if not self.enveloped:
+            return json.dumps(message).encode()
+        fields = [{"type": "struct", "optional": True, "field": name, "fields": []} for name in message]
+        return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": message}).encode()
 
     def take(self) -> list[tuple[bytes | None, bytes | None]]:
         taken, self.records = self.records, []

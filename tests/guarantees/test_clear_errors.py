@@ -133,3 +133,6 @@ def test_text_does_not_order(make_flow):
     with pytest.raises(ActionRequiredError, match="names a STRING") as caught:
         flow.start()
     assert "TIMESTAMP" in caught.value.next_step
+    flow.set(sink__hudi__ordering_field=None)
+    with pytest.raises(ActionRequiredError, match="ordering fields differs"):
+        flow.start()

@@ -90,6 +90,13 @@ class RecordPinner:
             if key.struct is None and given is not None:
                 fields = fields_of_key(given, changes, hudi.record_key, hudi.partition_fields)
                 key = key.model_copy(update={"struct": fields})
+            if key.struct is None:
+                raise ActionRequiredError(
+                    "Nothing says which fields a key has.",
+                    next_step="give source.kafka.key a `schema` (Spark DDL), or name the table's columns in "
+                    "sink.hudi.schema.",
+                    table=self._session.table_id,
+                )
         plan = RecordPlan(
             key=key,
             columns=kafka.columns,
