@@ -155,6 +155,15 @@ def test_a_row_whose_old_partition_is_not_known_is_refused(make_flow):
     assert job.wait() == 1
     for word in ("REPLICA IDENTITY FULL", "binlog_row_image=FULL", "offset=1"):
         assert word in job.text()
+    log.send(event("u", postgresql(120), row(1, "a", "north"), row(1, None, "south")))  # bad, and moves nothing
+    log.send(event("c", postgresql(130), None, row(2, "a", "north")))
+    log.send(event("u", postgresql(140), row(2, "a", "north"), row(2, "b", "south")))
+    flow.produce_keyed(log.take())
+    flow.set(errors={"tolerance": "all"})
+    flow.interval()
+    check(flow, {1: row(1, "a", "north"), 2: row(2, "b", "south")})
+    ack = acknowledged(flow)
+    assert (ack.records_read, ack.records_written, ack.records_quarantined, ack.records_deleted) == (5, 3, 2, 0)
 
 
 def test_a_truncate_takes_what_was_there_and_nothing_late_comes_back(make_flow):
