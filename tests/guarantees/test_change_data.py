@@ -108,6 +108,11 @@ def test_postgresql_with_every_operation_late_and_twice(make_flow):
     flow.interval()
     check(flow, table_after(sent, lsn))
     assert flow.columns() == {"id", "v", "p", "_source_position"}
+    positions = dict(flow.read("id", "_source_position"))
+    assert (positions[7], positions[0], positions[2]) == tuple(
+        position_of(postgresql(start + at, snapshot=snapshot))
+        for at, snapshot in ((0, "true"), (0, "false"), (60, "false"))
+    )
 
 
 def test_mysql_in_an_order_of_chance_over_a_binlog_that_rolls_over(make_flow):
@@ -141,6 +146,8 @@ def test_mysql_in_an_order_of_chance_over_a_binlog_that_rolls_over(make_flow):
         flow.produce_keyed(log.take())
         flow.interval()
     check(flow, state)
+    last = {(e["after"] or e["before"])["id"]: position_of(e["source"]) for e in events}
+    assert dict(flow.read("id", "_source_position")) == {number: last[number] for number in state}
     ack = acknowledged(flow)
     assert ack.records_read == ack.records_written + ack.records_deleted == 90
 
