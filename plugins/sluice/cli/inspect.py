@@ -111,8 +111,8 @@ def transactions(
     json: Json = False,
 ) -> None:
     """List the table's last transactions, as its control topic tells of them."""
-    history = _history(file)
-    newest = [t for t, _ in zip(history.newest(), range(last), strict=False)]
+    told = history(file)
+    newest = [t for t, _ in zip(told.newest(), range(last), strict=False)]
     names = ("instant", "kind", "state", "started", "seconds", "read", "written", "offsets", "run_id", "what")
     right = ("seconds", "read", "written")
     show(
@@ -133,7 +133,7 @@ def verify(
 
     pipeline = load_pipeline(file)
     here = coordinator(file)
-    found = verify_table(pipeline, here.position(), here.rows(), _history(file), *settings(pipeline), master=master)
+    found = verify_table(pipeline, here.position(), here.rows(), history(file), *settings(pipeline), master=master)
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),
@@ -189,20 +189,21 @@ def _correct(file: Path, request: Request) -> str:
     return run_interval(file, request, "local[1]")
 
 
-def _history(file: Path) -> TableHistory:
+def history(file: Path) -> TableHistory:
+    """The table's transactions, as the control topic tells of them."""
     from sluice.kafka.control_reader import ControlReader
     from sluice.protocol.history import TableHistory
 
     pipeline = load_pipeline(file)
     reader = ControlReader(settings(pipeline)[1], pipeline.control.topic)
     bounds = reader.bounds()
-    history = TableHistory(pipeline.sink.hudi.path)
+    told = TableHistory(pipeline.sink.hudi.path)
     if bounds.first < bounds.end:
         for batch in reader.read(bounds.first, bounds.end):
-            history.extend(batch)
+            told.extend(batch)
     if reader.unreadable:
         print(f"{reader.unreadable} messages of the control topic aren't Sluice's.", file=sys.stderr)  # noqa: T201
-    return history
+    return told
 
 
 def _in_short(t: TransactionSummary) -> dict[str, Any]:
