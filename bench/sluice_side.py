@@ -53,6 +53,7 @@ def _pipeline_file(job: Job) -> Path:
                 "record_key": "id",
                 "partition_fields": "exchange",
                 "ordering_field": "ts",
+                "key_placement": "trusted",  # bench.records puts an id into a partition of its own choosing
                 "schema": DDL,
             }
         },

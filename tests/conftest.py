@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -12,6 +13,9 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars
 from sluice.logs import log
+
+if TYPE_CHECKING:
+    from .registry import LocalRegistry
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +44,15 @@ def home() -> SluiceHome:
 def broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A broker that runs for the whole session: tests take topics of their own, and leave it running."""
     with LocalBroker(home, tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def registry(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRegistry]:
+    """A schema registry that runs for the whole session: tests take subjects of their own."""
+    from .registry import LocalRegistry, ensure_registry
+
+    with LocalRegistry(ensure_registry(home), tmp_path_factory.mktemp("registry")) as running:
         yield running
 
 

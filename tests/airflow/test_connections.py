@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.airflow.connections import kafka_settings, spark_master
+from sluice.airflow.connections import kafka_settings, registry_settings, spark_master
 from sluice.errors import ActionRequiredError
 
 SECRET = "correct-horse-battery"
@@ -62,6 +62,43 @@ def test_wrong_kafka_connections(connection: Any, fields: dict[str, Any] | None,
         connection(**fields)
     with pytest.raises(ActionRequiredError, match=says) as caught:
         kafka_settings("c")
+    assert caught.value.where["connection"] == "c"
+
+
+def test_a_schema_registry(connection: Any) -> None:
+    connection(conn_type="http", host="https://r:8081/apis/ccompat/v7", login="svc", password=SECRET)
+    settings = registry_settings("c")
+    assert settings.url == "https://r:8081/apis/ccompat/v7"
+    assert settings.settings["basic.auth.user.info"] == f"svc:{SECRET}"
+    assert SECRET not in repr(settings)
+    connection(conn_type="http", host="r", port=8081, schema="https", extra={"ssl.ca.location": "/ca.pem"})
+    assert registry_settings("c").settings == {"url": "https://r:8081", "ssl.ca.location": "/ca.pem"}
+    connection(conn_type="http", extra={"url": "http://r", "bearer.auth.token": SECRET})
+    assert registry_settings("c").settings["bearer.auth.token"] == SECRET
+
+
+def test_a_schema_registrys_secrets_are_masked_in_logs(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    connection(conn_type="http", host=f"https://svc:{SECRET}@r")
+    registry_settings("c")
+    assert SECRET not in str(redact(f"refused svc:{SECRET}, and {SECRET}"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (None, "airflow connections add c --conn-type http"),
+        ({"conn_type": "kafka", "host": "k"}, "is of type kafka, not http"),
+        ({"conn_type": "http"}, "no address"),
+        ({"conn_type": "http", "host": "r", "extra": {"ssl.ca": "x"}}, "doesn't know: ssl.ca"),
+    ],
+)
+def test_wrong_schema_registries(connection: Any, fields: dict[str, Any] | None, says: str) -> None:
+    if fields:
+        connection(**fields)
+    with pytest.raises(ActionRequiredError, match=says) as caught:
+        registry_settings("c")
     assert caught.value.where["connection"] == "c"
 
 

@@ -92,3 +92,23 @@ def test_a_task_that_runs_reads_its_own_file_only(folder: Path, pipeline_text: C
     (folder / "more" / "b.yaml").write_text("name: [")
     (dag,) = build_dags(folder / "dags" / "pipelines", only="a_name")
     assert dag.dag_id == "a_name"
+
+
+ROUTES = """
+routes:
+  by: v
+  tables:
+    eu: {sink: {hudi: {path: /lake/eu}}}
+    us: {sink: {hudi: {path: /lake/us}}}
+"""
+
+
+def test_a_file_with_routes_is_a_dag_for_each_table(folder: Path, pipeline_text: Callable[..., str]) -> None:
+    from sluice.airflow.dagbag import build_dags
+
+    text = pipeline_text("shop").replace("topics:", "value: {schema: 'id BIGINT, v STRING'}, topics:")
+    (folder / "more" / "shop.yaml").write_text(text + ROUTES)
+    bag = read(folder)
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"shop.eu", "shop.us"}
+    assert [d.dag_id for d in build_dags(folder / "dags" / "pipelines", only="shop.us")] == ["shop.us"]

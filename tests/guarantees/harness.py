@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
@@ -29,8 +29,8 @@ from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
-from sluice.protocol.messages import ControlMessage, decode, encode
-from sluice.protocol.offsets import Checkpoint, holds_checkpoint, read_checkpoint
+from sluice.protocol.messages import ControlMessage, StartCommit, decode, encode
+from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 from sluice.protocol.request import Request
 from sluice.spark.settings import spark_conf
@@ -46,6 +46,7 @@ MASTER = "local[1]"
 MEMORY = "512m"
 CLUSTER = "kafka_default"
 DDL = "id BIGINT, v STRING, p STRING"
+_META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
 _PATIENCE = 120.0  # seconds for one step on a busy machine
 
 
@@ -303,6 +304,9 @@ class Flow:
             "write": {"driver_memory": MEMORY},
             "control": {"topic": self.control_topic},
         }
+        if settings.get("sink__hudi__operation") == "upsert":
+            # `produce` sends each key to a partition of the test's choosing, always the same one.
+            self._settings["sink"]["hudi"]["key_placement"] = "trusted"
         self._runs = 0
         self._jobs = 0
         self._next_id = 0
@@ -396,6 +400,34 @@ class Flow:
         )
         assert producer.flush(30) == 0
         return offsets[0]
+
+    def produce_keyed(
+        self, records: Iterable[tuple[bytes | None, bytes | None]], *, partition: int | None = None, **config: Any
+    ) -> list[tuple[int, int]]:
+        """Records of key and value, where the producer's own partitioner puts them; returns where each of them is."""
+        places: dict[int, tuple[int, int]] = {}
+        producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0, **config})
+        chosen = {} if partition is None else {"partition": partition}
+        for i, (key, value) in enumerate(records):
+
+            def delivered(error: Any, message: Any, i: int = i) -> None:
+                assert error is None, error
+                places[i] = (message.partition(), message.offset())
+
+            producer.produce(self.topic, value, key, on_delivery=delivered, **chosen)
+        assert producer.flush(30) == 0
+        return [places[i] for i in sorted(places)]
+
+    def grow(self, partitions: int) -> None:
+        """Add partitions to the topic."""
+        self.admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(30)
+
+        def all_led() -> bool:
+            with suppress(KafkaException):  # a new partition has no leader at first
+                return len(self.log_ends()) == partitions
+            return False
+
+        wait_for(all_led, "the new partitions", pause=0.1)
 
     def delete_records(self, before: Mapping[int, int]) -> None:
         """Move the log start, as retention does."""
@@ -544,6 +576,39 @@ class Flow:
             table = pq.read_table(file, columns=["id", "v"], partitioning=None)
             counter.update(zip(table["id"].to_pylist(), table["v"].to_pylist(), strict=True))
         return counter
+
+    def read(self, *columns: str, metadata: bool = True) -> list[tuple[Any, ...]]:
+        """The table's rows as Spark reads them, by these columns."""
+        found: list[tuple[Any, ...]] = self.drivers.idle().ask("read", str(self.path), metadata, columns)
+        return found
+
+    def columns(self) -> set[str]:
+        """The table's columns as Spark reads them, without Hudi's own five."""
+        found: list[str] = self.drivers.idle().ask("columns", str(self.path))
+        return set(found) - {f"_hoodie_{name}" for name in _META_COLUMNS}
+
+    def note(self) -> dict[str, Any]:
+        """Our note of the last interval, in its commit's metadata."""
+        notes = [commit[TRANSACTION_KEY] for commit in self.commits() if TRANSACTION_KEY in commit]
+        found: dict[str, Any] = json.loads(notes[-1])
+        return found
+
+    def all_columns(self, *, metadata: bool = True) -> list[dict[str, Any]]:
+        """All rows with all of their columns, as Spark reads them."""
+        found: list[dict[str, Any]] = self.drivers.idle().ask("read_all", str(self.path), metadata)
+        return found
+
+    def decoded(self) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+        """What an interval's write job would make of its records, by offset: rows, and why the others can't be rows."""
+        run = self.run()
+        started = self.start(run)
+        message = next(m for m in reversed(self.messages()) if isinstance(m, StartCommit))
+        settings = kafka_settings(self.bootstrap).java()
+        rows, bad = self.drivers.idle().ask("decode", encode(message).decode(), settings)
+        assert started.instant == message.transaction
+        self.abort(run)
+        own = [{k: v for k, v in row.items() if not k.startswith("_kafka_")} for row in rows]
+        return {row["_kafka_offset"]: mine for row, mine in zip(rows, own, strict=True)}, bad
 
     def data_files(self, instant: str | None = None) -> list[Path]:
         """The data files that lie in the table's folders, registered or not."""

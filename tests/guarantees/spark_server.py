@@ -40,12 +40,45 @@ def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str
         return status
 
 
-def read(path: str, metadata: bool) -> list[tuple[Any, ...]]:
+def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
     """The rows as a reader sees them that asks the metadata table, or one that lists the table's files."""
     spark = SparkSession.builder.getOrCreate()
     options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
     frame = spark.read.format("hudi").options(**options).load(path)
-    return [tuple(row) for row in frame.select("id", "v", "p").collect()]
+    return [tuple(row) for row in frame.select(*columns).collect()]
+
+
+def columns(path: str) -> list[str]:
+    """The table's columns as a reader sees them."""
+    names: list[str] = SparkSession.builder.getOrCreate().read.format("hudi").load(path).columns
+    return names
+
+
+def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
+    """All rows with the table's own columns, nested ones as dictionaries."""
+    spark = SparkSession.builder.getOrCreate()
+    options = {"hoodie.metadata.enable": str(metadata).lower(), "hoodie.file.index.enable": "true"}
+    frame = spark.read.format("hudi").options(**options).load(path)
+    own = [f"`{name}`" for name in frame.columns if not name.startswith("_hoodie_")]
+    return [row.asDict(recursive=True) for row in frame.select(*own).collect()]
+
+
+def decode(start: str, kafka: dict[str, str]) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """What a write job would make of an interval's records: its rows, and what is wrong with the others by offset."""
+    from sluice.protocol import messages
+    from sluice.records.settings import Errors
+    from sluice.spark.read import read_range
+    from sluice.spark.records import PROBLEM, RecordChain
+
+    message = messages.decode(start.encode())
+    assert isinstance(message, messages.StartCommit)
+    plan = message.records.model_copy(update={"errors": Errors(tolerance="all")})
+    spark = SparkSession.builder.getOrCreate()
+    ranges = [one for group in message.ranges for one in group]
+    chain = RecordChain(spark, plan, message.writer)
+    records = read_range(spark, kafka, ranges, message.isolation_level, headers=True)
+    rows, bad = chain.rows(records).collect(), chain.bad(records).collect()
+    return [row.asDict(recursive=True) for row in rows], {row["_kafka_offset"]: row[PROBLEM] for row in bad}
 
 
 def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, str]) -> None:
@@ -55,7 +88,8 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 
 def serve(address: str) -> None:
-    tasks = {"write": write, "service": service, "read": read, "append": append}
+    tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
+    tasks |= {"read_all": read_all, "decode": decode}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

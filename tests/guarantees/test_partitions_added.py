@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from sluice.errors import ActionRequiredError
-
-from .harness import Flow, wait_for
-
-
-def _grow(flow: Flow, partitions: int) -> None:
-    flow.admin.create_partitions([NewPartitions(flow.topic, partitions)])[flow.topic].result(30)
-    wait_for(lambda: len(flow.log_ends()) == partitions, "the new partitions", pause=0.1)
 
 
 def test_a_new_partition_is_read_from_its_earliest_offset_in_the_next_interval(make_flow):
@@ -20,7 +12,7 @@ def test_a_new_partition_is_read_from_its_earliest_offset_in_the_next_interval(m
     flow.commit(flow.start())  # "latest" was before all that follows
     flow.produce(20)
     started = flow.start()
-    _grow(flow, 3)
+    flow.grow(3)
     flow.produce(15, partitions=(0, 1, 2))
     flow.write_all(started)
     flow.commit(started)
@@ -35,7 +27,7 @@ def test_an_upsert_refuses_since_keys_may_have_moved(make_flow):
     flow = make_flow(sink__hudi__operation="upsert", sink__hudi__record_key="id")
     flow.produce(20)
     flow.interval()
-    _grow(flow, 3)
+    flow.grow(3)
     flow.produce(20)
     messages = flow.messages()
     with pytest.raises(ActionRequiredError, match="partitions changed") as caught:

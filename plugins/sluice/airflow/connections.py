@@ -1,8 +1,9 @@
-"""Airflow's connections as settings: `kafka` for a cluster, `spark` for where the write jobs run."""
+"""Airflow's connections as settings: `kafka` a cluster, `spark` where write jobs run, `http` a schema registry."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import Connection
@@ -11,14 +12,16 @@ from airflow.sdk.log import mask_secret
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
+from sluice.registry.config import RegistrySettings
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
 _HOW_SPARK = (
     "airflow connections add {id} --conn-type spark --conn-host 'local[2]' (or spark://host:7077, yarn, k8s://...)"
 )
+_HOW_REGISTRY = "airflow connections add {id} --conn-type http --conn-host https://registry:8081"
 # A Spark connection that is written as a URI has its scheme for a type, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
-_SECRET_PARTS = ("password", "secret", "jaas", "token", "key.pem")
+_SECRET_PARTS = ("password", "secret", "jaas", "token", "key.pem", "user.info")
 # Settings of Airflow's own Kafka provider that name Python functions; no other client understands them.
 _CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_delivery")
 
@@ -42,10 +45,38 @@ def kafka_settings(connection_id: str) -> KafkaSettings:
         login = {"sasl.username": connection.login, "sasl.password": connection.password or ""}
         mechanism = {} if "sasl.mechanism" in settings else {"sasl.mechanisms": "PLAIN"}
         settings = {"security.protocol": "SASL_SSL", **mechanism, **login, **settings}
+    _mask(settings)
+    return KafkaSettings(connection_id, settings)
+
+
+def registry_settings(connection_id: str) -> RegistrySettings:
+    """The schema registry that an Airflow connection of type `http` leads to.
+
+    Host (a whole URL, or a name beside the fields schema and port), login and password are taken where the extra field
+    doesn't say otherwise; that one holds settings of confluent-kafka's client. Secrets are masked in the task's logs.
+
+    Raises:
+        ActionRequiredError: the connection is missing, is of another type, or names no address.
+    """
+    connection = _connection(connection_id, ("http", "https"), _HOW_REGISTRY)
+    settings = _extra(connection)
+    if connection.host and "url" not in settings:
+        scheme = connection.schema if connection.schema in ("http", "https") else connection.conn_type
+        port = f":{connection.port}" if connection.port else ""
+        whole = "://" in connection.host
+        settings["url"] = connection.host if whole else f"{scheme}://{connection.host}{port}"
+    if connection.login and "basic.auth.user.info" not in settings:
+        settings["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
+    found = RegistrySettings(connection_id, settings)
+    _mask(found.settings)
+    mask_secret(str(found.settings.get("basic.auth.user.info", "")).partition(":")[2] or None)
+    return found
+
+
+def _mask(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if value and any(part in name for part in _SECRET_PARTS):
             mask_secret(str(value))
-    return KafkaSettings(connection_id, settings)
 
 
 def spark_master(connection_id: str) -> str:

@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from sluice.airflow.dag import build_dag
 from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
-from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_pipeline, pipeline_files
+from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_pipelines, pipeline_files
 from sluice.pipeline.model import SERVICES_SUFFIX, Pipeline
 
 
@@ -27,7 +27,7 @@ def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
     name = only.removesuffix(SERVICES_SUFFIX) if only else None
     pipelines, _ = _load(default, name)
     dags = []
-    for path, pipeline in pipelines.items():
+    for path, pipeline in pipelines:
         if name in (None, pipeline.name):
             try:
                 dags += _build(path, pipeline, auto_register=True)
@@ -43,7 +43,7 @@ def raise_errors(default: Path) -> None:
         PipelineFileError: with file, line, key and remedy of every mistake.
     """
     pipelines, errors = _load(default)
-    for path, pipeline in pipelines.items():
+    for path, pipeline in pipelines:
         try:
             _build(path, pipeline, auto_register=False)
         except PipelineFileError as error:
@@ -58,25 +58,26 @@ def raise_errors(default: Path) -> None:
         ) from None
 
 
-def _load(default: Path, only: str | None = None) -> tuple[dict[Path, Pipeline], list[PipelineFileError]]:
-    """The pipelines of unique name by their files, and the errors of the other files."""
-    pipelines: dict[Path, Pipeline] = {}
+def _load(default: Path, only: str | None = None) -> tuple[list[tuple[Path, Pipeline]], list[PipelineFileError]]:
+    """The pipelines of unique name with their files, and the errors of the other files."""
+    pipelines: list[tuple[Path, Pipeline]] = []
     errors: list[PipelineFileError] = []
+    # A pipeline that `routes` makes has the file's name in front of its own.
+    names = () if only is None else (only, only.rpartition(".")[0] or only)
     for path in dict.fromkeys(p.resolve() for p in pipeline_files(default)):
-        if only is not None and only not in _text(path):
+        if only is not None and not any(name in _text(path) for name in names):
             continue
         try:
-            pipelines[path] = load_pipeline(path)
+            pipelines += [(path, pipeline) for pipeline in load_pipelines(path)]
         except PipelineFileError as error:
             errors.append(error)
     by_name: dict[str, list[Path]] = defaultdict(list)
-    for path, pipeline in pipelines.items():
+    for path, pipeline in pipelines:
         by_name[pipeline.name].append(path)
     for name, paths in by_name.items():
         if len(paths) > 1:  # none of them: a copy that still has the old name must not take over the DAG's history
             errors.append(_same_name(name, paths))
-            for path in paths:
-                del pipelines[path]
+            pipelines = [(path, pipeline) for path, pipeline in pipelines if path not in paths]
     return pipelines, errors
 
 

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator, Context
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
-from sluice.airflow.connections import kafka_settings
+from sluice.airflow.connections import kafka_settings, registry_settings
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
@@ -79,7 +79,8 @@ class _CoordinatorOperator(BaseOperator):
     def _coordinator(self) -> Coordinator:
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
-        return Coordinator(self.pipeline, *source_and_control(self.pipeline), is_running=is_running)
+        clusters = source_and_control(self.pipeline)
+        return Coordinator(self.pipeline, *clusters, is_running=is_running, registries=registry_settings)
 
     def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from sluice.cli import inspect, interval, quarantine, services
+from sluice.cli.shaping import check_transforms
 from sluice.errors import SluiceError
-from sluice.pipeline import Pipeline, load_pipeline
+from sluice.pipeline import Pipeline, load_pipelines
 
 app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(interval.app, name="interval")
@@ -43,13 +44,15 @@ def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")
     failed = False
     for file in files:
         try:
-            pipeline = load_pipeline(file)
+            pipelines = load_pipelines(file)
+            check_transforms(pipelines)
         except SluiceError as error:
             failed = True
             _err.print(str(error), markup=False, style="red")
         else:
-            kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-            typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+            for pipeline in pipelines:
+                kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+                typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
     raise typer.Exit(1 if failed else 0)
 
 

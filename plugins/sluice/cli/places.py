@@ -14,6 +14,7 @@ from sluice.pipeline import Pipeline, load_pipeline
 if TYPE_CHECKING:
     from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
     from sluice.kafka.config import KafkaSettings
+    from sluice.registry.config import RegistrySettings
 
 PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
 
@@ -38,6 +39,22 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
     return source, kafka_settings(control) if control else source
 
 
+def registry(connection: str) -> RegistrySettings:
+    """The schema registry: SLUICE_SCHEMA_REGISTRY wins; without it the Airflow connection is taken.
+
+    Raises:
+        ActionRequiredError: there is none, or it is wrong.
+    """
+    from sluice.registry.config import RegistrySettings
+
+    found = RegistrySettings.from_environment(connection)
+    if found is not None:
+        return found
+    from sluice.airflow.connections import registry_settings
+
+    return registry_settings(connection)
+
+
 def coordinator(file: Path) -> Coordinator:
     """The coordinator of a pipeline file.
 
@@ -47,4 +64,4 @@ def coordinator(file: Path) -> Coordinator:
     from sluice.coordinator import Coordinator
 
     pipeline = load_pipeline(file)
-    return Coordinator(pipeline, *settings(pipeline))
+    return Coordinator(pipeline, *settings(pipeline), registries=registry)

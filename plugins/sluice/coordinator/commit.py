@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice.coordinator.planning import require_whole
 from sluice.coordinator.quarantine import Quarantine
-from sluice.coordinator.session import Outcome, Session
+from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
@@ -19,6 +19,7 @@ from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
 from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
     commit_note,
@@ -96,6 +97,7 @@ class Committer:
     def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
+            self._fitting(transaction, self._session.committed(table))
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
@@ -125,6 +127,18 @@ class Committer:
                     topic=topic,
                     instant=transaction.id,
                 )
+
+    def _fitting(self, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
+        """By topic, the partitioners that explain where all keys are; raises where a row may be doubled."""
+        reported, _ = self._audited(transaction)
+        keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
+        return fitting_partitioners(
+            transaction.start.placement,
+            keys,
+            committed.transaction,
+            table=self._session.table_id,
+            instant=transaction.id,
+        )
 
     # The lease -----------------------------------------------------------------------------------------------------
 
@@ -229,6 +243,7 @@ class Committer:
             transaction,
             reported,
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
+            self._fitting(transaction, committed),
         )
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
         table = table.written_as(start.writer)
@@ -292,6 +307,8 @@ class Committer:
             what += f", in place of what {start.replays} wrote"
         if counts["records_skipped"]:
             what += f"; {counts['records_skipped']} records were older than the table's rows"
+        if counts["records_filtered"]:
+            what += f"; {counts['records_filtered']} records were filtered out"
         if counts["records_quarantined"] and start.quarantine is not None:
             what += f"; {counts['records_quarantined']:,} bad records are set aside in {start.quarantine.path}"
         if start.passed_over:

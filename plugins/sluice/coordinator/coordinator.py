@@ -17,6 +17,7 @@ from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
+from sluice.registry.config import Registries, registry_of_environment
 
 
 class Coordinator:
@@ -29,6 +30,7 @@ class Coordinator:
         jvm: where Hudi runs; a lean JVM for each step by default.
         is_running: whether a DAG run, by its DAG's and its own id, still runs. `start` waits for a transaction of a run
             that does, and takes over from one that doesn't; by default none does.
+        registries: where a schema registry is, by its connection's id; by default the environment says so.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class Coordinator:
         control: KafkaSettings | None = None,
         jvm: Jvm | None = None,
         is_running: IsRunning = lambda _dag_id, _run_id: False,
+        registries: Registries = registry_of_environment,
     ) -> None:
         self.pipeline = pipeline
-        self._session = Session(pipeline, source, control or source, jvm)
+        self._session = Session(pipeline, source, control or source, jvm, registries)
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
 

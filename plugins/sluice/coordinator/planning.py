@@ -87,7 +87,7 @@ class Planner:
         state = self._session.cluster.state(
             self._session.pipeline.source.kafka.topics, bounded.to_time, bounded.from_time
         )
-        if self._upserts:
+        if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
 
@@ -125,7 +125,7 @@ class Planner:
             number_of_ranges=self._session.pipeline.write.ranges,
             table=self._table_id,
         )
-        if self._upserts and plan.ranges and not self._session.pipeline.sink.hudi.ordering_field:
+        if self._upserts and plan.ranges and not self._session.pipeline.writer().ordering_fields:
             raise ActionRequiredError(
                 "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
                 "be read out of their order.",
@@ -211,13 +211,27 @@ class Planner:
                 raise ActionRequiredError(
                     "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
                     "partition would double their rows.",
-                    next_step="load the topic into a new table path from the earliest offset, or go back to the old "
-                    "number of partitions.",
+                    next_step="load the topic into a new table path from the earliest offset, with key_placement "
+                    "hashed if it may grow again, or go back to the old number of partitions.",
                     table=self._table_id,
                     topic=topic,
                     partitions_in_table=len(known.partitions),
                     partitions_now=len(now),
                 )
+
+
+def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRange, ...]:
+    """The offsets that the table has, and that come after what a plan reads of their partition."""
+    first: dict[TopicPartition, int] = {}
+    for r in plan.offset_ranges:
+        first[r.topic_partition] = min(r.start, first.get(r.topic_partition, r.start))
+    planned = {tp: [(r.start, r.end) for r in plan.offset_ranges if r.topic_partition == tp] for tp in first}
+    return tuple(
+        PlannedRange.of(OffsetRange(tp, *piece))
+        for tp, start in sorted(first.items())
+        for span in checkpoint.covered(tp)
+        for piece in coverage.missing(coverage.add((), *planned[tp]), max(span[0], start), max(span[1], start))
+    )
 
 
 def require_whole(table: HudiTable, instant: str) -> None:

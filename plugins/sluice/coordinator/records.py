@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
+from sluice.hudi.catalyst import shaped
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
-from sluice.records.pinning import fields_of_table, part_of_table, pinned_format, rows_of, twice
-from sluice.records.plan import Format, RecordPlan
+from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
+from sluice.records.columns import incoming
+from sluice.records.pinning import (
+    fields_of_key,
+    fields_of_table,
+    misfit,
+    part_of_table,
+    pinned_format,
+    rows_in_values,
+    rows_of,
+    still_known,
+    twice,
+    value_schemas,
+)
+from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, names
+from sluice.records.structs import Type, field, in_words, is_struct, names, struct, unassignable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -50,6 +66,10 @@ class RecordPinner:
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
         self._require_columns(rows.columns)
+        made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
+        misfits = unassignable(rows.columns, made) if made is not None else ()
+        if misfits:
+            raise misfit(misfits, self._session.table_id)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
 
@@ -61,21 +81,26 @@ class RecordPinner:
 
     def _plan(self, table: HudiTable, given: Type | None, last: RecordPlan) -> RecordPlan:
         kafka = self._pipeline.source.kafka
+        hudi, changes = self._pipeline.sink.hudi, self._pipeline.changes
         base = table.columns if given is None else None
         key = None
         if kafka.key is not None:
             key = self._format(table.jvm, kafka.key, _KEY, last.key, base)
+            if key.struct is None and given is not None:
+                fields = fields_of_key(given, changes, hudi.record_key, hudi.partition_fields)
+                key = key.model_copy(update={"struct": fields})
         plan = RecordPlan(
             key=key,
             columns=kafka.columns,
-            changes=self._pipeline.changes,
+            changes=changes,
             transforms=self._pipeline.transforms,
             errors=self._pipeline.errors,
         )
-        value = self._format(table.jvm, kafka.value, _VALUE, last.value, base)
+        value = self._format(table.jvm, kafka.value, _VALUE, last.value, rows_in_values(base, changes))
         if value.struct is None and given is not None:
             value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
         plan = plan.model_copy(update={"value": value})
+        self._require_changes(plan)
         made_twice = twice(plan)
         if made_twice:
             raise ActionRequiredError(
@@ -85,12 +110,61 @@ class RecordPinner:
             )
         return plan
 
+    def _require_changes(self, plan: RecordPlan) -> None:
+        """Check that changes can be read from what the records have.
+
+        Raises:
+            ActionRequiredError: values are no envelopes, or keys don't say where a row is.
+        """
+        hudi = self._pipeline.sink.hudi
+        if plan.changes is None:
+            return
+        if plan.changes.format == "debezium":
+            try:
+                envelope_of(plan.value.struct)
+            except NotAnEnvelopeError as error:
+                raise ActionRequiredError(
+                    "The topic's values are no Debezium events.",
+                    next_step="correct `changes.format`, or have the connector send whole events, without its "
+                    "ExtractNewRecordState transformation.",
+                    table=self._session.table_id,
+                    reason=str(error),
+                ) from error
+        elif plan.key is not None:
+            key = plan.key.struct if plan.key.as_ is None else struct([field(plan.key.as_, plan.key.struct)])
+            missing = keys_missing_in_tombstones(key, hudi.record_key, hudi.partition_fields)
+            if missing:
+                raise ActionRequiredError(
+                    "A tombstone has nothing but its key, and the key doesn't say where the row is: it lacks "
+                    f"{', '.join(missing)}.",
+                    next_step="give source.kafka.key all columns of record_key and partition_fields, and partition the "
+                    "table only by columns of the key.",
+                    table=self._session.table_id,
+                    key=", ".join(names(key)),
+                )
+
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
         subjects = [converter.subject or f"{topic}-{kind}" for topic in self._pipeline.source.kafka.topics]
-        known = last.schemas if last is not None else ()
-        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known)
-        return pinned_format(converter, schemas, part_of_table(base, converter, schemas) if base is not None else None)
+        registry = self._session.registries(converter.registry) if converter.registry is not None else None
+        address = registry.url if registry is not None else None
+        known = last.schemas if last is not None and still_known(last, converter, address) else ()
+        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known, registry)
+        if key == _VALUE:
+            schemas = value_schemas(schemas, self._pipeline.changes)
+        self._require_name(converter, key, schemas)
+        part = part_of_table(base, converter, schemas) if base is not None else None
+        return pinned_format(converter, schemas, part, address)
+
+    def _require_name(self, converter: Converter, key: str, schemas: Sequence[WriterSchema]) -> None:
+        """A value that is no struct is one column, which needs a name."""
+        single = next((in_words(s.struct) for s in schemas if not is_struct(s.struct)), None)
+        if single is not None and converter.as_ is None:
+            raise ActionRequiredError(
+                f"The schema describes one value ({single}), not a record with fields.",
+                next_step=f"name the column that it becomes in {key}.as.",
+                table=self._session.table_id,
+            )
 
     def _require_columns(self, columns: Type) -> None:
         hudi = self._pipeline.sink.hudi

@@ -21,6 +21,7 @@ from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import Transaction
+from sluice.registry.config import Registries, registry_of_environment
 
 Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 _HADOOP = "spark.hadoop."
@@ -81,8 +82,16 @@ def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
 class Session:
     """One pipeline's clusters, control topic and table."""
 
-    def __init__(self, pipeline: Pipeline, source: KafkaSettings, control: KafkaSettings, jvm: Jvm | None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: KafkaSettings,
+        control: KafkaSettings,
+        jvm: Jvm | None,
+        registries: Registries = registry_of_environment,
+    ) -> None:
         self.pipeline = pipeline
+        self.registries = registries
         self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
         self.control = ControlTopic(control, pipeline.control.topic)
         self.table_id = pipeline.sink.hudi.path

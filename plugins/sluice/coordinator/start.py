@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.planning import Planner, Position, Task
+from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
@@ -12,11 +14,14 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
+from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import LostOffsets, StartCommit
+from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.plan import ClusterState
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
 
@@ -87,13 +92,16 @@ class Starter:
         if self._committer.resolve_unfinished(table, table_log):
             return None
         self._refuse_foreign_rows(table, committed)
+        placement = key_placement(self._session.pipeline)
+        if placement is not None:
+            refuse_other_placement(placement, committed.transaction, self._session.table_id)
         task, state = self._planner.plan(run.request, committed, table)
         for loss in task.plan.losses:
             log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
         if task.is_empty:
             return self._nothing_to_do(run, task)
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
-        start = self._start_message(table, run, task, state, epoch, read_position, table_log)
+        start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log)
         reach("coordinator.before_start_commit")
         offset = self._session.control.send(start)
         reach("coordinator.after_start_commit")
@@ -152,6 +160,7 @@ class Starter:
         run: Run,
         task: Task,
         state: ClusterState,
+        committed: Committed,
         epoch: int,
         read_position: int,
         table_log: TableLog,
@@ -183,6 +192,9 @@ class Starter:
             on_missing_range=self._session.pipeline.on_missing_range,
             writer=writer,
             records=records,
+            placement=key_placement(self._session.pipeline, state),
+            emptied_at=committed.transaction.get("emptied_at"),
+            later=later_offsets(plan, committed.checkpoint) if task.keep_newer and _forgets(records) else (),
             quarantine=self._quarantine.prepare(table, writer),
         )
 
@@ -210,6 +222,20 @@ class Starter:
         swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
+
+
+def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyPlacement | None:
+    """How the pipeline's upserts find their rows, None of an append."""
+    hudi = pipeline.sink.hudi
+    if hudi.operation != "upsert":
+        return None
+    partitions = Counter(p.topic_partition.topic for p in state.partitions) if state else {}
+    return KeyPlacement(kind=hudi.key_placement, partitions=dict(partitions), buckets=hudi.buckets)
+
+
+def _forgets(records: RecordPlan) -> bool:
+    """Whether deletes leave nothing behind once they are compacted."""
+    return records.changes is not None and records.changes.delete == "hard"
 
 
 def _said(**lists: list[str]) -> dict[str, list[str]]:

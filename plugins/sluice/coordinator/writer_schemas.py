@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import ActionRequiredError
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_ddl
+from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
 from sluice.records.settings import Converter
+from sluice.records.structs import same
+from sluice.registry.avro import AvroSchemaError, avro_type
+from sluice.registry.config import RegistrySettings
+from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
+from sluice.registry.protobuf import ProtobufMessage, read_message
+
+if TYPE_CHECKING:
+    from sluice.registry.client import Registered
 
 _ONE_VALUE = {"string": "string", "bytes": "binary"}
+_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+_UNREADABLE = (AvroSchemaError, JsonSchemaError, ProtobufSchemaError)
 
 
 def writer_schemas(
-    jvm: HudiJvm, converter: Converter, key: str, subjects: Sequence[str], known: Sequence[WriterSchema]
+    jvm: HudiJvm,
+    converter: Converter,
+    key: str,
+    subjects: Sequence[str],
+    known: Sequence[WriterSchema],
+    registry: RegistrySettings | None,
 ) -> tuple[WriterSchema, ...]:
     """The schemas of a key's or value's converter, newest first; none where the table's columns are the fields.
 
@@ -23,21 +42,118 @@ def writer_schemas(
         converter: what the pipeline file says.
         key: where it says so, for errors: `source.kafka.value`.
         subjects: the registry's subjects, one for each topic.
-        known: those that the table's last START pinned; the registry isn't asked for them again.
+        known: those that the table's last START pinned of this registry; it isn't asked for them again.
+        registry: the registry's settings, where the converter names one.
 
     Raises:
         ActionRequiredError: a schema can't be read, or the registry knows no such subject.
         RetryableError: the registry doesn't answer.
     """
-    if converter.schema_ is not None:
-        return (WriterSchema(struct=struct_of_ddl(jvm, converter.schema_, f"{key}.schema")),)
-    if converter.converter in _ONE_VALUE:
-        return (WriterSchema(struct=_ONE_VALUE[converter.converter]),)
-    if not converter.has_schema:
+    if registry is not None:
+        found = _registered(jvm, converter, key, subjects, known, registry)
+    elif converter.schema_ is not None:
+        found = (WriterSchema(struct=struct_of_ddl(jvm, converter.schema_, f"{key}.schema")),)
+    elif converter.schema_file is not None:
+        found = (_of_file(jvm, converter, key, converter.schema_file),)
+    elif converter.converter in _ONE_VALUE:
+        found = (WriterSchema(struct=_ONE_VALUE[converter.converter]),)
+    else:
         return ()
+    return found
+
+
+def _registered(
+    jvm: HudiJvm,
+    converter: Converter,
+    key: str,
+    subjects: Sequence[str],
+    known: Sequence[WriterSchema],
+    settings: RegistrySettings,
+) -> tuple[WriterSchema, ...]:
+    from sluice.registry.client import Registry  # most pipelines have none, and importing it takes a fifth of a second
+
+    by_id = {schema.id: schema for schema in known if schema.id is not None}
+    versions = {place: schema.id for schema in by_id.values() for place in schema.versions}
+    with Registry(settings) as registry:
+        new = registry.new_versions(subjects, {place: number for place, number in versions.items() if number})
+    for found in new:
+        place = (found.subject, found.version)
+        before = by_id.get(found.id)
+        if before is None:
+            by_id[found.id] = _read(jvm, converter, key, found)
+        else:
+            by_id[found.id] = before.model_copy(update={"versions": (*before.versions, place)})
+    return tuple(sorted(by_id.values(), key=lambda schema: schema.id or 0, reverse=True))
+
+
+def _read(jvm: HudiJvm, converter: Converter, key: str, found: Registered) -> WriterSchema:
+    where = {"subject": found.subject, "version": found.version, "id": found.id}
+    if found.kind != _KINDS[converter.converter]:
+        raise ActionRequiredError(
+            f"The schema registry has a schema of another kind under this subject: {found.kind}.",
+            next_step=f"correct {key}.converter, or {key}.subject.",
+            **where,
+        )
+    try:
+        parts = _PARTS_OF[converter.converter](jvm, converter, found)
+    except _UNREADABLE as error:
+        raise ActionRequiredError(
+            "A schema of the registry can't be used.",
+            next_step=f"register one that can, or choose another converter in {key}.",
+            **where,
+            reason=str(error),
+        ) from None
+    return WriterSchema(id=found.id, versions=((found.subject, found.version),), **parts)
+
+
+def _avro(jvm: HudiJvm, converter: Converter, found: Registered) -> dict[str, Any]:  # noqa: ARG001
+    text, struct = avro_type(jvm.jvm, found.text, [reference.text for reference in found.references])
+    return {"text": text, "struct": struct}
+
+
+def _json(jvm: HudiJvm, converter: Converter, found: Registered) -> dict[str, Any]:  # noqa: ARG001
+    kind = json_type(found.text, {reference.name: reference.text for reference in found.references})
+    parsed = None if same(kind.parsed, kind.logical) else kind.parsed
+    return {"text": found.text, "struct": kind.logical, "parsed": parsed}
+
+
+def _protobuf(jvm: HudiJvm, converter: Converter, found: Registered) -> dict[str, Any]:  # noqa: ARG001
+    files = registered_files(found.text, [(reference.name, reference.text) for reference in found.references])
+    return _of_message(read_message(files, converter.message))
+
+
+_PARTS_OF: Mapping[str, Callable[[HudiJvm, Converter, Registered], dict[str, Any]]] = {
+    "avro": _avro,
+    "json_schema": _json,
+    "protobuf": _protobuf,
+}
+
+
+def _of_message(message: ProtobufMessage) -> dict[str, Any]:
+    return {
+        "text": b64encode(message.descriptors).decode(),
+        "struct": message.logical,
+        "parsed": None if same(message.parsed, message.logical) else message.parsed,
+        "message": message.name,
+        "indexes": message.indexes,
+    }
+
+
+def _of_file(jvm: HudiJvm, converter: Converter, key: str, file: Path) -> WriterSchema:
+    try:
+        if converter.converter == "protobuf":
+            files = files_of_descriptors(file.read_bytes(), converter.message)
+            return WriterSchema(**_of_message(read_message(files, converter.message)))
+        if converter.converter == "json_schema":
+            kind = json_type(file.read_text())
+            parsed = None if same(kind.parsed, kind.logical) else kind.parsed
+            return WriterSchema(text=file.read_text(), struct=kind.logical, parsed=parsed)
+        text, struct = avro_type(jvm.jvm, file.read_text())
+        return WriterSchema(text=text if converter.converter == "avro" else "", struct=struct)
+    except (OSError, UnicodeError) as error:
+        reason: object = error.strerror if isinstance(error, OSError) else "it is not text"
+    except _UNREADABLE as error:
+        reason = error
     raise ActionRequiredError(
-        f"Converter {converter.converter} isn't there yet.",
-        next_step=f"choose another one in {key}.",
-        subjects=subjects,
-        known=len(known),
+        "The schema file can't be used.", next_step=f"correct {key}.schema_file.", file=file, reason=reason
     )

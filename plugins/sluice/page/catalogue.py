@@ -18,7 +18,7 @@ from sluice.page.access import BY_HAND
 from sluice.page.follower import ControlFollower
 from sluice.page.kept import refresh_all
 from sluice.pipeline.kafka import Kafka
-from sluice.pipeline.load import load_pipeline, pipeline_files
+from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import Control, Pipeline
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
@@ -54,7 +54,7 @@ class Catalogue:
     """Pipeline files, and the followers of all control topics. One for each API server process."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, tuple[tuple[int, int], Pipeline | PipelineFileError]] = {}
+        self._files: dict[Path, tuple[tuple[int, int], tuple[Pipeline, ...] | PipelineFileError]] = {}
         self._followers: dict[ControlTopicId, ControlFollower] = {}
         self._lock = Lock()
 
@@ -128,11 +128,12 @@ class Catalogue:
             found = self._load(path)
             if isinstance(found, PipelineFileError):
                 errors.append(found)
-            elif found.name not in pipelines:  # of two files with one name neither is a DAG; Airflow says so
-                pipelines[found.name] = found
+            else:
+                for pipeline in found:  # of two files with one name neither is a DAG; Airflow says so
+                    pipelines.setdefault(pipeline.name, pipeline)
         return pipelines, errors
 
-    def _load(self, path: Path) -> Pipeline | PipelineFileError:
+    def _load(self, path: Path) -> tuple[Pipeline, ...] | PipelineFileError:
         """Parsed once for each time that it is written."""
         try:
             status = path.stat()
@@ -142,9 +143,9 @@ class Catalogue:
         kept = self._files.get(path)
         if kept is not None and kept[0] == stamp:
             return kept[1]
-        found: Pipeline | PipelineFileError
+        found: tuple[Pipeline, ...] | PipelineFileError
         try:
-            found = load_pipeline(path)
+            found = load_pipelines(path)
         except PipelineFileError as error:
             found = error
         self._files[path] = (stamp, found)

@@ -4,8 +4,9 @@ from sluice.pipeline.alerts import Alerts, Notifier
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.hudi import Hudi
 from sluice.pipeline.kafka import Kafka
-from sluice.pipeline.load import load_pipeline
+from sluice.pipeline.load import load_pipeline, load_pipelines
 from sluice.pipeline.model import Control, Pipeline, Sink, Source, Write
+from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import Clustering, Compaction, TableServices
 
 __all__ = [
@@ -21,9 +22,11 @@ __all__ = [
     "Kafka",
     "Notifier",
     "Pipeline",
+    "Routes",
     "Sink",
     "Source",
     "TableServices",
     "Write",
     "load_pipeline",
+    "load_pipelines",
 ]

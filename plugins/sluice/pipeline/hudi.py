@@ -25,6 +25,12 @@ class Hudi(Section):
     """The columns by whose values the table is partitioned."""
     ordering_field: OneOrMore = ()
     """The columns by which the larger version of a key wins; without it the one that came last."""
+    key_placement: Literal["checked", "trusted", "hashed"] = "checked"
+    """How an upsert finds a key's rows. checked: by the Kafka partition, and every record's key must be where Kafka's
+    or librdkafka's own partitioner puts it. trusted: by the Kafka partition, unchecked. hashed: by the key itself, so
+    that keys may move and topics may grow; needs `buckets`, and one range."""
+    buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
+    """With key_placement hashed: the file groups of a table partition. A table keeps the number for life."""
     schema_: Annotated[str | None, Field(alias="schema")] = None
     """The columns as Spark DDL: `id BIGINT NOT NULL, name STRING`; needed unless the records have a schema of their own
     and become rows as they are."""
@@ -39,5 +45,9 @@ class Hudi(Section):
             raise ValueError("give the columns either as `schema` (Spark DDL) or as `schema_file` (.avsc)")
         if self.operation == "upsert" and not self.record_key:
             raise ValueError("operation upsert needs `record_key`: the columns that tell one row from another")
+        if (self.key_placement == "hashed") != (self.buckets is not None):
+            raise ValueError("key_placement hashed and `buckets`, the number of file groups, go together")
+        if self.operation == "append" and self.key_placement == "hashed":
+            raise ValueError("key_placement is for operation upsert; an append looks for no key")
         require_hoodie_names(self.options)
         return self

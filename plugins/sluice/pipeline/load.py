@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sluice.errors import PipelineFileError
 from sluice.pipeline.model import Pipeline
+from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
 
+_Model = TypeVar("_Model", bound=BaseModel)
 _PATH = re.compile(r"\b(source|sink|write|control)(\.\w+)+")
 FOLDERS_VARIABLE = "SLUICE_PIPELINE_FOLDERS"
 
@@ -27,12 +30,45 @@ def pipeline_files(default: Path) -> Iterator[Path]:
 
 
 def load_pipeline(path: Path | str) -> Pipeline:
-    """Read and validate one pipeline file.
+    """Read and validate the pipeline of a file; of a file with `routes`, one of them: `orders.yaml#payment`.
+
+    Raises:
+        PipelineFileError: it can't be read or is wrong; the message holds one line for each mistake.
+    """
+    file, _, route = str(path).partition("#")
+    pipelines = load_pipelines(file)
+    found = [p for p in pipelines if not route or p.name.endswith(f".{route}")]
+    if len(found) == 1:
+        return found[0]
+    tables = ", ".join(f"{file}#{p.name.rpartition('.')[2]}" for p in pipelines) if len(pipelines) > 1 else file
+    raise PipelineFileError(
+        f"The file's `routes` have no table {route}." if route else "The file has `routes` to several tables.",
+        next_step=f"name one pipeline: {tables}.",
+        file=file,
+    )
+
+
+def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
+    """Read and validate all pipelines of a file: one, or with `routes` one for each of its tables.
 
     Raises:
         PipelineFileError: it can't be read or is wrong; the message holds one line for each mistake.
     """
     path = Path(path)
+    data, node = _read(path)
+    _resolve_schema_files(data, path)
+    if "routes" not in data:
+        return (_validated(Pipeline, data, path, node),)
+    routes = _validated(Routes, data["routes"], path, node, lambda keys: ["routes", *keys])
+    pipelines = tuple(
+        _validated(Pipeline, pipeline_of(data, routes, table), path, node, partial(place_in_file, data, table))
+        for table in routes.tables
+    )
+    _require_apart(path, node, pipelines)
+    return pipelines
+
+
+def _read(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     try:
         text = path.read_text()
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -53,16 +89,48 @@ def load_pipeline(path: Path | str) -> Pipeline:
         raise PipelineFileError(
             "The file holds no pipeline.", next_step="start from dags/pipelines/flights.yaml.", file=path, line=1
         )
-    _resolve_schema_files(data, path)
+    return data, node
+
+
+def _validated(
+    model: type[_Model],
+    data: Any,
+    path: Path,
+    node: yaml.Node | None,
+    placed: Callable[[Sequence[str]], list[str]] = list,
+) -> _Model:
+    """The data as a section; `placed` says where a key of it stands in the file."""
     try:
-        return Pipeline.model_validate(data)
+        return model.model_validate(data)
     except ValidationError as error:
-        lines = [_explain(path, node, problem) for problem in error.errors()]
+        lines = [_explain(path, node, problem, model, placed) for problem in error.errors()]
         raise PipelineFileError(
             "The pipeline file is wrong:\n  " + "\n  ".join(lines) + "\n",
             next_step=f"correct it; `sluice validate {path.name}` checks it again.",
             file=path,
         ) from error
+
+
+def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipeline]) -> None:
+    """Check that the pipelines of one file write to places of their own, and read records in the same way."""
+    quarantines = [p.errors.quarantine for p in pipelines if p.errors.quarantine]
+    wrong = None
+    if len({p.sink.hudi.path for p in pipelines}) < len(pipelines):
+        wrong = ("two tables of `routes` have the same sink.hudi.path", ["routes", "tables"])
+    elif len(set(quarantines)) < len(quarantines):
+        wrong = ("two tables of `routes` have the same errors.quarantine", ["routes", "tables"])
+    elif not pipelines[0].source.kafka.value.has_schema:
+        wrong = ("`routes` needs the records' own fields in source.kafka.value.schema: no table has all of them",
+                 ["source", "kafka", "value"])  # fmt: skip
+    if wrong is not None:
+        raise PipelineFileError(
+            f"The pipeline file is wrong: {wrong[0]}.",
+            next_step="give each table its own, or the records their schema; "
+            f"`sluice validate {path.name}` checks it again.",
+            file=path,
+            line=line_of(node, wrong[1]),
+            key=".".join(wrong[1]),
+        )
 
 
 def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
@@ -82,15 +150,22 @@ def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
         _resolve_schema_files(value, path, *keys, str(name))
 
 
-def _explain(path: Path, root: yaml.Node | None, problem: Any) -> str:
+def _explain(
+    path: Path,
+    root: yaml.Node | None,
+    problem: Any,
+    model: type[BaseModel],
+    placed: Callable[[Sequence[str]], list[str]],
+) -> str:
     keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
     message = str(problem["msg"]).removeprefix("Value error, ")
     named = _PATH.search(message)
     if not keys and named:  # what concerns several sections names the key that is to be corrected
         keys = named.group(0).split(".")
+    within, keys = keys, placed(keys)
     line = line_of(root, keys)
     if problem["type"] == "extra_forbidden":
-        message = f"there is no such key{_suggest(keys)}"
+        message = f"there is no such key{_suggest(model, within)}"
     elif problem["type"] == "missing":
         message = "this key is missing; add it"
     elif "input" in problem and not isinstance(problem["input"], dict | list):
@@ -105,15 +180,15 @@ def _is_branch(key: Any) -> bool:
     )
 
 
-def _suggest(keys: Sequence[str]) -> str:
+def _suggest(section: Any, keys: Sequence[str]) -> str:
     """The key of the same section that was probably meant."""
-    section: Any = Pipeline
     for key in keys[:-1]:
         field = next((f for name, f in section.model_fields.items() if key in (name, f.alias)), None)
         if field is None or not hasattr(field.annotation, "model_fields"):
             break
         section = field.annotation
     known = sorted(field.alias or name for name, field in section.model_fields.items())
+    known += ["routes"] if section is Pipeline else []
     close = get_close_matches(keys[-1], known, n=1)
     return f"; did you mean `{close[0]}`?" if close else f"; there are {', '.join(known)}"
 

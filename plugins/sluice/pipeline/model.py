@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.hudi import Hudi
 from sluice.pipeline.kafka import Kafka
+from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.plan import Limits
+from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Errors, Transform
 from sluice.sections import Duration, Options, Section, parse_duration
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
-_KEEP_FIELDS = ("filter", "mask", "set_")  # after these steps a record's fields are columns still, under their names
+_KEEP_FIELDS = (
+    "filter",
+    "mask",
+    "route",
+    "set_",
+)  # after these steps a record's fields are columns still, under their names
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
 
 
@@ -61,8 +68,17 @@ class Control(Section):
     """After this, a commit that was decided but never finished is finished by the next coordinator."""
 
 
+def _with_routes(schema: dict[str, Any]) -> None:
+    """A file may have `routes`, whose tables have a sink each."""
+    schema["properties"]["routes"] = Routes.model_json_schema(by_alias=True)
+    schema["required"] = [key for key in schema["required"] if key != "sink"]
+    schema["anyOf"] = [{"required": ["sink"]}, {"required": ["routes"]}]
+
+
 class Pipeline(Section):
     """A Sluice pipeline: Kafka topics landed in a Hudi table, each DAG run one transaction interval."""
+
+    model_config = ConfigDict(json_schema_extra=_with_routes)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
     """The pipeline's name, which is the DAG's id."""
@@ -125,8 +141,37 @@ class Pipeline(Section):
                 f"`{shaping[0].rstrip('_')}` makes other columns of a record's fields: "
                 "name these in source.kafka.value.schema"
             )
-        if self.changes is not None and hudi.operation != "upsert":
+        return self
+
+    @model_validator(mode="after")
+    def _keys_are_found(self) -> Pipeline:
+        hudi = self.sink.hudi
+        if hudi.key_placement == "hashed" and self.write.ranges > 1:
+            raise ValueError("key_placement hashed needs write.ranges 1: two Spark jobs must not write one file group")
+        if hudi.key_placement == "hashed" and not hudi.ordering_field and self.changes is None:
+            raise ValueError("key_placement hashed needs `ordering_field`: partitions have no order between them")
+        return self
+
+    @model_validator(mode="after")
+    def _changes_fit(self) -> Pipeline:
+        changes, hudi = self.changes, self.sink.hudi
+        if changes is None:
+            return self
+        if hudi.operation != "upsert":
             raise ValueError("`changes` update and delete rows: they need sink.hudi.operation upsert")
+        if hudi.ordering_field:
+            raise ValueError(
+                f"`changes` are ordered by their position in the source, in the column {POSITION}: "
+                "leave sink.hudi.ordering_field out"
+            )
+        if changes.truncate == "apply" and self.write.ranges > 1:
+            raise ValueError("`truncate: apply` needs write.ranges 1: one job takes all rows off the table")
+        if changes.format == "tombstones" and self.source.kafka.key is None:
+            raise ValueError("a tombstone has nothing but its key: say in source.kafka.key how keys are read")
+        if changes.format == "tombstones" and hudi.key_placement == "hashed":
+            raise ValueError("tombstones are ordered by offset, so a key must stay in its partition: not hashed")
+        if changes.format == "tombstones" and changes.truncate != "fail":
+            raise ValueError("`truncate` is for format debezium")
         return self
 
     @model_validator(mode="after")
@@ -170,7 +215,7 @@ class Pipeline(Section):
             operation=hudi.operation,
             record_key=hudi.record_key,
             partition_fields=hudi.partition_fields,
-            ordering_fields=hudi.ordering_field,
+            ordering_fields=hudi.ordering_field if self.changes is None else (POSITION,),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
             options={**_NOT_INLINE, **hudi.options} if self.table_services else hudi.options,

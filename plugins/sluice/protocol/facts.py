@@ -85,9 +85,7 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         bytes_written=sum(int(stat.get("totalWriteBytes") or 0) for status in statuses for stat in status.stats),
         lag_records=_lag(start),
         valid_through=valid_through(start, reported) if reported else None,
-        losses=tuple(
-            f"{x.topic_partition} committed {x.committed}, resumed at {x.resumed_at}: {x.reason}" for x in start.losses
-        ),
+        losses=tuple(map(str, start.losses)),
         write_seconds=_write_seconds(transaction, statuses),
         reason=transaction.reason,
     )

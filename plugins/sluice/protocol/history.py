@@ -153,10 +153,7 @@ class TableHistory:
             ranges=tuple(RangeSummary(_planned(group)) for group in message.ranges),
             idle=_planned(message.idle),
             passed_over=_planned(message.passed_over),
-            losses=tuple(
-                f"{loss.topic_partition}: committed {loss.committed}, resumed at {loss.resumed_at}: {loss.reason}"
-                for loss in message.losses
-            ),
+            losses=tuple(map(str, message.losses)),
             replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
             offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
         )

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sluice.errors import Recovery
 from sluice.protocol.offsets import OffsetRange, TopicPartition
+from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan, OffsetLoss
 from sluice.records.plan import RecordPlan
 
@@ -106,6 +107,9 @@ class LostOffsets(_Frozen):
         """The partition."""
         return TopicPartition(self.cluster, self.topic, self.partition)
 
+    def __str__(self) -> str:
+        return str(OffsetLoss(self.topic_partition, self.committed, self.resumed_at, self.reason, self.another_log))
+
 
 class PartitionResult(_Frozen):
     """What a participant did with one partition's range.
@@ -192,6 +196,10 @@ class StartCommit(_Message):
         passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
         records: how a record becomes a row of the writer's schema.
+        placement: how an upsert finds the file group of a key.
+        emptied_at: where a truncate has emptied the source's table, by its position: changes before it are void.
+        later: offsets after those read that are in the table already. Deletes among them are read again, for Hudi
+            forgets a delete when it compacts, and the rows read now may be the ones that were deleted.
         quarantine: the table that bad records are set aside in, under the same instant; None where there may be none.
     """
 
@@ -215,6 +223,9 @@ class StartCommit(_Message):
     on_missing_range: Literal["abort", "commit"] = "abort"
     writer: TableWriter
     records: RecordPlan = RecordPlan()
+    placement: KeyPlacement | None = None
+    emptied_at: str | None = None
+    later: tuple[PlannedRange, ...] = ()
     quarantine: TableWriter | None = None
 
     @classmethod
@@ -254,7 +265,13 @@ class WriteStatus(_Message):
     What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
     skipped because the table knows better already.
 
-    `quarantine_stats` are the write stats of the files in the quarantine, and `first_bad` the first record in them.
+    Attributes:
+        rows_moved: rows that an update took out of another table partition, which Hudi counts as deletes.
+        rows_truncated: rows that a truncate took off the table, or marked as deleted.
+        keys: where the records' keys were, of an upsert that is checked.
+        emptied_at: the position of the last truncate among the records.
+        quarantine_stats: Hudi's write stats of the files in the quarantine.
+        first_bad: the first record in them.
     """
 
     type: Literal["WRITE-STATUS"] = "WRITE-STATUS"
@@ -269,6 +286,10 @@ class WriteStatus(_Message):
     records_quarantined: int = 0
     records_filtered: int = 0
     records_skipped: int = 0
+    rows_moved: int = 0
+    rows_truncated: int = 0
+    keys: tuple[PlacedKeys, ...] = ()
+    emptied_at: str | None = None
     partitions: tuple[PartitionResult, ...] = ()
     stats: tuple[dict[str, Any], ...] = ()
     quarantine_stats: tuple[dict[str, Any], ...] = ()

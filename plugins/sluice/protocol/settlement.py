@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from sluice.errors import IntervalError, SluiceError, from_report
 from sluice.protocol import coverage
 from sluice.protocol.messages import COUNTS, StartCommit, WriteStatus
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+from sluice.protocol.placement import placement_note
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 REMEMBERED_INTERVALS = 20
@@ -178,6 +180,12 @@ def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
     return {name: sum(getattr(status, name) for status in reported.values()) for name in COUNTS}
 
 
+def emptied_at(start: StartCommit, reported: Mapping[int, WriteStatus]) -> str | None:
+    """The position of the last truncate that the table has applied, None where there was none."""
+    found = [start.emptied_at, *(status.emptied_at for status in reported.values())]
+    return max((p for p in found if p is not None), key=Decimal, default=None)
+
+
 def registered_paths(transaction: Transaction) -> set[str]:
     """The files that a committed transaction's commit registered, relative to the table."""
     return {str(stat["path"]) for status in committed_statuses(transaction).values() for stat in status.stats}
@@ -190,7 +198,10 @@ def table_partitions(transaction: Transaction) -> set[str]:
 
 
 def commit_note(
-    transaction: Transaction, reported: Mapping[int, WriteStatus], earlier: Sequence[int]
+    transaction: Transaction,
+    reported: Mapping[int, WriteStatus],
+    earlier: Sequence[int],
+    fitting: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Our note of the transaction in the commit's metadata, beside the offsets.
 
@@ -198,6 +209,7 @@ def commit_note(
         transaction: what is committed.
         reported: the statuses that are committed.
         earlier: where the STARTs of the commits before it stand, oldest first.
+        fitting: by topic, the partitioners that explain where all keys are.
     """
     counts = count_records(reported)
     bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
@@ -216,6 +228,8 @@ def commit_note(
         "kind": start.kind,
         "reason": start.reason,
         "replays": start.replays,
+        "placement": placement_note(start.placement, fitting),
+        "emptied_at": emptied_at(start, reported),
         "passed_over": [r.model_dump() for r in start.passed_over],
         "ranges": [{**r.topic_partition._asdict(), "start": r.start, "end": r.end} for r in committed_ranges(reported)],
         "file_groups": {

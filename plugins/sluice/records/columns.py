@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.records.changes import envelope_of
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.settings import Part
 from sluice.records.structs import Type, field, struct
@@ -29,8 +30,11 @@ def incoming(plan: RecordPlan) -> Type:
     A name that is there already is not made twice: a key's field gives way to the value's.
     """
     fields: list[dict[str, Any]] = []
+    row = _fields_of(plan.value)
+    if plan.changes is not None and plan.changes.format == "debezium":
+        row = envelope_of(plan.value.struct).row["fields"]
     for found in (
-        *_fields_of(plan.value),
+        *row,
         *(_fields_of(plan.key) if plan.key else ()),
         *(field(name, _PARTS[part]) for name, part in plan.columns.items()),
     ):

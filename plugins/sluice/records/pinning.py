@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sluice.errors import ActionRequiredError
+from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
 from sluice.records.plan import Format, RecordPlan, WriterSchema
-from sluice.records.settings import Converter, Transform
-from sluice.records.structs import Conflict, Type, merge, names, struct, without
+from sluice.records.settings import Changes, Converter, Transform
+from sluice.records.structs import Conflict, Type, merge, names, stored, struct, without
 
 
-def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: Type | None) -> Format:
+def pinned_format(
+    converter: Converter, schemas: Sequence[WriterSchema], base: Type | None, registry: str | None = None
+) -> Format:
     """A key's or value's format over all of its schemas.
 
     Args:
         converter: what the pipeline file says.
         schemas: the writer schemas, newest first.
+        registry: the address of the registry that knows their ids, None where there is none.
         base: the type that rows of the table have already, None where there is none; it decides what is compatible.
     """
     union = base
     judged = []
     for schema in schemas:
-        union, verdict = (schema.struct, None) if union is None else _joined(union, schema.struct)
+        union, verdict = (
+            (schema.struct, None) if union is None else _joined(union, schema.struct, of_rows=base is not None)
+        )
         judged.append(schema.model_copy(update={"incompatible": verdict}))
     return Format(
         converter=converter.converter,
@@ -30,7 +37,7 @@ def pinned_format(converter: Converter, schemas: Sequence[WriterSchema], base: T
         struct=union,
         schemas=tuple(judged),
         message=converter.message,
-        registered=converter.registry is not None,
+        registry=registry,
         as_=converter.as_,
     )
 
@@ -49,16 +56,27 @@ def twice(plan: RecordPlan) -> list[str]:
     if plan.value.struct is None:
         return []
     value = [plan.value.as_] if plan.value.as_ is not None else names(plan.value.struct)
-    others = [*plan.columns, *([plan.key.as_] if plan.key is not None and plan.key.as_ is not None else [])]
+    if _has_envelopes(plan.changes):
+        value = names(envelope_of(plan.value.struct).row)
+    others = list(plan.columns)
+    if plan.changes is None and plan.key is not None and plan.key.as_ is not None:
+        others.append(plan.key.as_)  # where records delete, it fills in what a value doesn't have
     taken = {name.lower() for name in value}
     return [name for name in others if name.lower() in taken]
 
 
-def _joined(union: Type, new: Type) -> tuple[Type, str | None]:
+def still_known(last: Format, converter: Converter, registry: str | None) -> bool:
+    """Whether the schemas that an interval pinned are what the next one would make of the registry's answers."""
+    same_reading = (last.converter, last.message) == (converter.converter, converter.message)
+    return registry is not None and last.registry == registry and same_reading
+
+
+def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]:
     # One value is merged as the one field of a struct, so that there is one rule.
     one_value = not (isinstance(union, dict) and union["type"] == "struct")
     wrapped = [struct([{"name": "value", "type": t, "nullable": True, "metadata": {}}]) for t in (union, new)]
-    merged = merge(*wrapped) if one_value or not isinstance(new, dict) else merge(union, new)
+    wrapped = wrapped if one_value or not isinstance(new, dict) else [union, new]
+    merged = merge(wrapped[0], wrapped[1], of_rows=of_rows)
     if merged.conflicts:
         return union, "; ".join(map(str, merged.conflicts))
     return (merged.struct["fields"][0]["type"] if one_value or not isinstance(new, dict) else merged.struct), None
@@ -67,11 +85,39 @@ def _joined(union: Type, new: Type) -> tuple[Type, str | None]:
 def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transform]) -> Type:
     """The fields of a value without a schema of its own: the table's columns but those that come from elsewhere."""
     elsewhere = set(plan.columns)
+    if plan.changes is not None:
+        elsewhere |= {POSITION, DELETED}
     for step in transforms:
         elsewhere |= set(step.set_ or {})
-    if plan.key is not None:
+    if plan.key is not None and plan.changes is None:
         elsewhere |= {plan.key.as_} if plan.key.as_ else set(names(plan.key.struct))
-    return without(columns, elsewhere)
+    fields = without(columns, elsewhere)
+    return envelope_around(fields) if _has_envelopes(plan.changes) else fields
+
+
+def fields_of_key(columns: Type, changes: Changes | None, record_key: Sequence[str], partitions: Sequence[str]) -> Type:
+    """The fields of a key without a schema of its own: the record key, and what a tombstone needs beside it."""
+    wanted = {*record_key, *(partitions if changes is not None and changes.format == "tombstones" else ())}
+    return struct(f for f in columns["fields"] if f["name"] in wanted)
+
+
+def value_schemas(schemas: Sequence[WriterSchema], changes: Changes | None) -> tuple[WriterSchema, ...]:
+    """The schemas of values, of which a person may have written only the row's fields."""
+    if not _has_envelopes(changes):
+        return tuple(schemas)
+    return tuple(s if s.text else s.model_copy(update={"struct": as_envelope(s.struct)}) for s in schemas)
+
+
+def rows_in_values(rows: Type | None, changes: Changes | None) -> Type | None:
+    """The type of values of which the table's rows were made; None where there are none."""
+    if rows is None or changes is None:
+        return rows
+    fields = without(rows, {POSITION, DELETED})
+    return envelope_around(fields) if _has_envelopes(changes) else fields
+
+
+def _has_envelopes(changes: Changes | None) -> bool:
+    return changes is not None and changes.format == "debezium"
 
 
 @dataclass(frozen=True)
@@ -91,10 +137,12 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
         given: those that the pipeline file names, None where records say what they are.
         plan: how records are read.
     """
-    wanted = given if given is not None else incoming(plan)
+    wanted = stored(given if given is not None else incoming(plan))
+    if plan.changes is not None:
+        wanted = columns_with_changes(wanted, plan.changes.format, soft=plan.changes.delete == "soft")
     if table is None:
         return Rows(wanted)
-    merged = merge(table, wanted)
+    merged = merge(table, wanted, of_rows=True)
     asked = {str(f["name"]).lower(): f for f in wanted["fields"]}
     # A table's columns are all nullable in Hudi; whether a record may leave one out is the pipeline's to say.
     columns = struct(
@@ -103,3 +151,14 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
     )
     left_out = [n for n in names(table) if n.lower() not in asked] if given is not None else []
     return Rows(columns, merged.conflicts, tuple(left_out))
+
+
+def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:
+    """The error of rows whose columns aren't of the table's types."""
+    return ActionRequiredError(
+        "Columns of the records don't fit the table's.",
+        next_step="bring them to the table's types by a `cast` in `transforms`, which tells of values that don't fit, "
+        "or give the table's columns other types in sink.hudi.schema.",
+        table=table,
+        columns=[f"{c.field}: {c.new} in the records, {c.known} in the table" for c in conflicts],
+    )

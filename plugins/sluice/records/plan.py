@@ -27,12 +27,21 @@ class WriterSchema(_Pinned):
         text: the schema itself: Avro or JSON Schema as JSON, Protobuf's descriptor set in base64; empty where the
             struct says all.
         struct: Spark's type of a record decoded with it, as Spark's JSON.
+        parsed: the type that Spark's parser makes of it first, where that is another one: Connect's logical types in
+            JSON, Protobuf's unsigned numbers.
+        message: the Protobuf message's full name.
+        indexes: where that message stands in its file.
+        versions: the subjects and versions under which the registry has it.
         incompatible: why its records can't become rows of this table; None where they can.
     """
 
     id: int | None = None
     text: str = ""
     struct: Any = None
+    parsed: Any = None
+    message: str | None = None
+    indexes: tuple[int, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
     incompatible: str | None = None
 
 
@@ -42,18 +51,18 @@ class Format(_Pinned):
     Attributes:
         converter: its name, or the user's `module:Class`.
         struct: the type that every record is brought to, as Spark's JSON: the union of the schemas' structs.
-        defaults: values of fields that a record's own schema doesn't have, by field; null where none stands here.
-        schemas: the writer schemas known when the interval was planned, newest first.
+        schemas: the writer schemas known when the interval was planned, newest first. Fields that a record's own schema
+            doesn't have are the newest one's defaults, or null.
+        registry: the registry that knows their ids, as its address; None where the bytes are not in its wire format.
         as_: the one column that it becomes; None where its fields become columns.
     """
 
     converter: str = "json"
     options: dict[str, str] = Field(default_factory=dict)
     struct: Any = None
-    defaults: dict[str, Any] = Field(default_factory=dict)
     schemas: tuple[WriterSchema, ...] = ()
     message: str | None = None
-    registered: bool = False
+    registry: str | None = None
     as_: str | None = None
 
     @field_serializer("schemas", when_used="json")

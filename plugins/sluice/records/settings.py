@@ -51,6 +51,11 @@ class Converter(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         given = [n for n, v in (("registry", self.registry), ("schema_file", self.schema_file)) if v is not None]
+        if self.schema_ is not None and (given or self.converter in (*_NEED_A_SCHEMA, *_ONE_VALUE)):
+            named = given[0] if given else f"converter {self.converter}"
+            raise ValueError(f"`schema` says the fields, and so does {named}: leave one of them out")
+        if self.message is not None and self.converter != "protobuf":
+            raise ValueError("`message` is for converter protobuf")
         if self.converter in _NEED_A_SCHEMA and len(given) != 1:
             raise ValueError(f"converter {self.converter} needs a `registry` or a `schema_file`, and not both")
         if self.registry is not None and self.converter not in _NEED_A_SCHEMA:
@@ -82,6 +87,19 @@ class Mask(Section):
     """What stands there instead, with `with: text`."""
 
 
+class Route(Section):
+    """Takes the records of one table out of a topic that holds those of several; `routes` makes these steps."""
+
+    by: str
+    """A column, or an expression, whose value says which table a record belongs to."""
+    is_: Annotated[str, Field(alias="is")]
+    """Its value for this table."""
+    others: tuple[str, ...] = ()
+    """Its values for the other tables."""
+    otherwise: Literal["fail", "take", "ignore"] = "ignore"
+    """A record with any other value: a bad record, one of this table, or one that is left out."""
+
+
 class Transform(Section):
     """One step that shapes rows; exactly one key. Expressions are Spark SQL."""
 
@@ -99,17 +117,18 @@ class Transform(Section):
     """Columns that are left out."""
     flatten: Flatten | None = None
     mask: Mask | None = None
+    route: Route | None = None
     python: Annotated[str | None, Field(pattern=r"^[\w.]+:\w+$")] = None
     """A function of yours as `module:function`: DataFrame in, DataFrame out, at most one row for each row."""
 
     @property
     def kind(self) -> str:
         """Which of the keys it has."""
-        return next(iter(self.model_fields_set))
+        return next(name for name in type(self).model_fields if getattr(self, name) is not None)
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
-        if len([name for name in self.model_fields_set if getattr(self, name) is not None]) != 1:
+        if len([name for name in type(self).model_fields if getattr(self, name) is not None]) != 1:
             raise ValueError("a step has exactly one key, such as `filter:` or `rename:`; write several steps")
         return self
 

@@ -6,7 +6,7 @@ A type is a string (`long`, `decimal(10,2)`) or a mapping with `type` struct, ar
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,11 @@ def struct(fields: Iterable[Mapping[str, Any]]) -> Type:
     return {"type": "struct", "fields": [dict(f) for f in fields]}
 
 
+def is_struct(kind: Type) -> bool:
+    """Whether a type is a struct."""
+    return isinstance(kind, Mapping) and kind["type"] == "struct"
+
+
 def names(kind: Type) -> list[str]:
     """The names of a struct's fields."""
     return [str(f["name"]) for f in kind["fields"]]
@@ -78,15 +83,54 @@ def nullable(kind: Type) -> Type:
     return kind
 
 
-def merge(known: Type, new: Type) -> Merged:
+def stored(kind: Type) -> Type:
+    """The type in which a table holds values of another: TINYINT and SMALLINT are INT there.
+
+    Hudi's own schema has no smaller one. Its row writer fails on TINYINT; files with SMALLINT can't be read as anything
+    wider than INT by Spark's vectorized reader (Hudi 1.2.0).
+    """
+    if not isinstance(kind, Mapping):
+        return "integer" if kind in ("byte", "short") else kind
+    if kind["type"] == "struct":
+        return struct({**f, "type": stored(f["type"])} for f in kind["fields"])
+    parts = {part: stored(kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind}
+    return {**kind, **parts}
+
+
+def merge(known: Type, new: Type, *, of_rows: bool = False) -> Merged:
     """A struct that holds the records of both, in the order of the known one, with new fields after it.
 
     A field that only one of them has becomes nullable; one that is wider in one of them takes the wider type; one that
     differs in case only is the same field under its known name, as Spark has it.
+
+    Args:
+        known: the one whose names and order stay.
+        new: the other.
+        of_rows: `known` is that of a table's rows. What is inside of its structs, arrays and maps can't become wider
+            then: Spark's vectorized reader of Parquet fails on files that have the narrower type there (Hudi 1.2.0,
+            "Nested types with type changes cannot be read in vectorized mode").
     """
     conflicts: list[Conflict] = []
     merged = _merge_structs(known, new, "", conflicts)
+    if of_rows and not conflicts:
+        conflicts += _widened(known, merged)
     return Merged(known, tuple(conflicts)) if conflicts else Merged(merged)
+
+
+def _widened(known: Type, merged: Type, path: str = "", depth: int = 0) -> Iterator[Conflict]:
+    """The fields inside of a struct's fields that have become wider."""
+    if not isinstance(known, Mapping) or not isinstance(merged, Mapping):
+        if depth > 1 and known != merged:
+            yield Conflict(path, in_words(known), in_words(merged))
+    elif known["type"] == "struct":
+        now = {f["name"]: f["type"] for f in merged["fields"]}
+        for ours in known["fields"]:
+            inner = f"{path}.{ours['name']}" if path else str(ours["name"])
+            yield from _widened(ours["type"], now[ours["name"]], inner, depth + 1)
+    else:
+        for part, mark in (("elementType", "[]"), ("keyType", "{key}"), ("valueType", "{}")):
+            if part in known:
+                yield from _widened(known[part], merged[part], f"{path}{mark}", depth + 1)
 
 
 def _merge_structs(known: Type, new: Type, path: str, conflicts: list[Conflict]) -> Type:
@@ -157,6 +201,45 @@ def _decimal(kind: str) -> tuple[int, int] | None:
     if found:
         return int(found.group(1)), int(found.group(2))
     return (_DIGITS[kind], 0) if kind in _DIGITS else None
+
+
+def unassignable(wanted: Type, has: Type) -> tuple[Conflict, ...]:
+    """The fields of a struct whose values don't all fit the same fields of another, by name.
+
+    A value fits a type that is wider, and any single value fits a STRING.
+    """
+    conflicts: list[Conflict] = []
+    _compare_structs(wanted, has, "", conflicts)
+    return tuple(conflicts)
+
+
+def _compare_structs(wanted: Type, has: Type, path: str, conflicts: list[Conflict]) -> None:
+    theirs = {str(f["name"]).lower(): f for f in has["fields"]}
+    for ours in wanted["fields"]:
+        other = theirs.get(str(ours["name"]).lower())
+        if other is not None:
+            _compare(ours["type"], other["type"], f"{path}{ours['name']}", conflicts)
+
+
+def _compare(wanted: Type, has: Type, path: str, conflicts: list[Conflict]) -> None:
+    if isinstance(wanted, Mapping) and isinstance(has, Mapping) and wanted["type"] == has["type"]:
+        if wanted["type"] == "struct":
+            _compare_structs(wanted, has, f"{path}.", conflicts)
+        elif wanted["type"] == "array":
+            _compare(wanted["elementType"], has["elementType"], f"{path}[]", conflicts)
+        elif wanted["type"] == "map":
+            _compare(wanted["keyType"], has["keyType"], f"{path}{{key}}", conflicts)
+            _compare(wanted["valueType"], has["valueType"], f"{path}{{}}", conflicts)
+        return
+    single = not isinstance(wanted, Mapping) and not isinstance(has, Mapping)
+    if not single or not _holds(str(wanted), str(has)):
+        conflicts.append(Conflict(path, in_words(wanted), in_words(has)))
+
+
+def _holds(wanted: str, has: str) -> bool:
+    if wanted == "string":
+        return has != "binary"
+    return (wanted, has) == ("timestamp", "date") or wider_atom(wanted, has) == wanted
 
 
 def same(one: Type, other: Type) -> bool:

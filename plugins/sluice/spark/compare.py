@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.plan import RecordPlan
+from sluice.spark.changes import CHANGE, DELETES
 from sluice.spark.read import read_range
 from sluice.spark.records import RecordChain, parse_ddl
 from sluice.spark.verify import WHOLE_TABLE, Compared
@@ -26,7 +27,9 @@ def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping
     in_topic = _topic(spark, java_settings, task, chain, names)
     in_table = spark.read.format("hudi").load(task["path"])
     if task["record_key"]:
-        in_topic = _last_versions(in_topic, task["record_key"], task["ordering_fields"])
+        in_topic = _last_versions(in_topic, task["record_key"], writer.ordering_fields)
+        if CHANGE in in_topic.columns:
+            in_topic = in_topic.where(~F.col(CHANGE).isin(*DELETES))
         in_table = in_table.withColumn(_INSTANT, F.lit(WHOLE_TABLE))
     else:
         in_table = in_table.withColumn(_INSTANT, F.col("_hoodie_commit_time"))
@@ -55,7 +58,7 @@ def _topic(
     )
     here = (F.col("_kafka_topic") == F.col("topic")) & (F.col("_kafka_partition") == F.col("partition"))
     here &= (F.col(_OFFSET) >= F.col("start")) & (F.col(_OFFSET) < F.col("end"))
-    fields = [rows[f"`{name}`"] for name in names]
+    fields = [rows[f"`{name}`"] for name in (*names, *({CHANGE} & set(rows.columns)))]
     return rows.join(F.broadcast(whose), here).select(*fields, rows[_OFFSET], whose["instant"].alias(_INSTANT))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -21,49 +20,59 @@ def type_of(kind: Type) -> DataType:
     return StructType.fromJson(wrapped).fields[0].dataType
 
 
-def conform(value: Column, has: DataType, wanted: DataType, defaults: Mapping[str, Any] | None = None) -> Column:
+Path = tuple[str, ...]
+"""Where a field stands: names from the outside in, `[]` for an array's elements, `{}` for a map's values."""
+Missing = Callable[[Path], tuple[Column, DataType] | None]
+"""What a field is that a value doesn't have, and of which type; None for null."""
+
+
+def conform(
+    value: Column, has: DataType, wanted: DataType, missing: Missing = lambda _: None, path: Path = ()
+) -> Column:
     """The value as the wanted type.
 
-    A struct's fields go by name, whatever their order and case; one that isn't there is its default, or null; one that
-    isn't wanted goes. `records.structs.merge` says which types hold which: any other is Spark's cast, and null where
-    that fails.
+    A struct's fields go by name, whatever their order and case; one that isn't there is what `missing` says, or null;
+    one that isn't wanted goes. `records.structs.merge` says which types hold which: any other is Spark's cast, and null
+    where that fails.
 
     Args:
         value: the column.
         has: its type.
         wanted: the type to bring it to.
-        defaults: values of fields of the struct that it may not have, as JSON has them.
+        missing: values of fields that it may not have.
+        path: where the value stands, for `missing`.
     """
     if same(json.loads(has.json()), json.loads(wanted.json())):
         return value
     if isinstance(has, StructType) and isinstance(wanted, StructType):
-        return _struct(value, has, wanted, defaults or {})
+        return _struct(value, has, wanted, missing, path)
     if isinstance(has, ArrayType) and isinstance(wanted, ArrayType):
-        return F.transform(value, lambda element: conform(element, has.elementType, wanted.elementType))
+        return F.transform(value, lambda e: conform(e, has.elementType, wanted.elementType, missing, (*path, "[]")))
     if isinstance(has, MapType) and isinstance(wanted, MapType):
         keyed = F.transform_keys(value, lambda key, _: conform(key, has.keyType, wanted.keyType))
-        return F.transform_values(keyed, lambda _, element: conform(element, has.valueType, wanted.valueType))
+        inside = (*path, "{}")
+        return F.transform_values(keyed, lambda _, e: conform(e, has.valueType, wanted.valueType, missing, inside))
     return value.cast(wanted)
 
 
-def _struct(value: Column, has: StructType, wanted: StructType, defaults: Mapping[str, Any]) -> Column:
+def _struct(value: Column, has: StructType, wanted: StructType, missing: Missing, path: Path) -> Column:
     theirs: dict[str, StructField] = {f.name.lower(): f for f in has.fields}
     fields = []
     for field in wanted.fields:
         found = theirs.get(field.name.lower())
-        if found is None:
-            fields.append(_default(field, defaults).alias(field.name))
+        inside = (*path, field.name)
+        if found is not None:
+            made = conform(value.getField(found.name), found.dataType, field.dataType, missing, inside)
         else:
-            inner = defaults.get(field.name)
-            inner = inner if isinstance(inner, Mapping) else None
-            made = conform(value.getField(found.name), found.dataType, field.dataType, inner)
-            fields.append(made.alias(field.name))
+            made = absent(field.dataType, missing, inside)
+        fields.append(made.alias(field.name))
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _default(field: StructField, defaults: Mapping[str, Any]) -> Column:
-    value = defaults.get(field.name)
-    if value is None:
-        return F.lit(None).cast(field.dataType)
-    wrapped = StructType([StructField("value", field.dataType)])
-    return F.from_json(F.lit(json.dumps({"value": value})), wrapped).getField("value")
+def absent(wanted: DataType, missing: Missing, path: Path) -> Column:
+    """A field that a value doesn't have: what `missing` says of it, as the wanted type, or null."""
+    given = missing(path)
+    if given is None:
+        return F.lit(None).cast(wanted)
+    value, has = given
+    return conform(value, has, wanted, missing, path)

@@ -20,10 +20,13 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
 from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.placement import PlacedKeys
 from sluice.protocol.transaction import TableLog, Transaction
+from sluice.spark.placement import KeyCheck
 from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
+from sluice.spark.truncate import require_truncates_apply
 from sluice.spark.write import HudiWriter, Written
 
 
@@ -98,24 +101,43 @@ class Participant:
     def _write_open(self, spark: SparkSession, transaction: Transaction, watch: Watch) -> WriteStatus:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
-        records = read_range(spark, self._source.java(), planned, start.isolation_level)
+        headers = "headers" in start.records.columns.values()
+        records = read_range(spark, self._source.java(), planned, start.isolation_level, headers=headers)
         chain = RecordChain(spark, start.records, start.writer, planned)
-        written = HudiWriter(spark, start).write(chain.rows(records))
-        reach("participant.after_write")
+        keys = KeyCheck(spark, start, self._assignment.range)
+        writer = HudiWriter(spark, start)
+        here = {r.topic_partition for r in planned}
+        later = [r for r in start.later if r.topic_partition in here]
+        if later:
+            rows = chain.rows(read_range(spark, self._source.java(), later, start.isolation_level, headers=headers))
+            writer.remember_deletes(rows)
+        written = writer.write(chain.rows(keys.watch(records)), start.emptied_at)
         left_out = chain.counts(written.dataset)
+        if left_out.changes.truncates:
+            require_truncates_apply(start, left_out.changes)
+            # Rare enough for a second write, of which alone the stats are committed: what is in the table isn't read
+            # before it is known that it has to go.
+            emptied_at = format(left_out.changes.emptied_at, "f")
+            written = writer.write(chain.rows(keys.watch(records)), emptied_at, truncates=True)
+            left_out = chain.counts(written.dataset)
+        reach("participant.after_write")
         again = partial(self._read_again, spark, start)
         aside = set_aside(spark, start, chain, left_out, again, (self._assignment.range, self._attempt))
         watch.check()
-        return self._status(start, written, left_out, aside)
+        return self._status(start, written, left_out, keys.found(written.dataset, left_out.changes), aside)
 
     def _read_again(self, spark: SparkSession, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
         return read_range(spark, self._source.java(), planned, start.isolation_level, headers=True)
 
-    def _status(self, start: StartCommit, written: Written, left_out: Counted, aside: SetAside) -> WriteStatus:
+    def _status(
+        self, start: StartCommit, written: Written, left_out: Counted, keys: tuple[PlacedKeys, ...], aside: SetAside
+    ) -> WriteStatus:
         counts = observed(written.dataset)
         planned = start.ranges[self._assignment.range]
         groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
-        if start.writer.operation == "upsert":
+        if start.placement is not None and start.placement.buckets is not None:
+            groups = {}
+        elif start.writer.operation == "upsert":
             counts |= {f"task_{i}": r.partition for i, r in enumerate(planned)}
         return WriteStatus(
             **self._envelope(start),
@@ -124,9 +146,14 @@ class Participant:
             began=self._began,
             records_read=int(counts["records"]),
             records_written=written.records,
+            records_deleted=left_out.deleted - written.void.deleted,
             records_quarantined=aside.records,
             records_filtered=left_out.filtered,
-            records_skipped=written.skipped,
+            records_skipped=written.skipped + written.void.records,
+            rows_moved=left_out.moved - written.void.moved,
+            rows_truncated=written.truncated,
+            keys=keys,
+            emptied_at=format(left_out.changes.emptied_at, "f") if left_out.changes.truncates else None,
             partitions=partition_results(planned, counts, groups),
             stats=written.stats,
             quarantine_stats=aside.stats,

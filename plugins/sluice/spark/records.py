@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field as _field
 from functools import reduce
 from typing import Any, Final
 
@@ -18,20 +19,39 @@ from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.records.changes import DELETED, POSITION
+from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
+from sluice.records.structs import struct, unassignable
+from sluice.records.transforms import RESERVED
 from sluice.spark.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
+from sluice.spark.changes import (
+    CHANGE,
+    DELETE,
+    DELETES,
+    KEY,
+    MOVE,
+    NO_KEY,
+    NO_VALUE,
+    ROWS,
+    SOFT_DELETE,
+    ChangeStep,
+    Seen,
+)
 from sluice.spark.conform import conform, type_of
 from sluice.spark.converters import Converted, Given, converter_of
 from sluice.spark.read import observed
+from sluice.spark.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""
 RECORD: Final = "_kafka_record"
 """The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType, headers, stage."""
 PROBLEM: Final = "_sluice_problem"
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
-_DECODED, _SHAPED = "sluice_decoded", "sluice_shaped"
+_DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
 _PLACES: Final = "_places"
 
 
@@ -39,12 +59,16 @@ _PLACES: Final = "_places"
 class Counted:
     """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
 
-    `spans` say between which offsets the bad ones stand.
+    `spans` say between which offsets the bad ones stand. Of the others, `deleted` delete a row, and `moved` are updates
+    that also take their row out of another table partition, which Hudi counts as a delete of its own.
     """
 
     bad: int = 0
     filtered: int = 0
     spans: tuple[BadSpan, ...] = ()
+    deleted: int = 0
+    moved: int = 0
+    changes: Seen = _field(default_factory=Seen)
 
 
 class RecordChain:
@@ -58,6 +82,8 @@ class RecordChain:
         self._writer = writer
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
+        self._changes = ChangeStep(plan, writer, PROBLEM) if plan.changes is not None else None
+        self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
         self._planned = planned
 
     def rows(self, records: DataFrame) -> DataFrame:
@@ -69,15 +95,24 @@ class RecordChain:
         Args:
             records: Kafka's columns, as Spark's source has them.
         """
-        decoded = self._decoded(records, keep=False)
+        frame = self._decoded(records, keep=False)
+        if self._changes is not None:
+            frame = self._changes.apply(frame).observe(_CHANGES, *self._changes.aggregates())
         if self._in_two_parts:
-            decoded = self._good(decoded, _DECODED)
-        shaped = self._shaped(decoded)
+            frame = self._good(frame, _DECODED)
+        if self._changes is not None:
+            frame = frame.where(F.col(CHANGE).isin(*ROWS))
+        for part in range(len(self._transforms.parts)):
+            if part:
+                frame = self._good(frame, f"{_PART}_{part}")
+            frame = self._transforms.shape(frame, part)
+        shaped = self._shaped(frame)
         if self._tolerant:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
-            shaped = shaped.observe(_SHAPED, *_counts())
-        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS)
+            shaped = shaped.observe(_SHAPED, *self._counts())
+        change = [CHANGE] if self._changes is not None else []
+        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
 
     def counts(self, dataset: Any) -> Counted:
         """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
@@ -86,11 +121,13 @@ class RecordChain:
             IntervalError: the transforms made more rows than there were records.
         """
         shaped = observed(dataset, _SHAPED) if self._tolerant or self._in_two_parts else {"rows": 0, "bad": 0}
-        bad = self._bad_spans(dataset)
+        bad_spans = self._bad_spans(dataset)
         if not self._in_two_parts:
-            return Counted(bad=int(shaped["bad"]), spans=bad)
+            return Counted(bad=int(shaped["bad"]), spans=bad_spans)
         decoded = observed(dataset, _DECODED)
-        filtered = int(decoded["rows"]) - int(decoded["bad"]) - int(shaped["rows"])
+        bad = int(decoded["bad"])
+        bad += sum(int(observed(dataset, f"{_PART}_{part}")["bad"]) for part in range(1, len(self._transforms.parts)))
+        filtered = int(decoded["rows"]) - bad - int(shaped["rows"])
         if filtered < 0:
             raise IntervalError(
                 "The transforms make more rows than there are records, so that nobody could tell which are doubled.",
@@ -98,27 +135,44 @@ class RecordChain:
                 rows=shaped["rows"],
                 records=decoded["rows"],
             )
-        return Counted(int(decoded["bad"]) + int(shaped["bad"]), filtered, bad)
+        changed = {"deleted": 0, "moved": 0} if self._changes is None else shaped
+        return Counted(
+            bad + int(shaped["bad"]),
+            filtered,
+            bad_spans,
+            int(changed["deleted"]),
+            int(changed["moved"]),
+            self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else Seen(),
+        )
 
     def _bad_spans(self, dataset: Any) -> tuple[BadSpan, ...]:
         if not self._tolerant:
             return ()
         parts = [_SHAPED, *([_DECODED] if self._in_two_parts else [])]
+        parts += [f"{_PART}_{part}" for part in range(1, len(self._transforms.parts))]
         return spans(self._planned, [observed(dataset, f"{part}{_PLACES}") for part in parts])
 
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
         wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
         decoded = self._decoded(records, keep=True)
+        if self._changes is not None:
+            decoded = self._changes.apply(decoded)
         if not self._in_two_parts:
             return self._shaped(decoded).where(F.col(PROBLEM).isNotNull()).select(*wanted)
-        shaped = self._shaped(decoded.where(F.col(PROBLEM).isNull()))
-        return reduce(DataFrame.union, [d.where(F.col(PROBLEM).isNotNull()).select(*wanted) for d in (decoded, shaped)])
+        stages = [decoded]
+        for part in range(len(self._transforms.parts)):
+            good = stages[-1].where(F.col(PROBLEM).isNull())
+            if self._changes is not None:  # the delete beside a row that moves is not a record of its own
+                good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
+            stages.append(self._transforms.shape(good, part))
+        stages[-1] = self._shaped(stages[-1])
+        return reduce(DataFrame.union, [s.where(F.col(PROBLEM).isNotNull()).select(*wanted) for s in stages])
 
     @property
     def _in_two_parts(self) -> bool:
         """Whether bad records have to go before the rows are shaped: no step may see, or leave out, one of those."""
-        return bool(self._plan.transforms)
+        return bool(self._plan.transforms) or self._changes is not None
 
     def _good(self, frame: DataFrame, name: str) -> DataFrame:
         """The good ones, the others counted.
@@ -126,7 +180,7 @@ class RecordChain:
         Without tolerance the first bad one ends the job here. The counting also keeps Spark from moving the condition
         down into the decoding, which would then be done twice.
         """
-        counted = frame.observe(name, *_counts())
+        counted = frame.observe(name, *self._counts())
         if self._tolerant:
             counted = counted.observe(f"{name}{_PLACES}", *aggregates(F.col(PROBLEM), self._planned))
             return counted.where(F.col(PROBLEM).isNull())
@@ -138,20 +192,28 @@ class RecordChain:
         """The record's columns, `KAFKA_COLUMNS` and `PROBLEM`; and `RECORD` if it is to be kept."""
         value = self._convert(records, "value", self._plan.value)
         parts, problems = [value], [F.when(F.col("value").isNull(), _TOMBSTONE), value.problem]
+        if self._changes is not None:
+            problems = [F.when(F.col("value").isNotNull(), value.problem)]
         key = None
         if self._plan.key is not None:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
             problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit(KEY_STAGE), key.problem)))
-        columns = self._fields(value, self._plan.value)
-        if key is not None and self._plan.key is not None:
-            columns |= {n: c for n, c in self._fields(key, self._plan.key).items() if n not in columns}
+        columns = self._fields(value, self._plan.value, "value")
+        change = []
+        if self._changes is not None:
+            change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
+            if key is not None and self._plan.key is not None:
+                named = self._fields(key, self._plan.key, "key").items()
+                change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
+        elif key is not None and self._plan.key is not None:
+            columns |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in columns}
         columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
         problems[:0] = self._too_large()
         kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
         made = [column.alias(name) for name, column in columns.items()]
-        return parts[-1].records.select(*made, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
+        return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
         given = Given(
@@ -159,10 +221,9 @@ class RecordChain:
             spark=self._spark,
             type=self._table if pinned.struct is None else type_of(pinned.struct),
             schemas=pinned.schemas,
-            defaults=pinned.defaults,
             options=pinned.options,
             message=pinned.message,
-            registered=pinned.registered,
+            registered=pinned.registry is not None,
         )
         large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
         data = F.when(~large[0], F.col(name)) if large else F.col(name)
@@ -172,9 +233,9 @@ class RecordChain:
         limit = self._plan.errors.max_record_bytes
         return [] if limit is None else [too_large(limit)]
 
-    def _fields(self, converted: Converted, pinned: Format) -> dict[str, Column]:
+    def _fields(self, converted: Converted, pinned: Format, name: str) -> dict[str, Column]:
         if pinned.as_ is not None:
-            return {pinned.as_: converted.value}
+            return {pinned.as_: F.when(F.col(name).isNotNull(), converted.value)}
         kind = self._table if pinned.struct is None else type_of(pinned.struct)
         assert isinstance(kind, StructType)
         return {f.name: converted.value.getField(f.name) for f in kind.fields}
@@ -184,6 +245,7 @@ class RecordChain:
     def _shaped(self, decoded: DataFrame) -> DataFrame:
         """The table's columns, of its types, and what is wrong with them."""
         frame = decoded
+        self._require_fit(frame)
         found = {name.lower(): name for name in frame.columns}
         columns = []
         for field in self._table.fields:
@@ -194,16 +256,44 @@ class RecordChain:
                 columns.append(
                     conform(F.col(f"`{name}`"), frame.schema[name].dataType, field.dataType).alias(field.name)
                 )
-        hidden = [name for name in (*KAFKA_COLUMNS, RECORD) if name in frame.columns]
+        hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
         shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
         return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing()))
+
+    def _require_fit(self, frame: DataFrame) -> None:
+        """Steps may make what they will, but what they make of a column must be what the table has there.
+
+        Raises:
+            ActionRequiredError: it would have to be changed, and might come out as null.
+        """
+        has = struct(f for f in frame.schema.jsonValue()["fields"] if not f["name"].startswith(RESERVED))
+        conflicts = unassignable(self._table.jsonValue(), has)
+        if conflicts:
+            raise misfit(conflicts, self._writer.path)
 
     def _missing(self) -> list[Column]:
         """Why a row can't stand in the table: a column that must not be null is."""
         writer = self._writer
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
         not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
-        return [F.when(F.col(f"`{n}`").isNull(), f"the field {n} is missing or null") for n in not_null]
+        # Of a delete, the keys are all that the database may have logged.
+        lacking = {n: F.col(f"`{n}`").isNull() for n in not_null}
+        if self._changes is not None:
+            a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
+            lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}
+        return [F.when(null, f"the field {n} is missing or null") for n, null in lacking.items()]
+
+    def _counts(self) -> list[Column]:
+        bad = F.count(F.col(PROBLEM)).alias("bad")
+        if self._changes is None:
+            return [F.count(F.lit(1)).alias("rows"), bad]
+        change = F.when(F.col(PROBLEM).isNull(), F.col(CHANGE))
+        return [
+            F.count(F.when(F.col(CHANGE) != MOVE, 1)).alias("rows"),
+            bad,
+            F.count(F.when(change == DELETE, 1)).alias("deleted"),
+            F.count(F.when(change == MOVE, 1)).alias("moved"),
+        ]
 
     def _columns(self, *, guarded: bool) -> list[Column]:
         """The table's columns; a bad record ends the job where the first of them is computed, if they are guarded."""
@@ -217,10 +307,6 @@ class RecordChain:
 _PARTS: Final = {"timestamp_type": "timestampType"}
 _KEPT: Final = ("key", "value", "timestamp", "timestampType", "headers")
 _TOMBSTONE: Final = "the value is null (a tombstone)"
-
-
-def _counts() -> list[Column]:
-    return [F.count(F.lit(1)).alias("rows"), F.count(F.col(PROBLEM)).alias("bad")]
 
 
 def _failure() -> Column:

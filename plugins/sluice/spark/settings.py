@@ -29,6 +29,13 @@ _COMPILE_LATER = {
     "Tier4CompileThreshold": 150_000,
     "Tier4BackEdgeThreshold": 400_000,
 }
+# A length that stands in a broken Avro record is made room for before it is read. No record that Kafka takes by default
+# is near these; without them a few bytes take all of the memory. https://avro.apache.org/docs/1.11.4/security/
+_AVRO_LIMITS = [
+    f"-Dorg.apache.avro.limits.string.maxLength={64 << 20}",
+    f"-Dorg.apache.avro.limits.bytes.maxLength={64 << 20}",
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={16 << 20}",
+]
 _DRIVER_OPTIONS = [
     "-XX:+UseParallelGC",
     "-XX:-UsePerfData",
@@ -46,10 +53,13 @@ def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
     conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join(jars)}
-    options = [*_DRIVER_OPTIONS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]
+    options = [*_DRIVER_OPTIONS, *_AVRO_LIMITS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]
     if not master.startswith("local"):
         conf["spark.jars"] = ",".join(jars)
     conf |= user
     options += user.get("spark.driver.extraJavaOptions", "").split()
     conf["spark.driver.extraJavaOptions"] = " ".join(options)
+    if not master.startswith("local"):
+        theirs = [*_AVRO_LIMITS, *user.get("spark.executor.extraJavaOptions", "").split()]
+        conf["spark.executor.extraJavaOptions"] = " ".join(theirs)
     return conf

@@ -138,7 +138,6 @@ def _compare(
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
         "record_key": hudi.record_key if hudi.operation == "upsert" else (),
-        "ordering_fields": hudi.ordering_field,
         "isolation_level": pipeline.source.kafka.isolation_level,
         "intervals": [
             {"instant": i.instant, "ranges": [PlannedRange.of(r).model_dump() for r in i.ranges]} for i in intervals

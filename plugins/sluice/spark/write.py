@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,12 +13,20 @@ from pyspark.sql import functions as F
 
 from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
 from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.records.changes import POSITION
+from sluice.spark.changes import CHANGE, DELETES
 from sluice.spark.read import observed
-from sluice.spark.records import KAFKA_COLUMNS
+from sluice.spark.records import KAFKA_COLUMNS, parse_ddl
+from sluice.spark.truncate import Void, after, emptied, rows_truncated, void
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
 _KEPT = "sluice_kept"
 _WINS = "_sluice_wins"
+_IS_DELETED = "_hoodie_is_deleted"
+_DELETED_AT = "_sluice_deleted_at"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_FEW = 500_000
+_IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
 
@@ -29,11 +37,14 @@ class Written:
     stats: tuple[dict[str, Any], ...]
     dataset: Any
     skipped: int = 0
+    void: Void = field(default_factory=Void)
+    truncated: int = 0
+    soft_truncated: int = 0
 
     @property
     def records(self) -> int:
-        """Rows written."""
-        return sum(int(stat["numWrites"]) for stat in self.stats)
+        """Rows written for records, rather than for a truncate."""
+        return sum(int(stat["numWrites"]) for stat in self.stats) - self.soft_truncated
 
     def file_groups_by_task(self) -> dict[int, list[str]]:
         """File group ids by Spark task: an append's task reads one Kafka partition, and file names carry the task."""
@@ -57,15 +68,80 @@ class HudiWriter:
         self._jvm = jvm
         self._hudi = jvm.org.apache.hudi
         self._options = write_options(writer)
-        self._config = write_config(self._jvm, writer, self._options)
+        # Hudi tells deletes by a column of the records written; the table's own schema, which commits have, lacks it.
+        changes = start.records.changes is not None
+        self._schema_avro = _with_deleted(writer.schema_avro) if changes else writer.schema_avro
+        given = writer.model_copy(update={"schema_avro": self._schema_avro})
+        self._config = write_config(self._jvm, given, self._options)
+        self._later_deletes: DataFrame | None = None
         self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
         # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
         # a time would do against each other. That is the coordinator's, at START.
         self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
 
-    def write(self, frame: DataFrame) -> Written:
-        """Write the records; nothing is visible until the coordinator commits the stats."""
-        return self._upsert(frame) if self._writer.operation == "upsert" else self._append(frame)
+    def write(self, frame: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
+        """Write the records; nothing is visible until the coordinator commits the stats.
+
+        Args:
+            frame: the rows, with `KAFKA_COLUMNS`, and `CHANGE` where the pipeline has changes.
+            emptied_at: rows before this position are void: the source's table was emptied there.
+            truncates: that is news to the table, which still has such rows.
+        """
+        if self._writer.operation == "append":
+            return self._append(frame)
+        if emptied_at is not None:
+            frame = after(frame, emptied_at)
+        tagged = self._tag(frame)
+        if truncates and emptied_at is not None:
+            tagged = tagged.unionByName(self._emptied(emptied_at))
+        written = self._upsert(tagged)
+        if emptied_at is None:
+            return written
+        truncated = rows_truncated(written.dataset) if truncates else 0
+        soft = truncated if self._soft else 0
+        return replace(written, void=void(written.dataset), truncated=truncated, soft_truncated=soft)
+
+    def remember_deletes(self, later: DataFrame) -> None:
+        """Leave records out whose row was deleted later: Hudi orders them itself only until it compacts.
+
+        Args:
+            later: the rows of offsets that the table has already.
+        """
+        tagged = self._tag(later).where(F.col(_IS_DELETED))
+        self._spark.conf.set(_ADAPTIVE, "true")  # else a few deletes are 200 tasks
+        newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
+        newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
+        few = newest.limit(_FEW + 1).count() <= _FEW
+        self._spark.conf.set(_ADAPTIVE, "false")
+        self._later_deletes = F.broadcast(newest) if few else newest
+
+    def _without_deleted(self, tagged: DataFrame, deletes: DataFrame) -> DataFrame:
+        joined = tagged.join(deletes, list(_IDENTITY), "left")
+        lost = F.coalesce(~F.col(_IS_DELETED) & (F.col(_DELETED_AT) > F.col(POSITION)), F.lit(False))
+        counted = joined.withColumn(_WINS, ~lost).observe(_KEPT, F.count(F.when(lost, 1)).alias("skipped"))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
+
+    def _emptied(self, emptied_at: str) -> DataFrame:
+        """The table's rows that a truncate deletes, tagged with the file groups in which they are."""
+        table = self._spark.read.format("hudi").load(self._writer.path)
+        meta = {
+            "_hoodie_commit_time": F.lit(self._instant),
+            "_hoodie_commit_seqno": F.lit(""),
+            "_hoodie_record_key": F.col("_hoodie_record_key"),
+            "_hoodie_partition_path": F.col("_hoodie_partition_path"),
+            # In a log file it is the file group's id alone.
+            "_hoodie_file_name": F.concat(
+                F.substring_index("_hoodie_file_name", "_", 1), F.lit(f"_0-0-0_{self._instant}.parquet")
+            ),
+        }
+        meta[_IS_DELETED] = F.lit(not self._soft)
+        columns = parse_ddl(self._spark, self._writer.schema_ddl)
+        return emptied(table, columns, emptied_at, meta, soft=self._soft)
+
+    @property
+    def _soft(self) -> bool:
+        changes = self._start.records.changes
+        return changes is not None and changes.delete == "soft"
 
     def _append(self, frame: DataFrame) -> Written:
         """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
@@ -77,17 +153,19 @@ class HudiWriter:
         statuses = helper.bulkInsert(prepared, self._instant, self._table, self._config, False, False).collectAsList()
         return Written(self._stats(statuses), rows._jdf)  # Hudi runs this query and builds its own on the rows
 
-    def _upsert(self, frame: DataFrame) -> Written:
+    def _upsert(self, tagged: DataFrame) -> Written:
         """Records tagged with their file group beforehand, so that Hudi looks nothing up.
 
         Kafka sends a key to one partition, so (topic, partition, table partition) names the file group of a key, as
         RFC-32 has it.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
-        tagged = self._tag(frame)
-        if self._start.keep_newer:
+        by_arrival = self._start.keep_newer and self._start.records.changes is None
+        if by_arrival:
             tagged = self._without_older(tagged)
-        schema = self._hudi.common.schema.HoodieSchema.parse(self._writer.schema_avro)
+        if self._later_deletes is not None:
+            tagged = self._without_deleted(tagged, self._later_deletes)
+        schema = self._hudi.common.schema.HoodieSchema.parse(self._schema_avro)
         parameters = self._jvm.java.util.HashMap()
         for name, value in self._options.items():
             parameters.put(name, value)
@@ -109,14 +187,16 @@ class HudiWriter:
         records = self._hudi.data.HoodieJavaRDD.of(self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments))
         result = self._table.upsertPrepped(self._context, self._instant, records)
         statuses = result.getWriteStatuses().collectAsList()
-        skipped = int(observed(tagged._jdf, _KEPT)["skipped"]) if self._start.keep_newer else 0
+        skipped = 0
+        if by_arrival or self._later_deletes is not None:
+            skipped = int(observed(tagged._jdf, _KEPT)["skipped"])
         return Written(self._stats(statuses), tagged._jdf, skipped)
 
     def _tag(self, frame: DataFrame) -> DataFrame:
         writer = self._writer
         key = _key_column(writer)
         path = _partition_path(writer)
-        group = file_group_column(path)
+        group = self._file_group(key, path)
         meta = [
             F.lit(self._instant).alias("_hoodie_commit_time"),
             F.lit("").alias("_hoodie_commit_seqno"),
@@ -124,8 +204,16 @@ class HudiWriter:
             path.alias("_hoodie_partition_path"),
             F.concat(group, F.lit(f"_0-0-0_{self._instant}.parquet")).alias("_hoodie_file_name"),
         ]
-        columns = [c for c in frame.columns if c not in KAFKA_COLUMNS]
+        columns = [F.col(f"`{c}`") for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)]
+        if CHANGE in frame.columns:
+            columns.append(F.col(CHANGE).isin(*DELETES).alias(_IS_DELETED))
         return frame.select(*meta, *columns)
+
+    def _file_group(self, key: Any, path: Any) -> Any:
+        placement = self._start.placement
+        if placement is not None and placement.buckets is not None:
+            return hashed_file_group(key, path, placement.buckets)
+        return file_group_column(path)
 
     def _without_older(self, tagged: DataFrame) -> DataFrame:
         """Without the records of which the table has a version that isn't older.
@@ -134,11 +222,10 @@ class HudiWriter:
         table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
         of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later.
         """
-        identity = ("_hoodie_record_key", "_hoodie_partition_path")
         known = ("_hoodie_commit_time", *self._writer.ordering_fields)
         table = self._spark.read.format("hudi").load(self._writer.path)
-        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*identity, *known)))
-        same = [F.col(name) == F.col(f"_there_{name}") for name in identity]
+        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
+        same = [F.col(name) == F.col(f"_there_{name}") for name in _IDENTITY]
         joined = tagged.join(there, same, "left")
         wins = F.col("_there__hoodie_record_key").isNull()
         wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
@@ -164,6 +251,24 @@ class HudiWriter:
 
 def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in stat.items() if value is not None}
+
+
+def _with_deleted(schema_avro: str) -> str:
+    """The schema with Hudi's own column of deletes after the others."""
+    schema = json.loads(schema_avro)
+    schema["fields"].append({"name": _IS_DELETED, "type": ["null", "boolean"], "default": None})
+    return json.dumps(schema)
+
+
+def hashed_file_group(key: Any, partition_path: Any, buckets: int) -> Any:
+    """File group id: the bucket in front, for people, then a hash of the table partition. The bucket is crc32's."""
+    bucket = F.crc32(key.cast("binary")) % buckets
+    return F.concat(
+        F.lpad(bucket.cast("string"), 8, "0"),
+        F.lit("-"),
+        F.md5(F.concat_ws("/", F.lit(f"hashed over {buckets}"), partition_path)),
+        F.lit("-0"),
+    )
 
 
 def file_group_column(partition_path: Any) -> Any:

@@ -27,8 +27,7 @@ class Given:
         name: key or value: which of a record's parts it is, to name helper columns by.
         spark: the session.
         type: the type that every record is brought to: a struct, or that of the one value.
-        schemas: the schemas with which records may have been written, by id where a registry knows them.
-        defaults: values of fields that a record's own schema doesn't have.
+        schemas: the schemas with which records may have been written, newest first, with ids if a registry knows them.
         options: the pipeline file's options for this converter.
         message: the Protobuf message's full name.
         registered: whether the bytes are in Confluent's wire format.
@@ -38,7 +37,6 @@ class Given:
     spark: SparkSession
     type: DataType
     schemas: tuple[WriterSchema, ...]
-    defaults: Mapping[str, object]
     options: Mapping[str, str]
     message: str | None
     registered: bool

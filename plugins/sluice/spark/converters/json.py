@@ -1,4 +1,4 @@
-"""JSON objects, by Spark's own parser."""
+"""JSON objects, by Spark's own parser; in Connect's envelope where the option `schemas.enable` says so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sluice.spark.converters import Converted, Given
+from sluice.spark.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
 from sluice.spark.converters.json_checks import CORRUPT, OPTIONS, SEAL, problem_of, sealed, unsound
 
 
@@ -14,12 +15,22 @@ class Converter:
     """A record is one JSON object; fields that the type doesn't have are passed over."""
 
     def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
-        """The object's fields."""
+        """The object's fields; options are those of Spark's JSON, and `schemas.enable`."""
         assert isinstance(given.type, StructType)
-        nullable = [StructField(f.name, f.dataType, True) for f in given.type.fields]
+        enveloped = is_enveloped(given)
+        kind = envelope_type(given) if enveloped else given.type
+        nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
         wanted = StructType([*nullable, SEAL, CORRUPT])
+        own = {name: value for name, value in given.options.items() if name != OPTION}
         helper = f"_{given.name}_json"
-        records = records.withColumn(helper, F.from_json(sealed(data), wanted, {**OPTIONS, **given.options}))
+        records = records.withColumn(helper, F.from_json(sealed(data), wanted, {**OPTIONS, **own}))
         parsed = F.col(helper)
-        problem = F.coalesce(problem_of(data, parsed, given), unsound(parsed, given.type, given))
-        return Converted(records, parsed, problem)
+        problem = F.coalesce(problem_of(data, parsed, given), unsound(parsed, kind, given))
+        if not enveloped:
+            return Converted(records, parsed, problem)
+        value, read = payload_of(parsed, given.type)
+        records = records.withColumn(f"_{given.name}_payload", value)
+        lacking = F.when(parsed["payload"].isNull(), "the envelope has no payload, or its payload is null").when(
+            ~read, "a DATE, TIMESTAMP or DECIMAL of the payload is not what the column or the record's schema says"
+        )
+        return Converted(records, F.col(f"_{given.name}_payload"), F.coalesce(problem, lacking))

@@ -1,0 +1,49 @@
+"""What `sluice validate` says of transforms: what Spark's analyzer does, without Kafka, table or registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sluice.pipeline import Pipeline
+from sluice.records.columns import incoming
+from sluice.records.pinning import fields_of_table, misfit
+from sluice.records.plan import Format, RecordPlan
+from sluice.records.structs import unassignable
+
+
+def check_transforms(pipelines: Sequence[Pipeline]) -> None:
+    """Check the transforms of a file's pipelines, where the file itself says what the fields of a record are.
+
+    Raises:
+        ActionRequiredError: a step is wrong, or makes a column that the table has with another type.
+    """
+    known = [p for p in pipelines if p.transforms and _fields_are_given(p)]
+    if not known:
+        return
+    from sluice.hudi.catalyst import shaped
+    from sluice.hudi.jvm import lean_jvm
+    from sluice.hudi.schema import struct_of_avsc, struct_of_ddl
+
+    with lean_jvm() as jvm:
+        for pipeline in known:
+            kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+            table = (
+                struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
+            )
+            plan = RecordPlan(columns=kafka.columns)
+            if kafka.value.schema_ is not None:
+                fields = struct_of_ddl(jvm, kafka.value.schema_, "source.kafka.value.schema")
+            else:
+                fields = fields_of_table(table, plan, pipeline.transforms)
+            plan = plan.model_copy(update={"value": Format(struct=fields, as_=kafka.value.as_)})
+            made = shaped(jvm.jvm, incoming(plan), pipeline.transforms).columns
+            conflicts = unassignable(table, made) if made is not None else ()
+            if conflicts:
+                raise misfit(conflicts, hudi.path)
+
+
+def _fields_are_given(pipeline: Pipeline) -> bool:
+    """Whether a record's fields stand in the file: neither a registry's, nor a change event's, nor a key's."""
+    kafka = pipeline.source.kafka
+    given = kafka.value.schema_ is not None or not kafka.value.has_schema
+    return given and kafka.key is None and pipeline.changes is None

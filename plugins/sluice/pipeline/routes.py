@@ -1,0 +1,120 @@
+"""The section `routes`: one file, several pipelines that read the same topics, each into a table of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from sluice.sections import Section
+
+_OWN = [
+    "is",
+    "description",
+    "schedule",
+    "timezone",
+    "start_date",
+    "changes",
+    "transforms",
+    "errors",
+    "sink",
+    "write",
+    "on_missing_range",
+    "retries",
+    "retry_delay",
+    "alerts",
+    "table_services",
+    "catalog_sync",
+    "tags",
+    "paused",
+]
+_NO_TABLE = ("fail", "ignore")
+
+
+class Routes(Section):
+    """The tables among which the records of the source are shared out; each becomes a pipeline `<name>.<table>`."""
+
+    by: Annotated[str, Field(min_length=1)]
+    """A column of the records, or a Spark SQL expression, whose value says where a record belongs."""
+    tables: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], dict[str, Any]], Field(min_length=1)]
+    """By that value, what is each table's own: any top-level keys but `name`, `source` and `control`, laid over those of
+    the file; its `transforms` come after the file's. `is` gives the value where it isn't the name."""
+    otherwise: str = "fail"
+    """A record that belongs to none: fail makes it a bad record of the first table's pipeline, ignore leaves it out, and
+    the name of a table puts it there."""
+
+    @model_validator(mode="after")
+    def _tables_fit(self) -> Self:
+        for name, own in self.tables.items():
+            strange = [str(key) for key in own if key not in _OWN]
+            if strange:
+                raise ValueError(f"the table {name} can't have {', '.join(strange)} of its own; it may have {_OWN}")
+        if self.otherwise not in (*_NO_TABLE, *self.tables):
+            raise ValueError(f"`otherwise` is fail, ignore, or one of the tables: {', '.join(self.tables)}")
+        values = [self.value(name) for name in self.tables]
+        if len(set(values)) < len(values):
+            raise ValueError(f"two tables have the same value: {', '.join(values)}")
+        return self
+
+    def value(self, table: str) -> str:
+        """The value of `by` for a table."""
+        return str(self.tables[table].get("is", table))
+
+    def step(self, table: str) -> dict[str, Any]:
+        """The transform that takes a table's records."""
+        first = next(iter(self.tables))
+        otherwise = "fail" if self.otherwise == "fail" and table == first else "ignore"
+        return {
+            "by": self.by,
+            "is": self.value(table),
+            "others": [self.value(name) for name in self.tables if name != table],
+            "otherwise": "take" if self.otherwise == table else otherwise,
+        }
+
+
+def pipeline_of(data: Mapping[str, Any], routes: Routes, table: str) -> dict[str, Any]:
+    """What a pipeline file would say that loads one of the tables."""
+    own = {key: value for key, value in routes.tables[table].items() if key != "is"}
+    common = {key: value for key, value in data.items() if key != "routes"}
+    found: dict[str, Any] = laid_over(common, own)
+    steps = [data.get("transforms") or [], own.get("transforms") or []]
+    found["transforms"] = [{"route": routes.step(table)}, *(step for part in steps for step in part)]
+    name = str(data.get("name", ""))
+    found["name"] = f"{name}.{table}"
+    hudi = (found.get("sink") or {}).get("hudi")
+    if isinstance(hudi, dict):
+        hudi.setdefault("table", f"{name}_{table}")
+    kafka = (found.get("source") or {}).get("kafka")
+    if isinstance(kafka, dict) and kafka.get("consumer_group"):
+        kafka["consumer_group"] = f"{kafka['consumer_group']}.{table}"
+    return found
+
+
+def laid_over(common: Any, own: Any) -> Any:
+    """Mappings key by key, anything else as a whole; copies throughout."""
+    if not isinstance(common, Mapping) or not isinstance(own, Mapping):
+        return {k: laid_over(v, v) for k, v in own.items()} if isinstance(own, Mapping) else own
+    keys = dict.fromkeys((*common, *own))
+    return {k: laid_over(common.get(k, own.get(k)), own.get(k, common.get(k))) for k in keys}
+
+
+def place_in_file(data: Mapping[str, Any], table: str, keys: Sequence[str]) -> list[str]:
+    """Where a key of a table's pipeline stands in the file: among the table's own, or with what is said for all."""
+    if keys and keys[0] == "transforms" and len(keys) > 1 and keys[1].isdigit():
+        number, common = int(keys[1]) - 1, len(data.get("transforms") or [])
+        if number < 0:
+            return ["routes", "by"]
+        if number < common:
+            return ["transforms", str(number), *keys[2:]]
+        return ["routes", "tables", table, "transforms", str(number - common), *keys[2:]]
+    own = data["routes"]["tables"][table]
+    return ["routes", "tables", table, *keys] if _depth(own, keys) > _depth(data, keys) or not keys else list(keys)
+
+
+def _depth(data: Any, keys: Sequence[str]) -> int:
+    for depth, key in enumerate(keys):
+        if not isinstance(data, Mapping) or key not in data:
+            return depth
+        data = data[key]
+    return len(keys)

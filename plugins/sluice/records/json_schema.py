@@ -1,0 +1,225 @@
+"""JSON Schema as a type of Spark. Pure.
+
+What decides a type: `type`, `properties`, `items`, `additionalProperties`, `format`, `$ref`, `allOf`, null in `oneOf`
+and `anyOf`, and what Kafka Connect's converter adds (`connect.type`, `connect.index`, and the logical types' names in
+`title`). What only narrows values down (`required`, `pattern`, `minimum`, `enum`, ...) is not checked: the producer's
+serializer has done that, and a column that is NOT NULL is checked by the table. What has no one type (`oneOf` of
+several, `{}`, an object of which nothing is said) becomes a STRING that holds the JSON as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+SparkType = str | dict[str, Any]
+"""A type as Spark's `StructType.json()` has it."""
+
+_CONNECT: Final = "org.apache.kafka.connect.data."
+_INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
+_FORMATS: Final = {"date-time": "timestamp", "date": "date"}
+_LARGEST_DECIMAL: Final = 38
+
+
+class JsonSchemaError(ValueError):
+    """A schema that has no type; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class JsonType:
+    """How a value is parsed, and what it is then: they differ where Connect writes a logical type as a number or text.
+
+    Attributes:
+        parsed: the type that Spark's JSON parser is given.
+        logical: the column's type, of the same shape.
+    """
+
+    parsed: SparkType
+    logical: SparkType
+
+    @classmethod
+    def plain(cls, kind: SparkType) -> JsonType:
+        """A type that is parsed as what it is."""
+        return cls(kind, kind)
+
+
+_RAW: Final = JsonType.plain("string")
+_NUMBER: Final = JsonType.plain("double")
+
+
+def json_type(text: str, references: Mapping[str, str] | None = None) -> JsonType:
+    """The type of the values that a JSON Schema describes.
+
+    Args:
+        text: the schema.
+        references: the schemas that it refers to, by the name that stands in `$ref`.
+
+    Raises:
+        JsonSchemaError: it is no JSON Schema, or has no type: a reference leads nowhere or to itself.
+    """
+    documents = {key: _parse(value) for key, value in (references or {}).items()}
+    document = _parse(text)
+    return _Reader(documents).read(document, _Place(document, "", ()))
+
+
+def _parse(text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise JsonSchemaError(f"the schema is not JSON: {error}") from None
+    if not isinstance(found, dict | bool):
+        raise JsonSchemaError("a JSON Schema is an object, or true or false")
+    return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a schema stands: its document, its path in words, and the references that led there."""
+
+    document: Any
+    path: str
+    followed: tuple[tuple[int, str], ...]
+
+    def at(self, name: str) -> _Place:
+        return _Place(self.document, f"{self.path}.{name}" if self.path else name, self.followed)
+
+
+class _Reader:
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+
+    def read(self, schema: Any, place: _Place) -> JsonType:
+        if not isinstance(schema, dict):
+            return _RAW
+        if "$ref" in schema:
+            return self._follow(schema["$ref"], place)
+        if "allOf" in schema:
+            return self._all_of(schema, place)
+        for key in ("oneOf", "anyOf"):
+            if key in schema:
+                return self._one_of(schema[key], place)
+        kinds = schema.get("type", _guess(schema))
+        names = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
+        if len(names) != 1:
+            return _NUMBER if set(names) == {"integer", "number"} else _RAW
+        if names[0] == "object":
+            return self._object(schema, place)
+        if names[0] == "array":
+            items = schema.get("items", schema.get("contains"))
+            element = self.read(items, place.at("[]")) if isinstance(items, dict) else _RAW
+            return JsonType(*({"type": "array", "elementType": t, "containsNull": True} for t in _both(element)))
+        return _scalar(str(names[0]), schema)
+
+    def _object(self, schema: Mapping[str, Any], place: _Place) -> JsonType:
+        properties = schema.get("properties")
+        if properties:
+            ordered = sorted(properties.items(), key=lambda item: _index(item[1]))
+            return _struct({name: self.read(inner, place.at(name)) for name, inner in ordered})
+        values = schema.get("additionalProperties")
+        if not isinstance(values, dict):
+            return _RAW
+        value = self.read(values, place.at("{}"))
+        return JsonType(
+            *({"type": "map", "keyType": "string", "valueType": t, "valueContainsNull": True} for t in _both(value))
+        )
+
+    def _one_of(self, branches: Any, place: _Place) -> JsonType:
+        real = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
+        return self.read(real[0], place) if len(real) == 1 else _RAW
+
+    def _all_of(self, schema: Mapping[str, Any], place: _Place) -> JsonType:
+        rest = {k: v for k, v in schema.items() if k != "allOf"}
+        parts = [*schema["allOf"], *([rest] if "properties" in rest or "type" in rest else [])]
+        found = [read for read in (self.read(part, place) for part in parts) if read != _RAW]
+        if not found:
+            return _RAW
+        fields: dict[str, JsonType] = {}
+        for read in found:
+            if not (isinstance(read.logical, dict) and read.logical["type"] == "struct"):
+                return found[0] if all(other == found[0] for other in found) else _RAW
+            fields |= _fields(read)
+        return _struct(fields)
+
+    def _follow(self, reference: Any, place: _Place) -> JsonType:
+        where = place.path or "(the whole)"
+        name, _, pointer = str(reference).partition("#")
+        document = place.document
+        if name:
+            document = self._documents.get(name)
+            if document is None:
+                ending = [d for key, d in self._documents.items() if key.rsplit("/", 1)[-1] == name.rsplit("/", 1)[-1]]
+                if len(ending) != 1:
+                    raise JsonSchemaError(f"{where}: $ref {reference!r} leads to no schema that the registry has")
+                document = ending[0]
+        step = (id(document), pointer)
+        if step in place.followed:
+            raise JsonSchemaError(f"{where}: $ref {reference!r} leads to itself, and a column can't hold such a type")
+        target = document
+        for part in filter(None, pointer.split("/")):
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(target, dict) or key not in target:
+                raise JsonSchemaError(f"{where}: $ref {reference!r} leads nowhere")
+            target = target[key]
+        return self.read(target, _Place(document, place.path, (*place.followed, step)))
+
+
+def _guess(schema: Mapping[str, Any]) -> list[str]:
+    """The type of a schema that leaves it out, by the keywords that speak of one type only."""
+    if "properties" in schema or isinstance(schema.get("additionalProperties"), dict):
+        return ["object"]
+    if "items" in schema:
+        return ["array"]
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string"}
+    found = {kinds.get(type(value), "") for value in values if value is not None}
+    return sorted(found)
+
+
+def _scalar(kind: str, schema: Mapping[str, Any]) -> JsonType:
+    connect = schema.get("connect.type")
+    logical = str(schema.get("title", "")).removeprefix(_CONNECT)
+    if logical == "Decimal":
+        return _decimal(kind, schema)
+    if kind == "integer":
+        plain: SparkType = _INTEGERS.get(str(connect), "long")
+        return JsonType(plain, {"Date": "date", "Timestamp": "timestamp"}.get(logical, plain))
+    if kind == "number":
+        return JsonType.plain("float" if connect == "float32" else "double")
+    if kind == "string":
+        return JsonType.plain("binary" if connect == "bytes" else _FORMATS.get(str(schema.get("format")), "string"))
+    return JsonType.plain("boolean") if kind == "boolean" else _RAW
+
+
+def _decimal(kind: str, schema: Mapping[str, Any]) -> JsonType:
+    """Connect's Decimal: a number, or the bytes of the unscaled value in base64."""
+    parameters = schema.get("connect.parameters", {})
+    precision = int(parameters.get("connect.decimal.precision", _LARGEST_DECIMAL))
+    wanted = f"decimal({min(precision, _LARGEST_DECIMAL)},{int(parameters.get('scale', 0))})"
+    return JsonType("binary" if kind == "string" else wanted, wanted)
+
+
+def _index(schema: Any) -> int:
+    return int(schema.get("connect.index", 0)) if isinstance(schema, dict) else 0
+
+
+def _both(found: JsonType) -> tuple[SparkType, SparkType]:
+    return found.parsed, found.logical
+
+
+def _struct(fields: Mapping[str, JsonType]) -> JsonType:
+    def of(types: Mapping[str, SparkType]) -> SparkType:
+        return {
+            "type": "struct",
+            "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()],
+        }
+
+    return JsonType(of({n: f.parsed for n, f in fields.items()}), of({n: f.logical for n, f in fields.items()}))
+
+
+def _fields(found: JsonType) -> dict[str, JsonType]:
+    parsed: Any = found.parsed
+    logical: Any = found.logical
+    pairs = zip(parsed["fields"], logical["fields"], strict=True)
+    return {p["name"]: JsonType(p["type"], f["type"]) for p, f in pairs}

@@ -1,0 +1,265 @@
+"""Asks the registry for schemas: once for each version of a subject, and once more whether there are new ones."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.registry.config import RegistrySettings
+
+Kind = Literal["AVRO", "PROTOBUF", "JSON"]
+
+# https://docs.confluent.io/platform/current/schema-registry/develop/api.html#errors
+_NO_SUCH_SUBJECT, _NO_SUCH_VERSION = 40401, 40402
+_MAY_PASS = (408, 429, 500, 502, 503, 504)
+_REFUSED = (401, 403)
+
+_Key = tuple[str, str, int]  # of a reference: name, subject, version
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one refers to: the name by which it does, and the text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One schema as the registry has it.
+
+    Attributes:
+        id: what the records that were written with it carry in their first five bytes.
+        kind: the schema's language.
+        text: the schema. Protobuf's is a .proto file's text, or a serialized FileDescriptorProto in base64.
+        subject: the subject that it was found under.
+        version: its version there.
+        references: what it refers to, directly or not; whatever one refers to stands before it.
+    """
+
+    id: int
+    kind: Kind
+    text: str
+    subject: str
+    version: int
+    references: tuple[Reference, ...] = ()
+
+
+class Registry:
+    """A registry's client, whose errors are ours."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        try:
+            self._client = SchemaRegistryClient(settings.client())
+        except (ValueError, TypeError, OSError) as error:  # OSError: a certificate's file
+            raise ActionRequiredError(
+                "The schema registry's settings can't be used.",
+                next_step="correct the connection's extra field.",
+                connection=settings.name,
+                reason=_without_secrets(str(error), settings),
+            ) from None
+
+    def new_versions(self, subjects: Sequence[str], known: Mapping[tuple[str, int], int]) -> list[Registered]:
+        """The schemas of these subjects that aren't known yet, by subject and version.
+
+        A subject whose latest version is known is asked for nothing else. Versions that were deleted in the registry
+        are asked for too: records that carry their ids may still be in the topic.
+
+        Args:
+            subjects: their names. One that the registry doesn't have is passed over: its topic may still be empty.
+            known: the schemas' ids by subject and version, of what earlier calls returned.
+
+        Raises:
+            RetryableError: the registry doesn't answer, or has an error of its own.
+            ActionRequiredError: it refuses the log-in, is none, or has none of the subjects.
+        """
+        found = [schema for subject in dict.fromkeys(subjects) for schema in self._new(subject, known)]
+        if not found and not any(subject in subjects for subject, _ in known):
+            raise ActionRequiredError(
+                "The schema registry has none of the subjects.",
+                next_step="name the subject in `source.kafka.value.subject` (or `key.subject`), "
+                "or let the producer register its schema first.",
+                subjects=", ".join(subjects),
+                **self._place(),
+            )
+        return found
+
+    def _new(self, subject: str, known: Mapping[tuple[str, int], int]) -> list[Registered]:
+        latest = self._version(subject, "latest")
+        seen = {version for name, version in known if name == subject}
+        if latest is not None and latest.version in seen:
+            if known[subject, latest.version] == latest.id:
+                return []
+            seen = set()  # the subject was deleted for good and made again: its versions have started anew
+        if latest is not None and latest.version == max(seen, default=0) + 1:
+            return [self._with_references(latest)]  # there can be none between
+        found = []
+        for number in sorted(set(self._numbers(subject)) - seen):
+            schema = latest if latest is not None and latest.version == number else self._version(subject, number)
+            if schema is not None:
+                found.append(self._with_references(schema))
+        return found
+
+    def _numbers(self, subject: str) -> list[int]:
+        with self._errors(f"the versions of subject {subject}"):
+            try:
+                numbers: list[int] = self._client.get_versions(subject, deleted=True)
+            except SchemaRegistryError as error:
+                if error.error_code != _NO_SUCH_SUBJECT:
+                    raise
+                numbers = []
+        return numbers
+
+    def _version(self, subject: str, version: int | Literal["latest"]) -> _Raw | None:
+        with self._errors(f"version {version} of subject {subject}"):
+            try:
+                answer = self._client.get_version(subject, version, deleted=version != "latest")
+            except SchemaRegistryError as error:
+                if error.error_code not in (_NO_SUCH_SUBJECT, _NO_SUCH_VERSION):
+                    raise
+                return None
+        schema = answer.schema
+        references = tuple((r.name, r.subject, r.version) for r in schema.references or ())
+        kind: Any = schema.schema_type or "AVRO"
+        found = Registered(answer.schema_id, kind, schema.schema_str, subject, answer.version)
+        return _Raw(found, references)
+
+    def _with_references(self, raw: _Raw) -> Registered:
+        collected: dict[_Key, Reference] = {}
+        self._collect(raw, collected, ())
+        return replace(raw.schema, references=tuple(collected.values()))
+
+    def _collect(self, raw: _Raw, collected: dict[_Key, Reference], path: tuple[_Key, ...]) -> None:
+        for key in raw.references:
+            name, subject, version = key
+            if key in collected or key in path:
+                continue
+            referred = self._version(subject, version)
+            if referred is None:
+                raise ActionRequiredError(
+                    "A schema refers to one that the registry doesn't have.",
+                    next_step="register it again, or correct the reference.",
+                    subject=raw.schema.subject,
+                    version=raw.schema.version,
+                    reference=f"{subject} version {version}",
+                    **self._place(),
+                )
+            self._collect(referred, collected, (*path, key))
+            collected[key] = Reference(name, referred.schema.text)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def __enter__(self) -> Registry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _place(self) -> dict[str, str]:
+        return {"connection": self._settings.name, "registry": self._settings.url}
+
+    @contextmanager
+    def _errors(self, asked: str) -> Iterator[None]:
+        try:
+            yield
+        except SchemaRegistryError as error:
+            raise self._answered(error, asked) from None
+        except OAuthTokenError:
+            raise RetryableError(
+                f"No token could be had for the schema registry ({asked}).",
+                next_step="the task is retried; if it comes back, look at bearer.auth.* in the connection.",
+                **self._place(),
+            ) from None
+        except httpx.TransportError as error:
+            raise self._unanswered(error, asked) from None
+        except ValueError:  # a page that isn't JSON
+            raise self._no_registry(asked) from None
+
+    def _answered(self, error: SchemaRegistryError, asked: str) -> SluiceError:
+        status = error.http_status_code
+        reason = _without_secrets(str(error.error_message), self._settings)[:500]
+        where = {"status": status, **self._place(), "reason": reason}
+        if status in _MAY_PASS or status >= 500:
+            return RetryableError(
+                f"The schema registry has an error of its own ({asked}).",
+                next_step="the task is retried; if it comes back, look at the registry.",
+                **where,
+            )
+        if status in _REFUSED:
+            return ActionRequiredError(
+                f"The schema registry refuses the connection's log-in ({asked}).",
+                next_step="correct login and password or token, or grant the right to read the subject.",
+                **where,
+            )
+        if error.error_code == -1 or status == 404:
+            return self._no_registry(asked)
+        return ActionRequiredError(
+            f"The schema registry refuses the request ({asked}).", next_step="correct the subject's name.", **where
+        )
+
+    def _unanswered(self, error: Exception, asked: str) -> SluiceError:
+        if _certificate(error):
+            return ActionRequiredError(
+                f"The schema registry's certificate is not trusted ({asked}).",
+                next_step="name the authority's file in `ssl.ca.location` in the connection's extra field.",
+                **self._place(),
+            )
+        return RetryableError(
+            f"The schema registry does not answer ({asked}).",
+            next_step="the task is retried; if it comes back, look whether the registry runs at this address.",
+            **self._place(),
+            reason=type(error).__name__,
+        )
+
+    def _no_registry(self, asked: str) -> ActionRequiredError:
+        return ActionRequiredError(
+            f"What answers at this address is not a schema registry ({asked}).",
+            next_step="correct the URL; a registry other than Confluent's has its compatible API under a path, "
+            "Apicurio's under /apis/ccompat/v7.",
+            **self._place(),
+        )
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """A schema whose references are named, not fetched."""
+
+    schema: Registered
+    references: tuple[_Key, ...]
+
+    @property
+    def id(self) -> int:
+        return self.schema.id
+
+    @property
+    def version(self) -> int:
+        return self.schema.version
+
+
+def _certificate(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _without_secrets(text: str, settings: RegistrySettings) -> str:
+    for name, value in settings.settings.items():
+        if any(part in name for part in ("auth", "password", "secret", "token")):
+            for secret in (str(value), str(value).partition(":")[2]):
+                if len(secret) > 2:
+                    text = text.replace(secret, "***")
+    return text

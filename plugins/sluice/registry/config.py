@@ -1,0 +1,158 @@
+"""Settings of a schema registry's client, under confluent-kafka's names."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from sluice.errors import ActionRequiredError
+
+VARIABLE = "SLUICE_SCHEMA_REGISTRY"
+
+# A registry that doesn't answer at once is asked again here, for some seconds; after that Airflow retries the task.
+_PATIENCE = {"timeout": 20, "max.retries": 2, "retries.wait.ms": 200, "retries.max.wait.ms": 2000}
+_BEARER = {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.logical.cluster": ""}
+_KNOWN = frozenset(
+    {
+        "url",
+        "basic.auth.user.info",
+        "bearer.auth.credentials.source",
+        "bearer.auth.token",
+        "bearer.auth.logical.cluster",
+        "bearer.auth.identity.pool.id",
+        "bearer.auth.client.id",
+        "bearer.auth.client.secret",
+        "bearer.auth.scope",
+        "bearer.auth.issuer.endpoint.url",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "proxy",
+        "timeout",
+        "max.retries",
+        "retries.wait.ms",
+        "retries.max.wait.ms",
+    }
+)
+
+
+@dataclass(frozen=True)
+class RegistrySettings:
+    """Settings of one registry's client. They may hold secrets, so they never show in a repr, a log or a message.
+
+    A log-in that stands in the URL is taken out of it, because HTTP clients log the URLs that they ask.
+
+    Attributes:
+        name: the registry's name, which is the id of the Airflow connection.
+        settings: under confluent-kafka's names (`url`, `basic.auth.user.info`, `bearer.auth.*`, `ssl.*`).
+
+    Raises:
+        ActionRequiredError: a setting is unknown, or there is no URL.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        settings = dict(self.settings)
+        strange = sorted(set(settings) - _KNOWN)
+        if strange:
+            raise ActionRequiredError(
+                f"The schema registry's connection has settings that its client doesn't know: {', '.join(strange)}.",
+                next_step=f"correct its extra field; there are {', '.join(sorted(_KNOWN))}.",
+                connection=self.name,
+            )
+        bare, logins = zip(*(_without_login(url, self.name) for url in _urls(settings, self.name)), strict=True)
+        login = next(filter(None, logins), None)
+        if login and "basic.auth.user.info" not in settings:
+            settings["basic.auth.user.info"] = login
+        object.__setattr__(self, "settings", {**settings, "url": ",".join(bare)})
+
+    @property
+    def url(self) -> str:
+        """The registry's address, without a log-in."""
+        return str(self.settings["url"])
+
+    def client(self) -> dict[str, Any]:
+        """Settings for confluent-kafka's `SchemaRegistryClient`."""
+        bearer = _BEARER if "bearer.auth.token" in self.settings else {}
+        return {**_PATIENCE, **bearer, **self.settings}
+
+    def to_environment(self) -> dict[str, str]:
+        """The settings as an environment variable, for the command line without Airflow."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls, name: str) -> RegistrySettings | None:
+        """The registry that the environment names, whatever the pipeline calls it; None where it names none.
+
+        The variable holds what `to_environment` wrote, the client's settings alone, or just a URL.
+
+        Raises:
+            ActionRequiredError: it can't be read.
+        """
+        text = os.environ.get(VARIABLE, "").strip()
+        if not text:
+            return None
+        if not text.startswith("{"):
+            return cls(name, {"url": text})
+        try:
+            given = json.loads(text)
+        except ValueError:
+            raise ActionRequiredError(
+                f"The variable {VARIABLE} is not JSON.",
+                next_step='set it to a URL, or to the client\'s settings, such as {"url": "https://registry:8081"}.',
+            ) from None
+        settings = given.get("settings", given)
+        return cls(str(given.get("name", name)) if "settings" in given else name, settings)
+
+
+def _urls(settings: Mapping[str, Any], name: str) -> list[str]:
+    urls = [url.strip() for url in str(settings.get("url") or "").split(",") if url.strip()]
+    if not urls or any(urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname for url in urls):
+        raise ActionRequiredError(
+            "The schema registry's connection has no address of the form http://host:port or https://host:port.",
+            next_step="put it into the connection's host field, or as `url` into its extra field.",
+            connection=name,
+        )
+    return urls
+
+
+def _without_login(url: str, name: str) -> tuple[str, str | None]:
+    parts = urlsplit(url)
+    if parts.username is None:
+        return url.rstrip("/"), None
+    try:
+        place = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        raise ActionRequiredError(
+            "The port in the schema registry's address is not a number.", next_step="correct it.", connection=name
+        ) from None
+    bare = urlunsplit(parts._replace(netloc=f"{place}{port}")).rstrip("/")
+    return bare, f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+
+
+Registries = Callable[[str], RegistrySettings]
+"""The settings of the registry that the id of an Airflow connection names."""
+
+
+def registry_of_environment(name: str) -> RegistrySettings:
+    """The registry that the environment names, for steps without Airflow.
+
+    Raises:
+        ActionRequiredError: it names none.
+    """
+    found = RegistrySettings.from_environment(name)
+    if found is None:
+        raise ActionRequiredError(
+            f"The schema registry's settings are missing: the variable {VARIABLE} is not set.",
+            next_step="set it to the registry's URL, or to its client's settings as JSON.",
+            connection=name,
+        )
+    return found

@@ -1,0 +1,155 @@
+"""Protobuf schemas as files of descriptors: from a registry's text by protoc, or from a descriptor set."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sluice.errors import ActionRequiredError
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+
+class ProtobufSchemaError(ValueError):
+    """A schema that can't be used; the message says why."""
+
+
+def descriptor_pb2() -> Any:
+    """Protobuf's own description of itself, which comes with an optional extra.
+
+    Raises:
+        ActionRequiredError: it isn't installed.
+    """
+    try:
+        from google.protobuf import descriptor_pb2 as found
+    except ImportError:
+        raise ActionRequiredError(
+            "The converter protobuf needs Python's protobuf package, which is not installed.",
+            next_step="install Sluice's extra `protobuf` where the coordinator runs.",
+        ) from None
+    return found
+
+
+def registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[FileDescriptorProto]:
+    """The files of a registered schema, the schema's own last.
+
+    Args:
+        text: a .proto file, or a serialized FileDescriptorProto in base64.
+        references: what it imports, as (name of the import, text); what one imports stands before it.
+
+    Raises:
+        ProtobufSchemaError: one of them can't be read.
+    """
+    known: dict[str, FileDescriptorProto] = {}
+    for name, imported in references:
+        _add(known, name, imported)
+    _add(known, "sluice_root.proto", text)
+    root = known.pop("sluice_root.proto")
+    return [*known.values(), root]
+
+
+def files_of_descriptors(content: bytes, message: str | None) -> list[FileDescriptorProto]:
+    """The files of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
+
+    The one that has the message stands last; without a name that is the one for which protoc wrote the set.
+
+    Raises:
+        ProtobufSchemaError: it is none, or was written without its imports.
+    """
+    pb = descriptor_pb2()
+    try:
+        found = list(pb.FileDescriptorSet.FromString(content).file)
+    except Exception:
+        raise ProtobufSchemaError("the file is not a descriptor set, as protoc writes it") from None
+    names = {file.name for file in found}
+    missing = sorted({dependency for file in found for dependency in file.dependency} - names)
+    if missing or not found:
+        raise ProtobufSchemaError(
+            f"the descriptor set lacks {', '.join(missing) or 'everything'}; write it with protoc --include_imports"
+        )
+    if message is not None:
+        found.sort(key=lambda file: _declares(file, message))
+    return found
+
+
+def _declares(file: FileDescriptorProto, message: str) -> bool:
+    prefix = f"{file.package}." if file.package else ""
+    outermost = message.removeprefix(prefix).partition(".")[0]
+    return message.startswith(prefix) and any(declared.name == outermost for declared in file.message_type)
+
+
+def _add(known: dict[str, FileDescriptorProto], name: str, text: str) -> None:
+    serialized = _from_base64(text)
+    if serialized is None:
+        for file in _compile(name, text, list(known.values())):
+            known.setdefault(file.name, file)
+        return
+    imports = [dependency for dependency in serialized.dependency if dependency not in known]
+    if imports:
+        source = 'syntax = "proto3";\n' + "".join(f'import "{dependency}";\n' for dependency in imports)
+        for file in _compile("sluice_imports.proto", source, list(known.values()))[:-1]:
+            known.setdefault(file.name, file)
+    serialized.name = name
+    known[name] = serialized
+
+
+def _from_base64(text: str) -> FileDescriptorProto | None:
+    try:
+        found: FileDescriptorProto = descriptor_pb2().FileDescriptorProto.FromString(
+            base64.b64decode(text.strip(), validate=True)
+        )
+    except (ValueError, binascii.Error):
+        return None
+    except Exception:  # google.protobuf.message.DecodeError
+        return None
+    return found
+
+
+def _compile(name: str, text: str, known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
+    """What protoc itself makes of a .proto file, with what it imports before it."""
+    try:
+        from grpc_tools import protoc
+    except ImportError:
+        raise ActionRequiredError(
+            "The schema registry hands Protobuf schemas out as .proto text, and no compiler for it is installed.",
+            next_step="install Sluice's extra `protobuf` (grpcio-tools) where the coordinator runs.",
+        ) from None
+    pb = descriptor_pb2()
+    with tempfile.TemporaryDirectory(prefix="sluice-protobuf-") as folder:
+        path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        out, log = Path(folder, "out.desc"), Path(folder, "log")
+        arguments = ["protoc", f"-I{folder}", *(f"-I{place}" for place in _includes()), "--include_imports"]
+        if known:
+            before = Path(folder, "known.desc")
+            before.write_bytes(pb.FileDescriptorSet(file=known).SerializeToString())
+            arguments.append(f"--descriptor_set_in={before}")
+        status = _quietly(protoc.main, [*arguments, f"--descriptor_set_out={out}", name], log)
+        if status != 0:
+            reason = "; ".join(log.read_text(errors="replace").split("\n")[:3]).strip("; ")
+            raise ProtobufSchemaError(f"the .proto text can't be compiled: {reason}")
+        return list(pb.FileDescriptorSet.FromString(out.read_bytes()).file)
+
+
+def _quietly(main: Any, arguments: Sequence[str], log: Path) -> int:
+    """Run protoc in a process of its own: it writes its errors to the process's standard error."""
+    with log.open("wb") as errors:
+        command = [sys.executable, "-m", main.__module__, *arguments[1:]]
+        return subprocess.run(command, stdout=errors, stderr=errors, timeout=60).returncode
+
+
+def _includes() -> Iterator[Path]:
+    """Folders of .proto files that come with Python packages: Protobuf's own, and Google's common ones."""
+    for package, above in (("grpc_tools._proto", 0), ("google.type", 2)):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            yield Path(folder, *[".."] * above)

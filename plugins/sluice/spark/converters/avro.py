@@ -1,0 +1,88 @@
+"""Avro, each record with the schema that it was written with: of a registry by id, or one given schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+
+from sluice.records.plan import WriterSchema
+from sluice.spark.converters import Given
+from sluice.spark.converters.by_schema import WRAPPED, BySchema
+
+_MARKER: Final = "_sluice_read"
+_OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
+
+
+class Converter(BySchema):
+    """Spark's own decoder, told to read one field more than was written.
+
+    It makes a row of nulls of a record that it can't read, just as of one that is all null. The further field has the
+    default true, which Avro's own schema resolution fills in where a record could be read.
+    """
+
+    language = "Avro"
+
+    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:  # noqa: ARG002
+        """The schema's fields, and the marker."""
+        written = _record(json.loads(schema.text))
+        marker = {"name": _MARKER, "type": "boolean", "default": True}
+        wanted = {**written, "fields": [*written["fields"], marker]}
+        return from_avro(payload, json.dumps(written), {**_OPTIONS, "avroSchema": json.dumps(wanted)})
+
+    def well(self, decoded: Column) -> Column:
+        """Whether the marker is there."""
+        return decoded.getField(_MARKER).isNotNull()
+
+    def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
+        """The field's default, read by Avro out of a record without fields; Spark computes it once."""
+        jvm: Any = given.spark._jvm
+        found = _holder(jvm.org.apache.avro.Schema.Parser().parse(schema.text), path[:-1])
+        field = found.getField(path[-1]) if found is not None else None
+        if field is None or not field.hasDefaultValue():
+            return None
+        avro = jvm.org.apache.avro.Schema
+        fields = jvm.java.util.ArrayList()
+        fields.add(avro.Field(field, field.schema()))
+        reader = avro.createRecord("defaults", None, "sluice", False, fields).toString()
+        empty = json.dumps({"type": "record", "name": "sluice.defaults", "fields": []})
+        made = from_avro(F.lit(bytearray()), empty, {**_OPTIONS, "avroSchema": str(reader)})
+        return made.getField(path[-1])
+
+
+def _record(schema: Any) -> Any:
+    """A schema that is no record, as the one field of one: Avro writes both in the same bytes."""
+    if isinstance(schema, dict) and schema["type"] == "record":
+        return schema
+    return {"type": "record", "name": "sluice_value", "fields": [{"name": WRAPPED, "type": schema}]}
+
+
+def _holder(schema: Any, path: tuple[str, ...]) -> Any:
+    """The record (Java's Schema) in which a path ends; None where it leads elsewhere."""
+    found = schema
+    for step in (*path, ""):
+        found = _not_null(found)
+        if found is None or not step:
+            break
+        kind = str(found.getType().getName())
+        if kind == "record":
+            field = found.getField(step)
+            found = field.schema() if field is not None else None
+        elif kind == "array":
+            found = found.getElementType()
+        else:
+            found = found.getValueType() if kind == "map" else None
+        if found is None:
+            break
+    return found if found is not None and str(found.getType().getName()) == "record" else None
+
+
+def _not_null(schema: Any) -> Any:
+    """A union of null and one type as that type."""
+    if str(schema.getType().getName()) != "union":
+        return schema
+    branches = [b for b in schema.getTypes() if str(b.getType().getName()) != "null"]
+    return branches[0] if len(branches) == 1 else None

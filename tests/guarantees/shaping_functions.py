@@ -1,0 +1,22 @@
+"""Functions that a pipeline's `python` steps name, as a user would have them beside the DAGs."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def add_length(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("length", F.length("note")).where("id <> 4")
+
+
+def doubled(rows: DataFrame) -> DataFrame:
+    return rows.union(rows)
+
+
+def of_other_columns(rows: DataFrame) -> DataFrame:
+    return rows.select("id", "note")
+
+
+def not_a_frame(rows: DataFrame) -> int:
+    return 7
