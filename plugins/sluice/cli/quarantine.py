@@ -141,7 +141,7 @@ class _Quarantine:
         pipeline = load_pipeline(file)
         table = pipeline.sink.hudi.path
         topic = f"{pipeline.control.topic}.redriven"
-        redriven = Redriven(settings(pipeline)[0], topic, pipeline.table_name, table)
+        redriven = Redriven(settings(pipeline)[0], topic, table)
         return cls(file, pipeline, QuarantineFiles(quarantine_path(table, pipeline.errors)), redriven)
 
     def replayed(self) -> Mapping[str, str]:

@@ -20,20 +20,21 @@ Place = tuple[str, int, int]
 
 
 class Redriven:
-    """What of one table's quarantine was sent again.
+    """What was sent again of a cluster's records.
+
+    A record goes back into its topic, for all that read it: where several tables have set it aside, it is sent once.
 
     Args:
         settings: the cluster of the records.
         topic: the topic that remembers; created on first use, and kept for ever.
-        name: the table's name.
-        table: its path.
+        table: the path of the table whose quarantine is looked at.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str, name: str, table: str) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str, table: str) -> None:
         self._settings = settings
         self._topic = topic
         self._table = table
-        self._identity = identity_of("redrive", name, table)
+        self._identity = identity_of("redrive", topic, topic)
 
     def places(self) -> set[Place]:
         """Where the records stand that were sent again, as (topic, partition, offset).
@@ -45,9 +46,8 @@ class Redriven:
         if not topic_exists(self._settings, self._topic):
             return found
         for record in read_all(self._settings, self._topic):
-            if (record.key() or b"").decode(errors="replace") == self._table:
-                note = json.loads(record.value() or b"{}")
-                found |= {(topic, partition, offset) for topic, partition, offset in note.get("places", ())}
+            note = json.loads(record.value() or b"{}")
+            found |= {(topic, partition, offset) for topic, partition, offset in note.get("places", ())}
         return found
 
     def send(self, records: Iterable[Quarantined]) -> list[Place]:
