@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from sluice.cli import app
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
-from .harness import Flow
+from .harness import Flow, environment
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
 BAD = b'{"id": "seven"}'
@@ -17,7 +21,7 @@ def _bad(flow: Flow, *partitions: int) -> list[tuple[int, int]]:
     return [(p, flow.produce_raw(BAD, partition=p)) for p in partitions]
 
 
-def test_bad_records_are_rows_of_the_quarantine(make_flow):
+def test_bad_records_are_rows_of_the_quarantine(make_flow, monkeypatch):
     flow = make_flow(**TOLERANT, write__ranges=2)
     flow.produce(20)
     headers = [("trace", b"\x00\x01"), ("none", None)]
@@ -26,7 +30,8 @@ def test_bad_records_are_rows_of_the_quarantine(make_flow):
     flow.produce(20)
     missing = send(flow, b'{"v": "x", "p": "p0"}', partition=1)
     outcome = flow.interval()
-    assert outcome.summary.endswith(f"; 3 bad records are set aside in file://{folder(flow)}.")
+    first = f"{flow.topic}[0]@{tombstone}: the value is null (a tombstone)"
+    assert outcome.summary.endswith(f"; 3 bad records are set aside in file://{folder(flow)}; the first is {first}.")
     flow.check()
     rows = quarantine(flow)
     assert rows == quarantine(flow, metadata=False)
@@ -57,6 +62,11 @@ def test_bad_records_are_rows_of_the_quarantine(make_flow):
     flow.interval()
     flow.check()
     assert flow.jvm.commits(str(folder(flow))) == before
+    # What was set aside is no difference between topic and table.
+    monkeypatch.setenv("SLUICE_KAFKA_SOURCE", environment(flow.bootstrap)["SLUICE_KAFKA_SOURCE"])
+    verified = CliRunner().invoke(app, ["verify", str(flow.file), "--master", "local[1]", "--json"])
+    assert verified.exit_code == 0, verified.output
+    assert [i["in_topic"] for i in json.loads(verified.stdout)["intervals"]] == [40, 20]
 
 
 def test_too_many(make_flow):

@@ -24,8 +24,12 @@ from sluice.protocol.quarantine import (
 from sluice.protocol.transaction import TableLog
 from sluice.records.plan import RecordPlan
 from sluice.records.settings import Errors
+from sluice.spark import quarantine
+from sluice.spark.bad_records import BadSpan
+from sluice.spark.records import Counted
+from sluice.spark.write import Written
 
-from .protocol_messages import TABLE, WRITER, abort, ack, end, start, status
+from .protocol_messages import TABLE, WRITER, abort, ack, end, planned, start, status
 
 PAGE = Path(__file__).parents[2] / "docs" / "bad-records.md"
 FIRST = BadRecord(topic="t", partition=1, offset=105, reason="no JSON")
@@ -79,8 +83,8 @@ def test_limits(limits, bad, read, broken):
 
 def _start(ranges: int = 2, **limits):
     errors = Errors(tolerance="all", **limits)
-    quarantine = quarantine_writer(WRITER, errors, "{}")
-    return start("20260101000000000", ranges=ranges, records=RecordPlan(errors=errors), quarantine=quarantine)
+    writer = quarantine_writer(WRITER, errors, "{}")
+    return start("20260101000000000", ranges=ranges, records=RecordPlan(errors=errors), quarantine=writer)
 
 
 def _status(number: int, bad: int, **more):
@@ -149,3 +153,38 @@ def test_what_may_have_left_files():
     assert list(set_aside(bad)) == [1]
     assert registered_files(bad) == {"day/1"}
     assert not may_have_left_files(_fold(begun.model_copy(update={"quarantine": None})))
+
+
+class _Chain:
+    def bad(self, records):
+        return records
+
+
+class _Writer:
+    def __init__(self, spark, begun):
+        assert begun.writer.path == f"{TABLE}_quarantine"
+        assert not begun.keep_newer
+
+    def write(self, rows):
+        return Written(({"numWrites": len(rows)},), None)
+
+
+def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
+    monkeypatch.setattr(quarantine, "HudiWriter", _Writer)
+    monkeypatch.setattr(quarantine, "_rows", lambda bad, *_: bad)
+    monkeypatch.setattr(quarantine, "_first", lambda *_: FIRST)
+    begun, span = _start(), BadSpan(planned(0), 3, 7)
+    reads = []
+
+    def read(ranges):
+        reads.append(ranges)
+        return ["a bad record"] * 2
+
+    found = quarantine.set_aside(None, begun, _Chain(), Counted(2, spans=(span,)), read, (0, "a"))
+    assert (found.records, found.first) == (2, FIRST)
+    assert [(r.start, r.end) for r in reads[0]] == [(3, 8)]
+    with pytest.raises(IntervalError, match=r"counted=3, found=2"):
+        quarantine.set_aside(None, begun, _Chain(), Counted(3, spans=(span,)), read, (0, "a"))
+    reads.clear()
+    assert quarantine.set_aside(None, begun, _Chain(), Counted(), read, (0, "a")) == quarantine.SetAside()
+    assert reads == []

@@ -113,8 +113,9 @@ def transactions(
     """List the table's last transactions, as its control topic tells of them."""
     told = history(file)
     newest = [t for t, _ in zip(told.newest(), range(last), strict=False)]
-    names = ("instant", "kind", "state", "started", "seconds", "read", "written", "offsets", "run_id", "what")
-    right = ("seconds", "read", "written")
+    counts = ("read", "written", "quarantined")
+    names = ("instant", "kind", "state", "started", "seconds", *counts, "offsets", "run_id", "what")
+    right = ("seconds", *counts)
     show(
         {"transactions": [_in_short(t) for t in reversed(newest)]},
         "transactions",
@@ -217,6 +218,7 @@ def _in_short(t: TransactionSummary) -> dict[str, Any]:
         "seconds": round((ended - t.started).total_seconds(), 1) if ended else None,
         "read": t.total("records_read"),
         "written": t.total("records_written"),
+        "quarantined": t.total("records_quarantined"),
         "offsets": ", ".join(f"{p.topic}[{p.partition}] {p.start}-{p.end}" for r in t.ranges for p in r.planned),
         "run_id": t.run_id,
         "what": what.partition("\n")[0],
