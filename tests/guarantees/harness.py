@@ -429,6 +429,13 @@ class Flow:
 
         wait_for(all_led, "the new partitions", pause=0.1)
 
+    def produce_values(self, values: Iterable[bytes], partition: int = 0) -> None:
+        """Records as they are, all to one partition."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for value in values:
+            producer.produce(self.topic, value, partition=partition)
+        assert producer.flush(30) == 0
+
     def delete_records(self, before: Mapping[int, int]) -> None:
         """Move the log start, as retention does."""
         bounds = [TopicPartition(self.topic, p, offset) for p, offset in before.items()]

@@ -10,6 +10,11 @@ def add_length(rows: DataFrame) -> DataFrame:
     return rows.withColumn("length", F.length("note")).where("id <> 4")
 
 
+def with_amount_only(rows: DataFrame) -> DataFrame:
+    """What would hide the bad records, if it saw any."""
+    return rows.where("amount IS NOT NULL")
+
+
 def doubled(rows: DataFrame) -> DataFrame:
     return rows.union(rows)
 

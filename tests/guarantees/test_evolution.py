@@ -18,8 +18,8 @@ OLD = (
 )
 NEW = (
     "id BIGINT, between STRING, s STRUCT<b: STRING, c: STRING, a: INT>, i BIGINT, f DOUBLE, d DECIMAL(14,4), n DOUBLE, "
-    "e DECIMAL(12,2), t BIGINT, l ARRAY<STRUCT<y: STRING, x: INT>>, m MAP<STRING, STRUCT<x: INT, y: STRING>>, needed STRING, "
-    "p STRING, last STRING"
+    "e DECIMAL(12,2), t BIGINT, l ARRAY<STRUCT<y: STRING, x: INT>>, m MAP<STRING, STRUCT<x: INT, y: STRING>>, "
+    "needed STRING, p STRING, last STRING"
 )
 OF_OLD = {
     "i": 7,

@@ -1,16 +1,19 @@
-"""Routes: the records of one topic go to several tables, each committed with its own offsets, and none is lost unseen."""
+"""Routes: one topic's records go to several tables, each committed with its own offsets, and none is lost unseen."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from sluice.coordinator import Coordinator, Outcome
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
 
-from .harness import Flow
+from .harness import Flow, wait_for
+from .quarantined import TOLERANT, folder, places, quarantine
 
 RECORD = "id BIGINT, type STRING, amount DOUBLE, v STRING"
 
@@ -85,13 +88,25 @@ def test_a_record_that_belongs_to_none_stops_the_first_pipeline_alone(make_flow)
     run = order.run()
     started = order.start(run)
     assert order.write(started).wait() == 1
-    with pytest.raises(ActionRequiredError, match="it belongs to no route: lower.type. is refund") as caught:
+    with pytest.raises(ActionRequiredError, match=r"it belongs to no route: lower\(type\) is refund") as caught:
         order.commit(started)
     assert f"offset={offset}" in str(caught.value)
     order.abort(run)
     outcome = payment.interval()
     assert outcome.records == 0
     assert filtered(payment) == 2
+
+
+def test_a_record_that_belongs_to_none_is_quarantined_once(make_flow):
+    flows = routed(make_flow, "fail", **TOLERANT)
+    order, payment = flows["order"], flows["payment"]
+    for number, kind in enumerate(["order", "refund", "pay.ment"]):
+        send(order, number, kind)
+    for flow in flows.values():
+        flow.interval()
+    assert [rows(flow) for flow in flows.values()] == [[(0, "V0")], [(2, "V2")]]
+    assert places(quarantine(order)) == [(0, 1)]
+    assert not folder(payment).exists()
 
 
 def test_left_out_where_the_file_says_so(make_flow):
@@ -124,3 +139,25 @@ def test_many_topics_into_one_table_and_whence_each_row_came(make_flow, create_t
     found = sorted((r["id"], r["came_from"], r["part"], r["place"]) for r in flow.all_columns())
     assert found == [(1, first, 0, 0), (2, other, 0, 0), (3, other, 0, 1)]
     assert all(r["arrived_at"] is not None for r in flow.all_columns())
+
+
+def test_topics_by_a_pattern(make_flow, create_topic):
+    flow = make_flow(1, sink__hudi__schema="id BIGINT, v STRING, p STRING")
+    flow.set(source__kafka__topics=None, source__kafka__topics_pattern=f"{flow.topic}(-.*)?")
+    flow.produce_raw(b'{"id": 1, "v": "a", "p": "p0"}')
+    flow.interval()
+    first = flow.topic
+    new = NewTopic(f"{first}-new", 1, 1)
+    flow.admin.create_topics([new])[f"{first}-new"].result(30)
+    wait_for(lambda: f"{first}-new" in flow.admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
+    flow.topic = f"{first}-new"
+    flow.produce_raw(b'{"id": 2, "v": "b", "p": "p0"}')
+    flow.interval()
+    assert flow.rows(metadata=True) == Counter({(1, "a"): 1, (2, "b"): 1})
+    flow.admin.delete_topics([flow.topic])[flow.topic].result(30)
+    wait_for(lambda: flow.topic not in flow.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+    with pytest.raises(ActionRequiredError, match=f"are gone: {flow.topic}"):
+        flow.start(flow.run())
+    flow.set(source__kafka__topics_pattern="nothing-is-called.so")
+    with pytest.raises(ActionRequiredError, match="No topic has a name like"):
+        flow.start(flow.run())

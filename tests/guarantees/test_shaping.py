@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from sluice.cli import app
 from sluice.errors import ActionRequiredError
 
 from .harness import Flow
+from .quarantined import TOLERANT, places, quarantine
 
 RECORD = (
     "id BIGINT, `order id` STRING, `select` STRING, `a.b` STRING, amount STRING, at TIMESTAMP, secret STRING, "
@@ -113,6 +118,29 @@ def test_a_value_that_a_cast_would_lose_is_a_bad_record_and_no_filter_hides_it(m
     flow.abort(run)
 
 
+def test_bad_records_are_set_aside_between_the_steps(make_flow):
+    steps = [
+        {"cast": {"amount": "decimal(10,2)"}},
+        {"filter": "amount > 0"},  # not true of a value that the cast has lost
+        {"python": "shaping_functions:with_amount_only"},
+        {"set": {"day": "date_format(at, 'yyyy')"}},
+    ]
+    flow = shaped(make_flow, steps, "id BIGINT, note STRING NOT NULL, day STRING", **TOLERANT)
+    flow.produce_raw(record(1))
+    flow.produce_raw(b"not JSON")
+    flow.produce_raw(record(2, amount="a lot"), partition=1)
+    flow.produce_raw(record(3, amount="-1"))
+    flow.produce_raw(record(4, note=None), partition=1)
+    outcome = flow.interval()
+    assert [(row["id"], row["day"]) for row in flow.all_columns()] == [(1, "2026")]
+    found = quarantine(flow)
+    assert places(found) == [(0, 1), (1, 0), (1, 1)]
+    reasons = " | ".join(row["reason"] for row in found)
+    for words in ("not one JSON object", "has a value that is no decimal(10,2)", "the field note is missing or null"):
+        assert words in reasons
+    assert (outcome.records, "1 records were filtered out" in outcome.summary) == (1, True)
+
+
 WRONG = {
     "unknown column": ([{"filter": "nope = 1"}], "Step 1 of `transforms` (`filter`)", "`nope` cannot be resolved"),
     "syntax": ([{"drop": "tags"}, {"set": {"x": "id +* 1"}}], "Step 2 of `transforms` (`set`)", "not Spark SQL"),
@@ -124,7 +152,7 @@ WRONG = {
     "no function": ([{"set": {"x": "no_such(id)"}}], "Step 1", "a function that Spark doesn't have"),
     "twice": ([{"rename": {"note": "secret"}}], "Step 1", "the column secret would be there twice"),
     "collision by flatten": (
-        [{"rename": {"note": "customer_name"}}, {"flatten": {}}], "Step 2", "the column customer_name would be there twice",
+        [{"rename": {"note": "customer_name"}}, {"flatten": {}}], "Step 2", "customer_name would be there twice",
     ),
     "a name of ours": ([{"rename": {"note": "_kafka_offset"}}], "Step 1", "kept for Sluice"),
     "nothing to drop": ([{"drop": "nope"}], "Step 1", "there is no column nope"),
@@ -143,6 +171,26 @@ def test_a_wrong_step_is_found_at_start(make_flow):
         assert reason in str(caught.value), name
         assert "there are the columns" in str(caught.value) or "DOUBLE" in reason, name
     assert flow.messages() == []
+
+
+def test_sluice_validate_finds_wrong_steps_without_kafka(tmp_path, home):
+    page = (Path(__file__).parents[2] / "docs" / "shaping.md").read_text()
+    good = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    wrong = [
+        good[0].replace("distance / air_time", "distanc / air_time"),
+        good[0].replace("speed: distance / air_time", "speed: note"),
+        good[1].replace("by: type", "by: kind"),
+    ]
+    for number, text in enumerate([*good, *wrong]):
+        (tmp_path / f"{number}.yaml").write_text(text)
+    result = CliRunner().invoke(app, ["validate", *map(str, sorted(tmp_path.glob("*.yaml")))])
+    said = " ".join(result.output.split())
+    assert (result.exit_code, said.count(": ok: ")) == (1, 4)
+    assert "Step 6 of `transforms` (`set`) is wrong" in said
+    assert "`distanc` cannot be resolved" in said
+    assert "speed: STRING in the records, DOUBLE in the table" in said
+    assert "Step 1 of `transforms` (`route`) is wrong" in said
+    assert "`kind` cannot be resolved" in said
 
 
 @pytest.mark.parametrize(

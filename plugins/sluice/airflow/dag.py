@@ -52,7 +52,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     check_notifiers(pipeline)
     with DAG(
         dag_id=pipeline.name,
-        description=pipeline.description or f"{', '.join(pipeline.source.kafka.topics)} to {pipeline.sink.hudi.path}",
+        description=pipeline.description or f"{pipeline.source.kafka.topics_in_words} to {pipeline.sink.hudi.path}",
         doc_md=_in_words(pipeline),
         schedule=timetable(pipeline),
         start_date=pipeline.start_date,
@@ -129,7 +129,7 @@ def _in_words(pipeline: Pipeline) -> str:
     partitioned = f", partitioned by `{', '.join(hudi.partition_fields)}`" if hudi.partition_fields else ""
     return (
         f"{pipeline.description or ''}\n\n"
-        f"Loads the Kafka topics `{'`, `'.join(kafka.topics)}` (connection `{kafka.connection}`) into the Hudi table "
+        f"Loads `{kafka.topics_in_words}` of Kafka (connection `{kafka.connection}`) into the Hudi table "
         f"`{pipeline.table_name}` at `{hudi.path}`{partitioned}. {how}\n\n"
         f"Each run is one transaction: it reads {until[kafka.until]}, at most {kafka.max_records} records, and commits "
         f"rows and offsets together, or neither. When a run fails, the next one starts from the same offsets.\n"

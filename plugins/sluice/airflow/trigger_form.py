@@ -22,7 +22,7 @@ _FIELDS = {
 
 def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
     """The fields of the form. Their defaults make a run of the schedule: read on from the committed offsets."""
-    topic = pipeline.source.kafka.topics[0]
+    topic = next(iter(pipeline.source.kafka.topics), "topic")
     window, again, every = "A range of offsets or times", "A replay", "Any run"
     return {
         MODE: Param(

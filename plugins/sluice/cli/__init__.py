@@ -11,8 +11,8 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import inspect, interval, quarantine, services
-from sluice.cli.shaping import check_transforms
+from sluice.cli import infer, inspect, interval, quarantine, services
+from sluice.cli.shaping import TransformCheck
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
 
@@ -25,6 +25,7 @@ for _command in (
     inspect.transactions,
     inspect.verify,
     inspect.replay,
+    infer.infer,
     services.service,
     services.sync,
 ):
@@ -42,17 +43,18 @@ def _log_to_stderr() -> None:
 def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")]) -> None:
     """Check pipeline files; says file, line, key and remedy of each mistake."""
     failed = False
-    for file in files:
-        try:
-            pipelines = load_pipelines(file)
-            check_transforms(pipelines)
-        except SluiceError as error:
-            failed = True
-            _err.print(str(error), markup=False, style="red")
-        else:
-            for pipeline in pipelines:
-                kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-                typer.echo(f"{file}: ok: {', '.join(kafka.topics)} -> {hudi.operation} {hudi.path}")
+    with TransformCheck() as transforms:
+        for file in files:
+            try:
+                pipelines = load_pipelines(file)
+                transforms.check(pipelines)
+            except SluiceError as error:
+                failed = True
+                _err.print(str(error) if "file" in error.where else f"{file}: {error}", markup=False, style="red")
+            else:
+                for pipeline in pipelines:
+                    kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
+                    typer.echo(f"{file}: ok: {kafka.topics_in_words} -> {hudi.operation} {hudi.path}")
     raise typer.Exit(1 if failed else 0)
 
 

@@ -3,43 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from sluice.pipeline import Pipeline
 from sluice.records.columns import incoming
 from sluice.records.pinning import fields_of_table, misfit
 from sluice.records.plan import Format, RecordPlan
-from sluice.records.structs import unassignable
+from sluice.records.structs import stored, unassignable
+
+if TYPE_CHECKING:
+    from sluice.hudi.jvm import HudiJvm
 
 
-def check_transforms(pipelines: Sequence[Pipeline]) -> None:
-    """Check the transforms of a file's pipelines, where the file itself says what the fields of a record are.
+class TransformCheck:
+    """Checks the transforms of pipeline files, all in one JVM, which starts when there is something for it to do."""
 
-    Raises:
-        ActionRequiredError: a step is wrong, or makes a column that the table has with another type.
-    """
-    known = [p for p in pipelines if p.transforms and _fields_are_given(p)]
-    if not known:
-        return
-    from sluice.hudi.catalyst import shaped
-    from sluice.hudi.jvm import lean_jvm
-    from sluice.hudi.schema import struct_of_avsc, struct_of_ddl
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._jvm: HudiJvm | None = None
 
-    with lean_jvm() as jvm:
-        for pipeline in known:
-            kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-            table = (
-                struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
-            )
-            plan = RecordPlan(columns=kafka.columns)
-            if kafka.value.schema_ is not None:
-                fields = struct_of_ddl(jvm, kafka.value.schema_, "source.kafka.value.schema")
-            else:
-                fields = fields_of_table(table, plan, pipeline.transforms)
-            plan = plan.model_copy(update={"value": Format(struct=fields, as_=kafka.value.as_)})
-            made = shaped(jvm.jvm, incoming(plan), pipeline.transforms).columns
-            conflicts = unassignable(table, made) if made is not None else ()
-            if conflicts:
-                raise misfit(conflicts, hudi.path)
+    def __enter__(self) -> TransformCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def check(self, pipelines: Sequence[Pipeline]) -> None:
+        """Check those of a file's pipelines whose records' fields stand in the file.
+
+        Raises:
+            ActionRequiredError: a step is wrong, or makes a column that the table has with another type.
+        """
+        for pipeline in pipelines:
+            if pipeline.transforms and _fields_are_given(pipeline):
+                self._check(pipeline)
+
+    def _check(self, pipeline: Pipeline) -> None:
+        from sluice.hudi.catalyst import shaped
+        from sluice.hudi.jvm import lean_jvm
+        from sluice.hudi.schema import struct_of_avsc, struct_of_ddl
+
+        if self._jvm is None:
+            self._jvm = self._stack.enter_context(lean_jvm())
+        jvm, kafka, hudi = self._jvm, pipeline.source.kafka, pipeline.sink.hudi
+        table = struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
+        plan = RecordPlan(columns=kafka.columns)
+        if kafka.value.schema_ is not None:
+            fields = struct_of_ddl(jvm, kafka.value.schema_, "source.kafka.value.schema")
+        else:
+            fields = fields_of_table(table, plan, pipeline.transforms)
+        plan = plan.model_copy(update={"value": Format(struct=fields, as_=kafka.value.as_)})
+        made = shaped(jvm.jvm, incoming(plan), pipeline.transforms).columns
+        conflicts = unassignable(stored(table), made) if made is not None else ()
+        if conflicts:
+            raise misfit(conflicts, hudi.path)
 
 
 def _fields_are_given(pipeline: Pipeline) -> bool:

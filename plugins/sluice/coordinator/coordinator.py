@@ -72,7 +72,7 @@ class Coordinator:
         """
         with self._session.table_as_it_is() as table:
             committed = self._session.committed(table)
-        return Position(committed.checkpoint, self._session.cluster.state(self.pipeline.source.kafka.topics, None))
+        return Position(committed.checkpoint, self._session.cluster.state(self._session.topics, None))
 
     def rows(self) -> tuple[RecordPlan, TableWriter]:
         """How the next interval's records would become rows, and of which columns.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -83,10 +84,9 @@ class Planner:
             ActionRequiredError: offsets are gone, or what was asked doesn't fit the table.
             RetryableError: Kafka or Hudi don't answer.
         """
+        self._refuse_gone_topics(committed.checkpoint)
         bounded = request if request.kind in ("continue", "backfill", "range") else Request()
-        state = self._session.cluster.state(
-            self._session.pipeline.source.kafka.topics, bounded.to_time, bounded.from_time
-        )
+        state = self._session.cluster.state(self._session.topics, bounded.to_time, bounded.from_time)
         if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
@@ -201,6 +201,21 @@ class Planner:
             missing = coverage.missing(committed.checkpoint.settled(tp), start, end)
             passed_over += [PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end) for piece in missing]
         return Task(IntervalPlan(ranges=()), passed_over=tuple(passed_over))
+
+    def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
+        """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
+        kafka, cluster = self._session.pipeline.source.kafka, self._session.cluster.settings.name
+        known = checkpoint.clusters.get(cluster)
+        if kafka.topics_pattern is None or known is None:
+            return
+        gone = [t for t in known.topics if t not in self._session.topics and re.fullmatch(kafka.topics_pattern, t)]
+        if gone and kafka.on_offset_loss == "fail":
+            raise ActionRequiredError(
+                f"Topics that the table was loaded from are gone: {', '.join(sorted(gone))}.",
+                next_step="if nothing is missing of them, narrow source.kafka.topics_pattern so that it doesn't match "
+                "them, or set source.kafka.on_offset_loss to earliest.",
+                table=self._table_id,
+            )
 
     def _refuse_moved_keys(self, checkpoint: Checkpoint, state: ClusterState) -> None:
         """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""

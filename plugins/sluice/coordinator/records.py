@@ -28,7 +28,7 @@ from sluice.records.pinning import (
 )
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, field, in_words, is_struct, names, struct, unassignable
+from sluice.records.structs import Type, field, in_words, is_struct, names, struct, unassignable, unholdable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -66,6 +66,7 @@ class RecordPinner:
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
         self._require_columns(rows.columns)
+        self._require_holdable(rows.columns)
         made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
         misfits = unassignable(rows.columns, made) if made is not None else ()
         if misfits:
@@ -145,7 +146,7 @@ class RecordPinner:
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
-        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._pipeline.source.kafka.topics]
+        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._session.topics]
         registry = self._session.registries(converter.registry) if converter.registry is not None else None
         address = registry.url if registry is not None else None
         known = last.schemas if last is not None and still_known(last, converter, address) else ()
@@ -163,6 +164,16 @@ class RecordPinner:
             raise ActionRequiredError(
                 f"The schema describes one value ({single}), not a record with fields.",
                 next_step=f"name the column that it becomes in {key}.as.",
+                table=self._session.table_id,
+            )
+
+    def _require_holdable(self, columns: Type) -> None:
+        wrong = unholdable(columns)
+        if wrong:
+            raise ActionRequiredError(
+                f"A Hudi table can't hold some of the columns: {'; '.join(wrong)}.",
+                next_step="give them other names or types in sink.hudi.schema; a record's own fields may have any name "
+                "in source.kafka.value.schema, and `transforms` make columns of them.",
                 table=self._session.table_id,
             )
 

@@ -95,7 +95,24 @@ class Session:
         self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
         self.control = ControlTopic(control, pipeline.control.topic)
         self.table_id = pipeline.sink.hudi.path
+        self._topics: tuple[str, ...] | None = None
         self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are read: those of the pipeline file, or those that are there now and match its pattern.
+
+        Raises:
+            ActionRequiredError: none matches.
+            RetryableError: the cluster can't be reached.
+        """
+        kafka = self.pipeline.source.kafka
+        if kafka.topics_pattern is None:
+            return kafka.topics
+        if self._topics is None:
+            own = (self.pipeline.control.topic, self.pipeline.errors.dead_letter_topic)
+            self._topics = self.cluster.topics_like(kafka.topics_pattern, own)
+        return self._topics
 
     @contextmanager
     def table(self) -> Iterator[HudiTable]:
@@ -118,7 +135,7 @@ class Session:
         metadata = table.last_checkpoint() if table else None
         if metadata is None:
             return Committed(Checkpoint(), {})
-        checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.pipeline.source.kafka.topics)
+        checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.topics)
         return Committed(checkpoint, json.loads(metadata.get(TRANSACTION_KEY, "{}")))
 
     def envelope(self, transaction: str, epoch: int, run: Run) -> dict[str, Any]:

@@ -104,8 +104,8 @@ class Catalyst:
             raise StepError("a query inside an expression would read something else than the record")
         if not analyzed.deterministic() or analyzed.containsPattern(patterns.CURRENT_LIKE()):
             raise StepError(
-                "an expression has another value each time (rand, uuid, current_timestamp and the like), and an attempt "
-                "that is repeated must make the same rows; a record's own time is `columns: {name: timestamp}`"
+                "an expression has another value each time (rand, uuid, current_timestamp and the like), and an "
+                "attempt that is repeated must make the same rows; a record's own time is `columns: {name: timestamp}`"
             )
         node = analyzed
         while str(node.nodeName()) != "LocalRelation":

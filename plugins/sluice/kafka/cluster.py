@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, IsolationLevel, TopicCollection
@@ -27,6 +28,28 @@ class KafkaCluster:
             IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         )
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+
+    def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
+        """The topics whose whole name matches a regular expression, without some and without Kafka's own.
+
+        Raises:
+            ActionRequiredError: there is none.
+            RetryableError: the cluster can't be reached.
+        """
+        where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        with kafka_errors("asking for the topics", **where):
+            known = self._admin.list_topics(timeout=TIMEOUT).topics
+        found = tuple(
+            sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith("__") and t not in but_not)
+        )
+        if not found:
+            raise ActionRequiredError(
+                "No topic has a name like source.kafka.topics_pattern.",
+                next_step="create one, or correct the pattern, which a whole name must match.",
+                pattern=pattern,
+                **where,
+            )
+        return found
 
     def state(
         self, topics: Sequence[str], window_end: datetime | None, window_start: datetime | None = None

@@ -294,7 +294,7 @@ class Page:
     def _row(self, gathered: Gathered, viewer: Viewer) -> Json:
         entry, history, last = gathered.entry, gathered.history, gathered.history.last_committed
         kafka = entry.pipeline.source.kafka if entry.pipeline else None
-        topics = kafka.topics if kafka else sorted({tp.topic for tp in history.committed})
+        topics = (kafka.topics if kafka else ()) or sorted({tp.topic for tp in history.committed})
         return {
             "key": entry.key,
             "dag_id": entry.dag_id,
@@ -330,7 +330,7 @@ def _control(entry: Entry) -> Any:
 
 def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
     """The pipeline's topics by connection: those of its file, else those whose offsets it has committed."""
-    if entry.pipeline is not None:
+    if entry.pipeline is not None and entry.pipeline.source.kafka.topics:
         return {entry.pipeline.source.kafka.connection: set(entry.pipeline.source.kafka.topics)}
     topics: dict[str, set[str]] = {}
     for tp in history.committed if history else ():

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import ByteSize, Field
+from pydantic import AfterValidator, ByteSize, Field, field_validator, model_validator
 
 from sluice.protocol.plan import OnOffsetLoss
 from sluice.records.settings import Converter, Part
+from sluice.records.transforms import refuse_reserved
 from sluice.sections import OneOrMore, Section
+
+
+def _is_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return pattern
 
 
 class Kafka(Section):
@@ -16,8 +26,10 @@ class Kafka(Section):
 
     connection: str = "kafka_default"
     """Id of the Airflow connection of type kafka."""
-    topics: Annotated[OneOrMore, Field(min_length=1)]
+    topics: OneOrMore = ()
     """The topics, all loaded into the one table."""
+    topics_pattern: Annotated[str | None, AfterValidator(_is_pattern)] = None
+    """Or a regular expression for their whole names; a topic that is made later is read from the next interval on."""
     starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int, int]] = "earliest"
     """Where the first interval starts: earliest, latest, or offsets as {topic: {partition: offset}}."""
     until: Literal["latest", "data_interval_end"] = "latest"
@@ -38,3 +50,20 @@ class Kafka(Section):
     """How their keys are read; nobody looks at them by default."""
     columns: dict[str, Part] = Field(default_factory=dict)
     """Further columns by the part of the record that they hold: `arrived_at: timestamp`."""
+
+    @property
+    def topics_in_words(self) -> str:
+        """The topics' names, or their pattern."""
+        return ", ".join(self.topics) or f"topics like {self.topics_pattern}"
+
+    @model_validator(mode="after")
+    def _topics_are_named(self) -> Self:
+        if bool(self.topics) == bool(self.topics_pattern):
+            raise ValueError("name the `topics`, or give a `topics_pattern` for their names")
+        return self
+
+    @field_validator("columns")
+    @classmethod
+    def _names_are_free(cls, columns: dict[str, Part]) -> dict[str, Part]:
+        refuse_reserved(columns)
+        return columns

@@ -58,10 +58,10 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
     data, node = _read(path)
     _resolve_schema_files(data, path)
     if "routes" not in data:
-        return (_validated(Pipeline, data, path, node),)
-    routes = _validated(Routes, data["routes"], path, node, lambda keys: ["routes", *keys])
+        return (validated(Pipeline, data, path, node),)
+    routes = validated(Routes, data["routes"], path, node, lambda keys: ["routes", *keys])
     pipelines = tuple(
-        _validated(Pipeline, pipeline_of(data, routes, table), path, node, partial(place_in_file, data, table))
+        validated(Pipeline, pipeline_of(data, routes, table), path, node, partial(place_in_file, data, table))
         for table in routes.tables
     )
     _require_apart(path, node, pipelines)
@@ -92,14 +92,25 @@ def _read(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     return data, node
 
 
-def _validated(
+def validated(
     model: type[_Model],
     data: Any,
     path: Path,
-    node: yaml.Node | None,
+    node: yaml.Node | None = None,
     placed: Callable[[Sequence[str]], list[str]] = list,
 ) -> _Model:
-    """The data as a section; `placed` says where a key of it stands in the file."""
+    """Data of a file as a section.
+
+    Args:
+        model: the section.
+        data: what the file says of it.
+        path: the file, for errors.
+        node: the same as YAML's nodes, which know their lines.
+        placed: where a key of the section stands in the file.
+
+    Raises:
+        PipelineFileError: it is wrong; the message holds one line for each mistake.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -38,11 +38,11 @@ class Routes(Section):
     by: Annotated[str, Field(min_length=1)]
     """A column of the records, or a Spark SQL expression, whose value says where a record belongs."""
     tables: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], dict[str, Any]], Field(min_length=1)]
-    """By that value, what is each table's own: any top-level keys but `name`, `source` and `control`, laid over those of
-    the file; its `transforms` come after the file's. `is` gives the value where it isn't the name."""
+    """By that value, what is each table's own: any top-level keys but `name`, `source` and `control`, laid over those
+    of the file; its `transforms` come after the file's. `is` gives the value where it isn't the name."""
     otherwise: str = "fail"
-    """A record that belongs to none: fail makes it a bad record of the first table's pipeline, ignore leaves it out, and
-    the name of a table puts it there."""
+    """A record that belongs to none: fail makes it a bad record of the first table's pipeline, ignore leaves it out,
+    and the name of a table puts it there."""
 
     @model_validator(mode="after")
     def _tables_fit(self) -> Self:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.records.settings import Flatten, Mask, Route, Transform
-from sluice.records.structs import Type, names
-
-RESERVED = ("_kafka_", "_sluice_", "_hoodie_")
-"""What names of columns must not begin with: they are Sluice's and Hudi's own."""
+from sluice.records.structs import RESERVED, Type, names
 
 
 class StepError(ValueError):

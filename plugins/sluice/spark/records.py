@@ -22,8 +22,7 @@ from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
-from sluice.records.structs import struct, unassignable
-from sluice.records.transforms import RESERVED
+from sluice.records.structs import RESERVED, struct, unassignable
 from sluice.spark.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.spark.changes import (
     CHANGE,

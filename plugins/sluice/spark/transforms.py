@@ -21,7 +21,7 @@ _MULTIPLIES = ("Generate", "Union")
 
 
 class Transforms:
-    """The steps in their order, in parts: a function of the user's begins a new one, since it must see no bad record."""
+    """The steps in their order, in parts: a function of the user's begins one, since it must see no bad record."""
 
     def __init__(self, transforms: Sequence[Transform], hidden: Sequence[str], problem: str) -> None:
         """With the names of the columns that go along with the rows unseen, of which `problem` is one."""

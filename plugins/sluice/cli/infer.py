@@ -1,0 +1,187 @@
+"""`sluice infer`: what columns the records of a topic would need, by a sample, for a person to approve."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+from sluice.cli.output import Column, show
+from sluice.cli.places import PipelineFile, settings
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline import Pipeline, load_pipelines
+from sluice.pipeline.edit import with_value
+from sluice.pipeline.load import validated
+from sluice.pipeline.routes import laid_over
+from sluice.records.inference import Sample, completed
+from sluice.records.structs import Type, in_words, names
+
+if TYPE_CHECKING:
+    from sluice.hudi.inference import Reader
+    from sluice.hudi.jvm import HudiJvm
+    from sluice.kafka.sample import Sampled
+
+_VALUE, _TABLE = ("source", "kafka", "value", "schema"), ("sink", "hudi", "schema")
+_UNKNOWN = "to_be_inferred STRING"
+
+
+def infer(
+    file: PipelineFile,
+    records: Annotated[int, typer.Option(min=1, help="How many of the newest records to look at.")] = 1000,
+    write: Annotated[bool, typer.Option("--write", help="Put the schema into the file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Look at a sample of a topic's records and propose a schema; nothing is changed without --write."""
+    from sluice.hudi.jvm import lean_jvm
+    from sluice.hudi.schema import struct_of_ddl
+
+    path = Path(str(file).partition("#")[0])
+    pipeline, given, key = _unfinished(path)
+    sampled = _sampled(pipeline, records)
+    with lean_jvm() as jvm:
+        known = struct_of_ddl(jvm, given, ".".join(key)) if given else None
+        sample = _looked_at(jvm, pipeline, sampled, known)
+        found = sample.result()
+        columns, conflicts = (found, []) if known is None else completed(known, found)
+        ddl = str(jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json_text.dumps(columns)).toDDL())
+    against = [f"{c.field}: {c.known} in the file, {c.new} in the sample" for c in conflicts]
+    rows = [_row(sample, field, known) for field in columns["fields"]]
+    data = {
+        "sampled": sample.records, "unreadable": sample.unreadable, "against_the_file": against, "columns": rows,
+        "key": ".".join(key), "ddl": ddl,
+    }  # fmt: skip
+    shown = [Column("column"), Column("type"), Column("in_records", right=True), Column("nulls", right=True)]
+    show(data, "columns", [*shown, Column("is"), Column("examples")], as_json=json, caption=_in_words(data))
+    if not json:
+        typer.echo(f"\n{_lines(key, ddl)}")
+    if write:
+        if against:
+            raise ActionRequiredError(
+                "The sample doesn't fit the schema that the file has.",
+                next_step=f"correct {'.'.join(key)} by hand; nothing was written.",
+                file=path,
+                changed=against,
+            )
+        _write(path, key, ddl)
+
+
+def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
+    """A pipeline whose schema may be missing yet, the schema that it has, and the key where it belongs.
+
+    Records that are shaped or shared out have fields of their own; those of other pipelines are the table's columns.
+    """
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError):
+        load_pipelines(path)  # says what is wrong
+        raise
+    if not isinstance(data, dict):
+        load_pipelines(path)
+        raise AssertionError("unreachable")
+    kafka = (data.get("source") or {}).get("kafka") or {}
+    value, hudi = kafka.get("value") or {}, (data.get("sink") or {}).get("hudi") or {}
+    own = bool(data.get("transforms") or data.get("routes") or value.get("schema"))
+    key = _VALUE if own else _TABLE
+    given = value.get("schema") if own else hudi.get("schema")
+    stand_in: dict[str, Any] = {"source": {"kafka": {"value": {"schema": given if own and given else _UNKNOWN}}}}
+    if not hudi.get("schema") and not hudi.get("schema_file"):
+        stand_in["sink"] = {"hudi": {"schema": _UNKNOWN}}
+    routes = data.pop("routes", None)
+    if routes:  # the records are the same for all tables
+        data.setdefault("sink", {"hudi": {"path": "/unused"}})
+        stand_in.setdefault("sink", {"hudi": {}})["hudi"]["path"] = "/unused"
+    pipeline = validated(Pipeline, laid_over(data, stand_in), path)
+    kind = pipeline.source.kafka.value.converter
+    if kind not in ("json", "csv") or value.get("registry") or value.get("schema_file"):
+        raise ActionRequiredError(
+            f"Records that are read by the converter {kind} have a schema already, or none at all.",
+            next_step="`sluice infer` is for json and csv without a registry.",
+            file=path,
+        )
+    return pipeline, given, key
+
+
+def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
+    from sluice.kafka.cluster import KafkaCluster
+    from sluice.kafka.sample import newest_records
+
+    kafka, source = pipeline.source.kafka, settings(pipeline)[0]
+    cluster = KafkaCluster(source, isolation_level=kafka.isolation_level)
+    topics = kafka.topics or cluster.topics_like(str(kafka.topics_pattern))
+    found = newest_records(source, kafka.isolation_level, cluster.state(topics, None).partitions, count)
+    if not found:
+        raise ActionRequiredError(
+            "There are no records to look at.", next_step="wait for the producer, and try again.", topics=topics
+        )
+    return found
+
+
+def _looked_at(jvm: HudiJvm, pipeline: Pipeline, sampled: list[Sampled], known: Type | None) -> Sample:
+    from sluice.hudi.inference import CsvReader, JsonReader, UnreadableError
+
+    value = pipeline.source.kafka.value
+    reader: Reader = JsonReader(jvm.jvm, value.options)
+    if value.converter == "csv":
+        reader = CsvReader(jvm.jvm, value.options, names(known) if known is not None else ())
+    sample = Sample()
+    for place, data in sampled:
+        try:
+            if data is None:
+                raise UnreadableError("a tombstone")
+            sample.add(place, *reader.read(data.decode()))
+        except (UnreadableError, UnicodeDecodeError) as error:
+            sample.add_unreadable(place, str(error))
+    return sample
+
+
+def _row(sample: Sample, field: Mapping[str, Any], known: Type | None) -> dict[str, Any]:
+    seen = sample.seen.get(field["name"])
+    state = "" if known is None else "in the file" if field["name"] in names(known) else "new"
+    return {
+        "column": field["name"],
+        "type": in_words(field["type"]),
+        "in_records": seen.records if seen else 0,
+        "nulls": seen.nulls if seen else 0,
+        "is": "; ".join(seen.conflicts) if seen and seen.conflicts else state,
+        "examples": "  ".join(seen.examples) if seen else "",
+    }
+
+
+def _in_words(data: Mapping[str, Any]) -> str:
+    said = [f"{data['sampled']} records were looked at."]
+    if data["unreadable"]:
+        said.append(f"{len(data['unreadable'])} can't be read, the first at {data['unreadable'][0]}.")
+    if data["against_the_file"]:
+        said.append(f"They don't fit the file: {'; '.join(data['against_the_file'])}.")
+    return " ".join(said)
+
+
+def _lines(key: tuple[str, ...], ddl: str) -> str:
+    """The key as it would stand in a pipeline file."""
+    lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(key)]
+    return "\n".join(lines) + f" {json_text.dumps(ddl, ensure_ascii=False)}"
+
+
+def _write(path: Path, key: tuple[str, ...], ddl: str) -> None:
+    before = path.read_text()
+    was_wrong = _mistake(path)
+    path.write_text(with_value(before, key, ddl))
+    wrong = _mistake(path)
+    if wrong is not None and was_wrong is None:
+        path.write_text(before)
+        raise wrong
+    typer.echo(f"Written to {path}.", err=True)
+    if wrong is not None:  # what is missing still, a person has to add
+        typer.echo(str(wrong), err=True)
+
+
+def _mistake(path: Path) -> PipelineFileError | None:
+    try:
+        load_pipelines(path)
+    except PipelineFileError as error:
+        return error
+    return None
