@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from threading import Thread
@@ -491,7 +491,7 @@ class Flow:
         driver = self.drivers.idle()
         self._jobs += 1
         log = self.folder / f"{kind}-{self._jobs}.log"
-        kafka = kafka_settings(self.bootstrap)
+        kafka = replace(kafka_settings(self.bootstrap), java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)
