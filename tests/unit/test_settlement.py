@@ -33,8 +33,11 @@ def test_the_audit_passes_what_adds_up():
     audit(
         start("1"),
         0,
-        status("1", records_written=7, records_quarantined=2, records_skipped=1, stats=({"numWrites": 7},)),
-    )
+        status(
+            "1", records_written=5, records_deleted=1, records_quarantined=2, records_filtered=1, records_skipped=1,
+            stats=({"numWrites": 5, "numDeletes": 1},), quarantine_stats=({"numWrites": 2},),
+        ),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,10 @@ def test_the_audit_passes_what_adds_up():
         {"stats": ({"numWrites": 9},)},
         {"stats": ({"numWrites": 10, "totalWriteErrors": 1},)},
         {"records_skipped": 1},
+        {"records_filtered": 1},
+        {"records_written": 9, "records_deleted": 1, "stats": ({"numWrites": 9},)},
+        {"records_written": 9, "records_quarantined": 1, "stats": ({"numWrites": 9},)},
+        {"quarantine_stats": ({"numWrites": 1},)},
         {"partitions": ()},
     ],
     ids=str,
