@@ -51,6 +51,7 @@ _HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DEL
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
+_LOOKED_AT: Final = "sluice_looked_at"
 _PLACES: Final = "_places"
 
 
@@ -156,7 +157,8 @@ class RecordChain:
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
         wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
-        decoded = self._decoded(records, keep=True)
+        # Counted only to keep Spark from moving the condition down into the decoding, which would then be done twice.
+        decoded = self._decoded(records, keep=True).observe(_LOOKED_AT, F.count(F.lit(1)).alias("records"))
         if self._changes is not None:
             decoded = self._changes.apply(decoded)
         if not self._in_two_parts:
