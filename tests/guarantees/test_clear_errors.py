@@ -71,12 +71,11 @@ def test_a_path_without_permission(make_flow, tmp_path):
 
 @pytest.fixture
 def loaded(make_flow) -> Flow:
-    """A table that exists, opened by a start that wrote no rows."""
-    flow = make_flow()
+    """A table that has rows: before its first commit, a table has no columns that a pipeline could miss."""
+    flow: Flow = make_flow()
     flow.produce(4)
-    run = flow.run()
-    flow.start(run)
-    flow.abort(run)
+    flow.interval()
+    flow.produce(4)
     return flow
 
 
