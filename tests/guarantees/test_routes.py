@@ -13,7 +13,7 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
 
 from .harness import Flow, wait_for
-from .quarantined import TOLERANT, folder, places, quarantine
+from .quarantined import TOLERANT, places, quarantine
 
 RECORD = "id BIGINT, type STRING, amount DOUBLE, v STRING"
 
@@ -106,7 +106,7 @@ def test_a_record_that_belongs_to_none_is_quarantined_once(make_flow):
         flow.interval()
     assert [rows(flow) for flow in flows.values()] == [[(0, "V0")], [(2, "V2")]]
     assert places(quarantine(order)) == [(0, 1)]
-    assert not folder(payment).exists()
+    assert quarantine(payment) == []
 
 
 def test_left_out_where_the_file_says_so(make_flow):

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 from sluice.cli.output import Column, show
 from sluice.cli.places import PipelineFile, settings
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipelines
 from sluice.pipeline.edit import with_value
-from sluice.pipeline.load import validated
+from sluice.pipeline.load import read_file, validated
 from sluice.pipeline.routes import laid_over
 from sluice.records.inference import Sample, completed
 from sluice.records.structs import Type, in_words, names
@@ -74,16 +73,15 @@ def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
 
     Records that are shaped or shared out have fields of their own; those of other pipelines are the table's columns.
     """
-    try:
-        data = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError):
-        load_pipelines(path)  # says what is wrong
-        raise
-    if not isinstance(data, dict):
-        load_pipelines(path)
-        raise AssertionError("unreachable")
-    kafka = (data.get("source") or {}).get("kafka") or {}
-    value, hudi = kafka.get("value") or {}, (data.get("sink") or {}).get("hudi") or {}
+    data, _ = read_file(path)
+    value, hudi = _section(data, "source", "kafka", "value"), _section(data, "sink", "hudi")
+    kind = value.get("converter", "json")
+    if kind not in ("json", "csv") or value.get("registry") or value.get("schema_file"):
+        raise ActionRequiredError(
+            f"Records that are read by the converter {kind} have a schema already, or none at all.",
+            next_step="`sluice infer` is for json and csv without a registry.",
+            file=path,
+        )
     own = bool(data.get("transforms") or data.get("routes") or value.get("schema"))
     key = _VALUE if own else _TABLE
     given = value.get("schema") if own else hudi.get("schema")
@@ -95,14 +93,13 @@ def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
         data.setdefault("sink", {"hudi": {"path": "/unused"}})
         stand_in.setdefault("sink", {"hudi": {}})["hudi"]["path"] = "/unused"
     pipeline = validated(Pipeline, laid_over(data, stand_in), path)
-    kind = pipeline.source.kafka.value.converter
-    if kind not in ("json", "csv") or value.get("registry") or value.get("schema_file"):
-        raise ActionRequiredError(
-            f"Records that are read by the converter {kind} have a schema already, or none at all.",
-            next_step="`sluice infer` is for json and csv without a registry.",
-            file=path,
-        )
     return pipeline, given, key
+
+
+def _section(data: Any, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:

@@ -27,6 +27,7 @@ from sluice.local.home import SluiceHome, project_root
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.records.settings import Transform
 from sluice.spark.settings import ARCHIVE, spark_conf
 from sluice.spark.submit import application_arguments
 
@@ -74,6 +75,7 @@ def _pipelines(scratch: Path) -> list[Pipeline]:
     return [
         Pipeline(
             name=operation,
+            transforms=(Transform(filter="id IS NOT NULL"),),  # for Spark's analyzer, which START asks about them
             source=Source(kafka=Kafka(topics=(_TOPIC,))),
             sink=Sink(
                 hudi=Hudi(

@@ -55,7 +55,7 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
         PipelineFileError: it can't be read or is wrong; the message holds one line for each mistake.
     """
     path = Path(path)
-    data, node = _read(path)
+    data, node = read_file(path)
     _resolve_schema_files(data, path)
     if "routes" not in data:
         return (validated(Pipeline, data, path, node),)
@@ -68,7 +68,12 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
     return pipelines
 
 
-def _read(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+def read_file(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+    """A pipeline file as data, and as YAML's nodes, which know their lines.
+
+    Raises:
+        PipelineFileError: it can't be read, or is no mapping in YAML.
+    """
     try:
         text = path.read_text()
         node = yaml.compose(text, Loader=yaml.SafeLoader)
