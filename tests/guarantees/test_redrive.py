@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice.errors import ActionRequiredError
+from sluice.logs import log
 
 from .harness import Flow, finish, kafka_settings
 from .quarantined import TOLERANT, consume, quarantine, send
@@ -19,6 +21,8 @@ BAD = b'{"id": "7", "v": "x", "p": "p0"}'  # which another schema takes
 
 def _json(flow: Flow, *arguments: str) -> Any:
     done = CliRunner().invoke(app, ["quarantine", arguments[0], str(flow.file), *arguments[1:], "--json"])
+    structlog.reset_defaults()  # the command logs to what was its own output
+    vars(log).pop("bind", None)
     if done.exception is not None:
         raise done.exception
     return json.loads(done.stdout)

@@ -53,11 +53,22 @@ def sealed(data: Column) -> Column:
     Args:
         data: BINARY.
     """
-    body = F.when(_ends_with_brace(data), data).otherwise(_trimmed(data))
-    opened = body.substr(F.lit(1), F.length(body) - 1)
-    is_empty = (F.length(opened) < _SHORT) & opened.cast("string").rlike(r"^\{\s*$")
-    end = F.when(is_empty, F.lit(f'"{SEAL.name}":true}}'.encode())).otherwise(F.lit(f',"{SEAL.name}":true}}'.encode()))
-    return F.when(_ends_with_brace(body), F.concat(opened, end)).otherwise(body).cast("string")
+    seal = f'"{SEAL.name}":true}}'.encode()
+    is_long = data.cast("string").endswith("}") & (F.length(data) > _SHORT)
+    return F.when(is_long, _all_but_last(data, b"," + seal)).otherwise(_sealed_with_care(data, seal)).cast("string")
+
+
+def _sealed_with_care(data: Column, seal: bytes) -> Column:
+    """The same of a short text, which may be an object without fields, and of one with white space at its ends."""
+    body = F.regexp_replace(data.cast("string"), r"^[ \t\n\r]+|[ \t\n\r]+$", "")
+    is_empty = (F.length(body) <= _SHORT) & body.rlike(r"^\{\s*\}$")
+    raw = body.cast("binary")
+    closed = F.when(is_empty, _all_but_last(raw, seal)).otherwise(_all_but_last(raw, b"," + seal))
+    return F.when(body.endswith("}"), closed).otherwise(raw)
+
+
+def _all_but_last(data: Column, end: bytes) -> Column:
+    return F.concat(data.substr(F.lit(1), F.length(data) - 1), F.lit(end))
 
 
 def problem_of(data: Column, parsed: Column, given: Given) -> Column:
@@ -91,7 +102,8 @@ def lost_text(data: Column, given: Given) -> Column:
 
 def _has_half(data: Column) -> Column:
     text = data.cast("string")
-    return (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
+    # One look for what is rare, before two for what is rarer still.
+    return text.contains("\\u") & (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
 
 
 def unsound(value: Column, kind: DataType, given: Given) -> Column:
@@ -153,10 +165,6 @@ def _doubled(value: Column, kind: DataType) -> Column | None:
         return None
     keys = F.map_keys(value)
     return F.size(keys) != F.size(F.array_distinct(keys))
-
-
-def _ends_with_brace(data: Column) -> Column:
-    return F.substring(data, -1, 1) == F.lit(b"}")
 
 
 def _trimmed(data: Column) -> Column:
