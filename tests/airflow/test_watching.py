@@ -50,6 +50,19 @@ alerts:
     - notifier: airflow.providers.smtp.notifications.smtp.SmtpNotifier
       arguments: {{to: boss@example.com}}
 """
+# Bad records are set aside, and an interval leaves some for the next one.
+LIMITS = """
+name: limits
+source: {{kafka: {{topics: {topic}, max_records: 4}}}}
+sink: {{hudi: {{path: {path}, schema: "carrier STRING, dep_delay DOUBLE"}}}}
+errors: {{tolerance: all}}
+alerts:
+  on_warning:
+    - notifier: sluice.airflow.webhook.WebhookNotifier
+      arguments: {{http_conn_id: hook}}
+  max_lag_records: 1
+  max_quarantine_rate: 0.1
+"""
 # Its start_commit stands still for as long as this Airflow lives.
 HANGS = """
 import os
@@ -148,6 +161,7 @@ class Place:
 
     api: Any
     topic: str
+    other_topic: str
     lake: Path
     lineage: Path
     environment: AirflowEnvironment
@@ -158,14 +172,14 @@ class Place:
         ended: dict[str, Any] = self.api.ended(dag_id, self.api.trigger(dag_id))
         return ended
 
-    def send(self, *values: bytes) -> None:
-        """Send the same records to each of the two partitions."""
+    def send(self, *values: bytes, topic: str | None = None) -> None:
+        """Send the same records to each of the two partitions of a topic."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.environment.bootstrap})
         for partition in (0, 1):
             for value in values:
-                producer.produce(self.topic, value, partition=partition)
+                producer.produce(topic or self.topic, value, partition=partition)
         assert producer.flush(30) == 0
 
     def asset_events(self) -> list[dict[str, Any]]:
@@ -204,12 +218,15 @@ def place(
 
     base, topic = tmp_path_factory.mktemp("watching"), f"flights-{tmp_path_factory.getbasetemp().name}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 2)])[topic].result(30)
+    other_topic = f"{topic}-other"
+    for created in admin.create_topics([NewTopic(topic, 2), NewTopic(other_topic, 2)]).values():
+        created.result(30)
     dags = base / "dags"
     (dags / "pipelines").mkdir(parents=True)
     for module in ("sluice_pipelines.py", "example_new_flights.py"):
         shutil.copy(project / "dags" / module, dags)
     (dags / "pipelines" / "flights.yaml").write_text(PIPELINE.format(topic=topic, path=base / "lake" / "flights"))
+    (dags / "pipelines" / "limits.yaml").write_text(LIMITS.format(topic=other_topic, path=base / "lake" / "limits"))
     (dags / "hangs.py").write_text(HANGS.format(topic=topic, path=base / "lake" / "hangs", never=base / "never"))
     login = {"sasl.username": "svc", "sasl.password": KAFKA_PASSWORD, "sasl.mechanisms": "PLAIN"}
     connections = {
@@ -249,7 +266,7 @@ def place(
         client = api(airflow.environment.url, ADMIN, environment.credentials().password)
         client.until("the example", lambda: client.call("/api/v2/dags/example_new_flights"))
         client.call("/api/v2/dags/example_new_flights", {"is_paused": False}, method="PATCH")
-        yield Place(client, topic, base / "lake", lineage, airflow.environment, inbox)
+        yield Place(client, topic, other_topic, base / "lake", lineage, airflow.environment, inbox)
     finally:
         (base / "never").touch()  # what hangs would hold up the stop
         airflow.stop()
@@ -339,6 +356,19 @@ def test_recovery_and_the_offsets_that_were_given_up_are_told(place: Place, reco
     assert posts[0]["failed_before"] == 2
     assert posts[1]["losses"][0].startswith(f"{place.topic}[0] committed 2, resumed at 3: ")
     assert len(place.inbox.mailed("oncall@example.com")) == 4
+
+
+def test_a_committed_interval_over_its_limits_is_a_warning(place: Place, hanging: str) -> None:
+    good, bad = b'{"carrier": "AA", "dep_delay": 1.5}', b'{"carrier": "AA", "dep_delay": "late"}'
+    place.send(good, bad, good, good, topic=place.other_topic)
+    run = place.run("limits")
+    assert run["state"] == "success"
+    assert "2 bad records are set aside in " in run["note"]
+    posts = {post["kind"]: post for post in place.inbox.posted("limits")}
+    assert posts.keys() == {"lag", "quarantine"}
+    assert (posts["lag"]["lag_records"], posts["lag"]["limit"]) == (4, "max_lag_records")
+    assert (posts["quarantine"]["records_quarantined"], posts["quarantine"]["limit"]) == (2, "max_quarantine_rate")
+    assert not any(post["act"] for post in posts.values())
 
 
 def test_a_run_that_hangs_is_told_by_the_deadline(place: Place, hanging: str, recovered: dict[str, Any]) -> None:

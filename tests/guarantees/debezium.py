@@ -67,19 +67,29 @@ def event(op: str, source: Mapping[str, Any], before: Row | None = None, after: 
 
 @dataclass
 class Log:
-    """Records for one topic, in the order in which they arrive; each as key, value and partition."""
+    """Records for one topic, in the order in which they arrive; each as key and value."""
 
     key: str = "id"
+    enveloped: bool = False
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
 
     def send(self, message: Mapping[str, Any], key: Any = None) -> None:
         row = message.get("after") or message.get("before") or {}
         key = row.get(self.key) if key is None else key
-        encoded = None if key is None else json.dumps({self.key: key}).encode()
-        self.records.append((encoded, json.dumps(message).encode()))
+        self.records.append((None if key is None else self._key(key), self._encoded(message)))
 
     def tombstone(self, key: Any) -> None:
-        self.records.append((json.dumps({self.key: key}).encode(), None))
+        self.records.append((self._key(key), None))
+
+    def _key(self, key: Any) -> bytes:
+        return self._encoded({self.key: key})
+
+    def _encoded(self, message: Mapping[str, Any]) -> bytes:
+        """As Connect's JSON converter writes it: with `schemas.enable`, in an envelope of its own."""
+        if not self.enveloped:
+            return json.dumps(message).encode()
+        fields = [{"type": "struct", "optional": True, "field": name, "fields": []} for name in message]
+        return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": message}).encode()
 
     def take(self) -> list[tuple[bytes | None, bytes | None]]:
         taken, self.records = self.records, []
@@ -101,3 +111,70 @@ def table_after(events: list[dict[str, Any]], position: Any, key: str = "id") ->
         if (emptied is None or at >= emptied) and (identity not in newest or at >= newest[identity][0]):
             newest[identity] = (at, e)
     return {k: e["after"] for k, (_, e) in newest.items() if e["op"] != "d"}
+
+
+def avro_envelope(*columns: Mapping[str, Any]) -> str:
+    """The schema that the PostgreSQL connector registers for a table's values, with the table's columns."""
+
+    def maybe(name: str, kind: Any) -> dict[str, Any]:
+        return {"name": name, "type": ["null", kind], "default": None}
+
+    value = {"type": "record", "name": "Value", "fields": list(columns), "connect.name": "shop.public.orders.Value"}
+    source = {
+        "type": "record",
+        "name": "Source",
+        "namespace": "io.debezium.connector.postgresql",
+        "fields": [
+            *({"name": name, "type": "string"} for name in ("version", "connector", "name")),
+            {"name": "ts_ms", "type": "long"},
+            {
+                "name": "snapshot",
+                "type": [
+                    {
+                        "type": "string",
+                        "connect.version": 1,
+                        "connect.parameters": {"allowed": "true,first,first_in_data_collection,last,false,incremental"},
+                        "connect.default": "false",
+                        "connect.name": "io.debezium.data.Enum",
+                    },
+                    "null",
+                ],
+                "default": "false",
+            },
+            {"name": "db", "type": "string"},
+            maybe("sequence", "string"),
+            maybe("ts_us", "long"),
+            maybe("ts_ns", "long"),
+            {"name": "schema", "type": "string"},
+            {"name": "table", "type": "string"},
+            maybe("txId", "long"),
+            maybe("lsn", "long"),
+            maybe("xmin", "long"),
+        ],
+        "connect.name": "io.debezium.connector.postgresql.Source",
+    }
+    transaction = {
+        "type": "record",
+        "name": "block",
+        "namespace": "event",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "total_order", "type": "long"},
+            {"name": "data_collection_order", "type": "long"},
+        ],
+    }
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.public.orders",
+        "fields": [
+            maybe("before", value),
+            maybe("after", "Value"),
+            {"name": "source", "type": source},
+            maybe("transaction", transaction),
+            {"name": "op", "type": "string"},
+            maybe("ts_ms", "long"),
+        ],
+        "connect.name": "shop.public.orders.Envelope",
+    }
+    return json.dumps(envelope)

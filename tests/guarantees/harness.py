@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from threading import Thread
@@ -350,14 +350,14 @@ class Flow:
 
     def produce(
         self, count: int, *, partitions: Sequence[int] = (0, 1), ids: Iterable[int] | None = None,
-        values: str = "a", table_partitions: int = 2, **config: Any,
+        values: str = "a", table_partitions: int = 2, fields: Mapping[str, Any] | None = None, **config: Any,
     ) -> None:  # fmt: skip
         """Send `count` records round robin; with `ids` given, new versions of those keys."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0, **config})
         known = list(ids) if ids is not None else range(self._next_id, self._next_id + count)
         self._next_id = max(self._next_id, *(i + 1 for i in known)) if known else self._next_id
         for number in known:
-            row = {"id": number, "v": f"{values}{number}", "p": f"p{number % table_partitions}"}
+            row = {"id": number, "v": f"{values}{number}", "p": f"p{number % table_partitions}", **(fields or {})}
             self._send(producer, partitions[number % len(partitions)], row)
         assert producer.flush(30) == 0
 
@@ -491,7 +491,7 @@ class Flow:
         driver = self.drivers.idle()
         self._jobs += 1
         log = self.folder / f"{kind}-{self._jobs}.log"
-        kafka = kafka_settings(self.bootstrap)
+        kafka = replace(kafka_settings(self.bootstrap), java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)

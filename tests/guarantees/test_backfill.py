@@ -11,7 +11,7 @@ from sluice.coordinator import Outcome, Started
 from sluice.errors import ActionRequiredError
 from sluice.protocol.offsets import TopicPartition
 
-from .harness import CLUSTER, wait_for
+from .harness import CLUSTER, DDL, wait_for
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -141,13 +141,14 @@ def test_an_older_version_from_a_backfill_never_wins(make_flow):
     flow = make_flow(
         sink__hudi__operation="upsert",
         sink__hudi__record_key="id",
-        sink__hudi__ordering_field="v",
+        sink__hudi__ordering_field="n",
+        sink__hudi__schema=f"{DDL}, n BIGINT",
         source__kafka__starting_offsets="latest",
     )
-    flow.produce(10, values="a")
+    flow.produce(10, values="a", fields={"n": 1})
     flow.interval()
-    flow.produce(4, ids=range(4), values="b")
-    flow.produce(2, ids=range(4, 6), values="a")  # the very same version: the table's stays
+    flow.produce(4, ids=range(4), values="b", fields={"n": 2})
+    flow.produce(2, ids=range(4, 6), values="a", fields={"n": 1})  # the very same version: the table's stays
     flow.interval()
     outcome = flow.interval(kind="backfill", from_time=LONG_AGO, to_time=_soon())
     assert outcome.records == 4  # ids 6 to 9; of the others the table has a newer version, or this one

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from decimal import Decimal
 from typing import Any
 
-from sluice.records.changes import position_of
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import SerializationContext
 
-from .debezium import Log, event, mysql, postgresql, table_after
+from sluice.records.changes import position_of
+from sluice.registry.config import VARIABLE
+
+from .debezium import Log, avro_envelope, event, mysql, postgresql, table_after
 from .harness import Flow
 from .test_deletes import acknowledged
 
@@ -102,6 +108,11 @@ def test_postgresql_with_every_operation_late_and_twice(make_flow):
     flow.interval()
     check(flow, table_after(sent, lsn))
     assert flow.columns() == {"id", "v", "p", "_source_position"}
+    positions = dict(flow.read("id", "_source_position"))
+    assert (positions[7], positions[0], positions[2]) == tuple(
+        position_of(postgresql(start + at, snapshot=snapshot))
+        for at, snapshot in ((0, "true"), (0, "false"), (60, "false"))
+    )
 
 
 def test_mysql_in_an_order_of_chance_over_a_binlog_that_rolls_over(make_flow):
@@ -135,6 +146,8 @@ def test_mysql_in_an_order_of_chance_over_a_binlog_that_rolls_over(make_flow):
         flow.produce_keyed(log.take())
         flow.interval()
     check(flow, state)
+    last = {(e["after"] or e["before"])["id"]: position_of(e["source"]) for e in events}
+    assert dict(flow.read("id", "_source_position")) == {number: last[number] for number in state}
     ack = acknowledged(flow)
     assert ack.records_read == ack.records_written + ack.records_deleted == 90
 
@@ -149,6 +162,15 @@ def test_a_row_whose_old_partition_is_not_known_is_refused(make_flow):
     assert job.wait() == 1
     for word in ("REPLICA IDENTITY FULL", "binlog_row_image=FULL", "offset=1"):
         assert word in job.text()
+    log.send(event("u", postgresql(120), row(1, "a", "north"), row(1, None, "south")))  # bad, and moves nothing
+    log.send(event("c", postgresql(130), None, row(2, "a", "north")))
+    log.send(event("u", postgresql(140), row(2, "a", "north"), row(2, "b", "south")))
+    flow.produce_keyed(log.take())
+    flow.set(errors={"tolerance": "all"})
+    flow.interval()
+    check(flow, {1: row(1, "a", "north"), 2: row(2, "b", "south")})
+    ack = acknowledged(flow)
+    assert (ack.records_read, ack.records_written, ack.records_quarantined, ack.records_deleted) == (5, 3, 2, 0)
 
 
 def test_a_truncate_takes_what_was_there_and_nothing_late_comes_back(make_flow):
@@ -192,29 +214,101 @@ def test_a_truncate_takes_what_was_there_and_nothing_late_comes_back(make_flow):
 
 
 def test_a_soft_delete_keeps_the_row_and_what_it_was(make_flow):
-    flow = make_flow(
-        partitions=1, **{**ORDERS, "changes": {"format": "debezium", "delete": "soft", "truncate": "apply"}}
-    )
-    log = Log()
+    """In Connect's envelope, with the row's key in the record's; and a truncate before there is a table."""
+    soft = {"format": "debezium", "delete": "soft", "truncate": "apply"}
+    flow = make_flow(partitions=1, **{**ORDERS, "changes": soft})
+    enveloped = {"converter": "json", "options": {"schemas.enable": True}}
+    flow.set(source__kafka__value=enveloped, source__kafka__key=enveloped)
+    log = Log(enveloped=True)
+    log.send(event("c", mysql(1, 10), after=row(9, "gone")))
+    log.send(event("t", mysql(1, 20)))
     for i in range(4):
         log.send(event("c", mysql(1, 100 + i), after=row(i, f"a{i}")))
     log.send(event("d", mysql(1, 200), row(1, "a1")))
     log.send(event("u", mysql(1, 150), row(1, "a1"), row(1, "late")))
     flow.produce_keyed(log.take())
     flow.interval()
-    assert sorted(flow.read("id", "v", "_deleted")) == [
-        (0, "a0", False),
-        (1, "a1", True),
-        (2, "a2", False),
-        (3, "a3", False),
-    ]
+    found = sorted(flow.read("id", "v", "_deleted"))
+    assert found == [(0, "a0", False), (1, "a1", True), (2, "a2", False), (3, "a3", False)]
     log.send(event("t", mysql(1, 300)))
     log.send(event("c", mysql(1, 400), after=row(1, "back")))
     flow.produce_keyed(log.take())
     flow.interval()
-    assert sorted(flow.read("id", "v", "_deleted")) == [
-        (0, "a0", True),
-        (1, "back", False),
-        (2, "a2", True),
-        (3, "a3", True),
-    ]
+    found = sorted(flow.read("id", "v", "_deleted"))
+    assert found == [(0, "a0", True), (1, "back", False), (2, "a2", True), (3, "a3", True)]
+
+
+def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_go(make_flow):
+    """A partition that is computed from the row: what an update takes away is computed from `before`."""
+    flow = make_flow(
+        partitions=1,
+        **ORDERS,
+        source__kafka__value={"schema": "id BIGINT, v STRING, region STRING"},
+        source__kafka__columns={"arrived": "offset"},
+        transforms=[{"filter": "v <> 'hidden'"}, {"set": {"p": "upper(region)"}}, {"drop": "region"}],
+    )
+    flow.set(sink__hudi__partition_fields="p", sink__hudi__schema="id BIGINT, v STRING, p STRING, arrived BIGINT")
+
+    def image(number: int, v: str, region: str) -> dict[str, Any]:
+        return {"id": number, "v": v, "region": region}
+
+    log = Log()
+    for i in range(4):
+        log.send(event("c", mysql(7, 100 + i), None, image(i, "a", "north")))
+    log.send(event("u", mysql(7, 200), image(0, "a", "north"), image(0, "b", "south")))
+    log.send(event("u", mysql(7, 210), image(1, "a", "north"), image(1, "b", "north")))
+    log.send(event("u", mysql(7, 220), image(2, "a", "north"), image(2, "hidden", "south")))
+    flow.produce_keyed(log.take())
+    flow.interval()
+    found = sorted(flow.read("id", "v", "p", "arrived"))
+    assert found == [(0, "b", "SOUTH", 4), (1, "b", "NORTH", 5), (3, "a", "NORTH", 3)]
+    log.send(event("u", mysql(7, 300), image(2, "hidden", "south"), image(2, "seen", "south")))
+    log.send(event("d", mysql(7, 310), image(3, "a", "north")))
+    log.send(event("u", mysql(7, 320), image(0, "b", "south"), image(0, "hidden", "south")))
+    flow.produce_keyed(log.take())
+    flow.interval()
+    assert sorted(flow.read("id", "v", "p")) == [(1, "b", "NORTH"), (2, "seen", "SOUTH")]
+    ack = acknowledged(flow)
+    assert (ack.records_read, ack.records_written, ack.records_deleted, ack.records_filtered) == (3, 1, 2, 0)
+
+
+def test_avro_events_bring_the_tables_columns_with_them(make_flow, registry, monkeypatch):
+    """The database adds a column while events of both schemas are in one interval; deletes have but the key."""
+    monkeypatch.setenv(VARIABLE, registry.url)
+    by_registry = {"converter": "avro", "registry": "schema_registry_default"}
+    flow = make_flow(partitions=2, **{**ORDERS, "sink__hudi__schema": None})
+    flow.set(source__kafka__value=by_registry, source__kafka__key=by_registry)
+    number = {"name": "id", "type": "long"}
+    columns = [number, {"name": "v", "type": ["null", "string"], "default": None}]
+    amount = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    added = {"name": "amount", "type": ["null", amount], "default": None}
+    key = {"type": "record", "name": "Key", "namespace": "shop.public.orders", "fields": [number]}
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        keys = AvroSerializer(client, json.dumps(key))
+        old, new = (AvroSerializer(client, avro_envelope(*c)) for c in (columns, [*columns, added]))
+
+        def send(*events: tuple[Any, dict[str, Any] | None, AvroSerializer]) -> None:
+            of_key, of_value = (SerializationContext(flow.topic, part) for part in ("key", "value"))
+            records = [
+                (keys({"id": number}, of_key), None if message is None else serializer(message, of_value))
+                for number, message, serializer in events
+            ]
+            flow.produce_keyed(records, **MURMUR2)
+
+        def row(number: int, v: str | None, **more: Any) -> dict[str, Any]:
+            return {"id": number, "v": v, **more}
+
+        first = [(i, event("r", postgresql(500, snapshot="true"), None, row(i, f"snap{i}")), old) for i in range(6)]
+        gone = event("d", postgresql(520), row(1, None))
+        send(*first, (0, event("u", postgresql(510), None, row(0, "u")), old), (1, gone, old), (1, None, old))
+        send((2, event("u", postgresql(530), None, row(2, "u", amount=Decimal("7.50"))), new))
+        flow.interval()
+        seen = {(0, "u", None), (2, "u", Decimal("7.50")), *((i, f"snap{i}", None) for i in (3, 4, 5))}
+        assert set(flow.read("id", "v", "amount")) == seen
+        assert flow.columns() == {"id", "v", "amount", "_source_position"}
+        send((1, event("u", postgresql(515), None, row(1, "late")), old))
+        send((0, event("d", postgresql(550), row(0, None)), old))
+        send((3, event("u", postgresql(560), None, row(3, "u", amount=Decimal(1))), new))
+        flow.interval()
+    seen = {(2, "u", Decimal("7.50")), (3, "u", Decimal("1.00")), (4, "snap4", None), (5, "snap5", None)}
+    assert set(flow.read("id", "v", "amount")) == seen

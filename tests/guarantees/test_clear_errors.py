@@ -125,3 +125,14 @@ def test_the_write_job_says_it_in_one_message(make_flow):
     assert "no-such-control-topic" in job.text()
     assert "Next step:" in job.text()
     assert "Traceback" not in job.text()
+
+
+def test_text_does_not_order(make_flow):
+    flow = make_flow(sink__hudi__operation="upsert", sink__hudi__record_key="id", sink__hudi__ordering_field="v")
+    flow.produce(2)
+    with pytest.raises(ActionRequiredError, match="names a STRING") as caught:
+        flow.start()
+    assert "TIMESTAMP" in caught.value.next_step
+    flow.set(sink__hudi__ordering_field=None)
+    with pytest.raises(ActionRequiredError, match="ordering fields differs"):
+        flow.start()

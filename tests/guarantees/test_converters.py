@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -276,6 +276,21 @@ def test_a_schema_that_does_not_fit_the_newest_makes_bad_records(make_flow, aske
     assert flow.abort(run).state == "aborted"
 
 
+def test_a_subject_of_many_versions(make_flow, asked, client):
+    versions = 24
+    flow = typed_flow(make_flow, "avro")
+    fields = [_avro("id", "long"), *(_avro(f"f{n}", ["null", "string"], default=None) for n in range(versions))]
+    expected = {}
+    for n in range(versions):
+        row = {"id": n, **{f"f{i}": f"{n} {i}" for i in range(n)}}
+        offset = flow.produce_raw(write(flow, AvroSerializer(client, _avro_schema(*fields[: n + 1])), row))
+        expected[offset] = {**dict.fromkeys(f["name"] for f in fields[:versions]), **row}
+    asked.requests()
+    rows, bad = flow.decoded()
+    assert (rows, bad) == (expected, {})
+    assert len(asked.requests()) == versions + 1
+
+
 # Protobuf -------------------------------------------------------------------------------------------------------------
 
 _PROTO_HEAD = """
@@ -441,6 +456,31 @@ def test_protobuf_of_old_and_new_schemas(make_flow, asked, client):
     longer = flow.produce_raw(another[:5] + b"\x02\x00" + another[6:])
     rows, bad = flow.decoded()
     assert {offset: row["id"] for offset, row in rows.items()} == {ROWS: 5, longer: 5}
+
+
+def test_schemas_that_refer_to_others(make_flow, asked, client):
+    flow = typed_flow(make_flow, "avro")
+    place = {"type": "record", "name": "Place", "namespace": "com.example", "fields": [_avro("city", "string")]}
+    subject = f"{flow.topic}-place"
+    client.register_schema(subject, Schema(json.dumps(place), "AVRO"))
+    text = _avro_schema(_avro("home", "com.example.Place"), _avro("work", ["null", "com.example.Place"]))
+    whole = Schema(text, "AVRO", [SchemaReference("com.example.Place", subject, 1)])
+    row = {"home": {"city": "Köln"}, "work": None}
+    first = flow.produce_raw(write(flow, AvroSerializer(client, whole), row))
+    assert flow.decoded() == ({first: row}, {})
+
+    flow = typed_flow(make_flow, "protobuf")
+    inner = 'syntax = "proto3"; package com.example; message Place { string city = 1; uint64 size = 2; }'
+    outer = 'syntax = "proto3"; package com.example; import "place.proto"; message Person { repeated Place at = 1; }'
+    pool = descriptor_pool.DescriptorPool()
+    for file in registered_files(outer, [("place.proto", inner)]):
+        pool.Add(file)
+    person = message_factory.GetMessageClass(pool.FindMessageTypeByName("com.example.Person"))
+    serializer = ProtobufSerializer(person, client, {"use.deprecated.format": False})
+    message = person()
+    message.at.add(city="Bonn", size=2**64 - 1)
+    first = flow.produce_raw(write(flow, serializer, message))
+    assert flow.decoded() == ({first: {"at": [{"city": "Bonn", "size": 2**64 - 1}]}}, {})
 
 
 # JSON with a schema ---------------------------------------------------------------------------------------------------
@@ -637,6 +677,15 @@ def test_schemas_from_files(make_flow):
     assert [plain(row) for row in rows.values()] == expected
     assert bad == {broken: "the value can't be read with its Avro schema"}
 
+    # A record whose fields are all null is a record.
+    (flow.folder / "nulls.avsc").write_text(_avro_schema(*(_avro(n, ["null", "long"]) for n in "ab")))
+    flow.set(source__kafka__value={"converter": "avro", "schema_file": "nulls.avsc"})
+    flow.set(source__kafka__starting_offsets={flow.topic: {0: broken}})
+    nulls = flow.produce_raw(b"\x00\x00")
+    rows, bad = flow.decoded()
+    assert rows == {nulls: {"a": None, "b": None}}
+    assert list(bad) == [broken]
+
     flow = typed_flow(make_flow, "protobuf", schema_file="wild.desc", message="com.example.Wild")
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
@@ -656,6 +705,39 @@ def _avro_bytes(fastavro: Any, schema: Any, row: Any) -> bytes:
     buffer = BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), row)
     return buffer.getvalue()
+
+
+# What START refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_schemas_that_cannot_be_used_are_told_at_start(make_flow, asked, client):
+    flow = typed_flow(make_flow, "avro")
+    flow.produce_raw(b"x")
+    tree = json.dumps({"type": "record", "name": "T", "fields": [_avro("next", ["null", "T"])]})
+    subjects = {
+        "tree": Schema(tree, "AVRO"),
+        "text": Schema('"string"', "AVRO"),
+        "json": Schema(json.dumps(_JSON_OLD), "JSON"),
+    }
+    subjects["case"] = Schema(_avro_schema(_avro("id", "long"), _avro("Id", "string")), "AVRO")
+    subjects["proto"] = Schema('syntax = "proto3"; package p; message M { int32 a = 1; }', "PROTOBUF")
+    names = {name: f"{flow.topic}-{name}" for name in subjects}
+    for name, schema in subjects.items():
+        client.register_schema(names[name], schema)
+    cases = [
+        ({"converter": "avro"}, f"has none of the subjects.*subjects={flow.topic}-value"),
+        ({"converter": "avro", "subject": names["tree"]}, "A schema of the registry can't be used.*recursive"),
+        ({"converter": "avro", "subject": names["text"]}, r"one value \(STRING\).*source.kafka.value.as"),
+        ({"converter": "avro", "subject": names["json"]}, "another kind under this subject: JSON.*value.converter"),
+        ({"converter": "avro", "subject": names["case"]}, "differ in case only.*: id and Id"),
+        ({"converter": "protobuf", "subject": names["proto"], "message": "p.N"}, "no message p.N; there are p.M"),
+    ]
+    for value, says in cases:
+        flow.set(source__kafka__value={**value, "registry": REGISTRY})
+        with pytest.raises(ActionRequiredError, match=says) as caught:
+            flow.start()
+        assert caught.value.next_step
+    assert flow.messages() == []
 
 
 # The registry is not there --------------------------------------------------------------------------------------------

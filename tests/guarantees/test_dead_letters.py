@@ -60,11 +60,7 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
     assert _places(flow, topic) == sorted([(1, bad), (0, large), (0, tombstone)])
 
 
-POINTS = ["before_dead_letters", "after_dead_letters"]
-
-
-@pytest.mark.parametrize("then", ["again", "next"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("point", "then"), [("before_dead_letters", "next"), ("after_dead_letters", "again")])
 def test_killed_round_the_kafka_transaction(make_flow, point, then):
     flow, topic = _tolerant(make_flow)
     flow.produce(20)

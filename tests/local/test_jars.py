@@ -26,7 +26,9 @@ def _entries(home: SluiceHome, name: str) -> set[str]:
         ("spark", "org/apache/hudi/HoodieDatasetBulkInsertHelper.class"),
         ("spark", "org/apache/spark/sql/kafka010/KafkaSourceProvider.class"),
         ("spark", "org/apache/spark/sql/avro/functions.class"),
+        ("spark", "org/apache/spark/sql/protobuf/functions.class"),
         ("coordinator", "org/apache/hudi/client/HoodieJavaWriteClient.class"),
+        ("coordinator", "org/apache/spark/sql/avro/SchemaConverters.class"),
         ("broker", "kafka/tools/StorageTool.class"),
         # Bundles, which Ivy leaves out without a word unless they are named.
         ("broker", "org/xerial/snappy/Snappy.class"),

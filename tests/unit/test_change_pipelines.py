@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from sluice.coordinator.planning import later_offsets
 from sluice.errors import PipelineFileError
 from sluice.pipeline import load_pipeline
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+from sluice.protocol.plan import IntervalPlan
 from sluice.records.changes import DELETED, POSITION, envelope_around, envelope_of
 from sluice.records.pinning import fields_of_key, fields_of_table, rows_in_values, rows_of, twice, value_schemas
 from sluice.records.plan import Format, RecordPlan, WriterSchema
@@ -104,3 +107,16 @@ def test_a_column_of_two_parts_is_found_inside_an_envelope():
     plan = RecordPlan(value=Format(struct=COLUMNS), key=key, changes=TOMBSTONES)
     assert twice(plan) == []
     assert twice(plan.model_copy(update={"changes": None})) == ["id"]
+
+
+def test_what_a_replay_reads_again_of_deletes_is_what_the_table_has_after_its_offsets():
+    here, other = TopicPartition("c", "t", 0), TopicPartition("c", "t", 1)
+    committed = [OffsetRange(here, 0, 100), OffsetRange(here, 150, 160), OffsetRange(other, 0, 50)]
+    checkpoint = Checkpoint().advance({here: 100, other: 50}, {"c": None}, {("c", "t"): None}, committed=committed)
+    plan = IntervalPlan(ranges=((OffsetRange(here, 20, 40), OffsetRange(here, 60, 70)),))
+    assert [(r.partition, r.start, r.end) for r in later_offsets(plan, checkpoint)] == [
+        (0, 40, 60),
+        (0, 70, 100),
+        (0, 150, 160),
+    ]
+    assert later_offsets(IntervalPlan(ranges=((OffsetRange(here, 170, 180),),)), checkpoint) == ()

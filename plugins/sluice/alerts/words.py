@@ -167,7 +167,7 @@ def quarantine(report: Report, facts: IntervalFacts, limit: float) -> Alert:
         f"{facts.quarantine_rate:.2%} of the records were quarantined",
         f"{facts.records_quarantined:,} of {facts.records_read:,} records were quarantined "
         f"({facts.quarantine_rate:.2%}); max_quarantine_rate is {limit:.2%}.",
-        "Look at the quarantined records: the producers or the schema have changed.",
+        "Look at them with `sluice quarantine list`: the producers or the schema have changed.",
         limit="max_quarantine_rate",
         records_quarantined=facts.records_quarantined,
     )

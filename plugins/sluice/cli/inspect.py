@@ -111,10 +111,11 @@ def transactions(
     json: Json = False,
 ) -> None:
     """List the table's last transactions, as its control topic tells of them."""
-    history = _history(file)
-    newest = [t for t, _ in zip(history.newest(), range(last), strict=False)]
-    names = ("instant", "kind", "state", "started", "seconds", "read", "written", "offsets", "run_id", "what")
-    right = ("seconds", "read", "written")
+    told = history(file)
+    newest = [t for t, _ in zip(told.newest(), range(last), strict=False)]
+    counts = ("read", "written", "quarantined")
+    names = ("instant", "kind", "state", "started", "seconds", *counts, "offsets", "run_id", "what")
+    right = ("seconds", *counts)
     show(
         {"transactions": [_in_short(t) for t in reversed(newest)]},
         "transactions",
@@ -133,7 +134,7 @@ def verify(
 
     pipeline = load_pipeline(file)
     here = coordinator(file)
-    found = verify_table(pipeline, here.position(), here.rows(), _history(file), *settings(pipeline), master=master)
+    found = verify_table(pipeline, here.position(), here.rows(), history(file), *settings(pipeline), master=master)
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),
@@ -189,20 +190,21 @@ def _correct(file: Path, request: Request) -> str:
     return run_interval(file, request, "local[1]")
 
 
-def _history(file: Path) -> TableHistory:
+def history(file: Path) -> TableHistory:
+    """The table's transactions, as the control topic tells of them."""
     from sluice.kafka.control_reader import ControlReader
     from sluice.protocol.history import TableHistory
 
     pipeline = load_pipeline(file)
     reader = ControlReader(settings(pipeline)[1], pipeline.control.topic)
     bounds = reader.bounds()
-    history = TableHistory(pipeline.sink.hudi.path)
+    told = TableHistory(pipeline.sink.hudi.path)
     if bounds.first < bounds.end:
         for batch in reader.read(bounds.first, bounds.end):
-            history.extend(batch)
+            told.extend(batch)
     if reader.unreadable:
         print(f"{reader.unreadable} messages of the control topic aren't Sluice's.", file=sys.stderr)  # noqa: T201
-    return history
+    return told
 
 
 def _in_short(t: TransactionSummary) -> dict[str, Any]:
@@ -216,6 +218,7 @@ def _in_short(t: TransactionSummary) -> dict[str, Any]:
         "seconds": round((ended - t.started).total_seconds(), 1) if ended else None,
         "read": t.total("records_read"),
         "written": t.total("records_written"),
+        "quarantined": t.total("records_quarantined"),
         "offsets": ", ".join(f"{p.topic}[{p.partition}] {p.start}-{p.end}" for r in t.ranges for p in r.planned),
         "run_id": t.run_id,
         "what": what.partition("\n")[0],

@@ -310,7 +310,9 @@ class Committer:
         if counts["records_filtered"]:
             what += f"; {counts['records_filtered']} records were filtered out"
         if counts["records_quarantined"] and start.quarantine is not None:
-            what += f"; {counts['records_quarantined']:,} bad records are set aside in {start.quarantine.path}"
+            statuses = committed_statuses(transaction).values()
+            first = next((f"; the first is {s.first_bad}" for s in statuses if s.first_bad is not None), "")
+            what += f"; {counts['records_quarantined']:,} bad records are set aside in {start.quarantine.path}{first}"
         if start.passed_over:
             what = f"passed over {', '.join(map(str, start.passed_over))}"
         return Outcome(

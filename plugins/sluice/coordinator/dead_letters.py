@@ -52,20 +52,24 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
 
 
 def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Iterator[Quarantined]) -> Iterator[Record]:
-    for record in bad:
-        headers = [*record.headers, *_context(pipeline, start, record)]
-        timestamp = int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else None
-        letter = Record(topic, record.key, record.value, headers, timestamp=timestamp)
-        yield letter if letter.size + _BATCH_OVERHEAD <= limit else _without_value(pipeline, start, record, letter)
-
-
-def _without_value(pipeline: str, start: StartCommit, record: Quarantined, letter: Record) -> Record:
-    """A letter that the topic would not take: it says where the rest is. What made it large needn't be the value."""
     assert start.quarantine is not None
     words = f"more than the topic takes; the whole record is in the quarantine {start.quarantine.path}"
-    left_out = ("sluice.left_out", words.encode())
-    key = record.key if len(record.key or b"") < len(record.value or b"") else None
-    return Record(letter.topic, key, None, [*_context(pipeline, start, record), left_out], None, letter.timestamp)
+    for record in bad:
+        context = _context(pipeline, start, record)
+        cut = [*context, ("sluice.left_out", words.encode())]
+        timestamp = int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else None
+        own = [*record.headers]
+        # What makes it large is the value nearly always, but it may be the headers or the key.
+        for key, value, headers in (
+            (record.key, record.value, [*own, *context]),
+            (record.key, None, [*own, *cut]),
+            (record.key, None, cut),
+            (None, None, cut),
+        ):
+            letter = Record(topic, key, value, headers, timestamp=timestamp)
+            if letter.size + _BATCH_OVERHEAD <= limit:
+                break
+        yield letter
 
 
 def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:

@@ -90,6 +90,13 @@ class RecordPinner:
             if key.struct is None and given is not None:
                 fields = fields_of_key(given, changes, hudi.record_key, hudi.partition_fields)
                 key = key.model_copy(update={"struct": fields})
+            if key.struct is None:
+                raise ActionRequiredError(
+                    "Nothing says which fields a key has.",
+                    next_step="give source.kafka.key a `schema` (Spark DDL), or name the table's columns in "
+                    "sink.hudi.schema.",
+                    table=self._session.table_id,
+                )
         plan = RecordPlan(
             key=key,
             columns=kafka.columns,
@@ -197,6 +204,15 @@ class RecordPinner:
 
     def _require_columns(self, columns: Type) -> None:
         hudi = self._pipeline.sink.hudi
+        text = [f["name"] for f in columns["fields"] if f["name"] in hudi.ordering_field and f["type"] == "string"]
+        if text:
+            # Its readers keep a reference to a row's text, in memory that the next row is read into.
+            raise ActionRequiredError(
+                f"sink.hudi.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably: {', '.join(text)}.",
+                next_step="order by a number, DATE or TIMESTAMP: give the column that type in sink.hudi.schema, or "
+                "`cast` it in `transforms`. A table that is ordered by text already has to be loaded anew.",
+                table=self._session.table_id,
+            )
         known = set(names(columns))
         for key in ("record_key", "partition_fields", "ordering_field"):
             missing = [name for name in getattr(hudi, key) if name not in known]

@@ -13,7 +13,7 @@ from sluice.hudi.schema import struct_of_ddl
 from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
 from sluice.records.settings import Converter
-from sluice.records.structs import same
+from sluice.records.structs import same, same_but_for_case
 from sluice.registry.avro import AvroSchemaError, avro_type
 from sluice.registry.config import RegistrySettings
 from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
@@ -59,6 +59,14 @@ def writer_schemas(
         found = (WriterSchema(struct=_ONE_VALUE[converter.converter]),)
     else:
         return ()
+    for schema in found:
+        alike = same_but_for_case(schema.struct)
+        if alike is not None:
+            raise ActionRequiredError(
+                f"Two fields of a record differ in case only, and a table has one column for both: {alike}.",
+                next_step="rename one of them in the producer's schema.",
+                schema=f"{key}, {f'id {schema.id}' if schema.id is not None else 'given'}",
+            )
     return found
 
 

@@ -14,7 +14,6 @@ from sluice.errors import RetryableError
 from sluice.hudi.timeline import TimelineFiles, file_url
 
 _ROWS = 1000  # at a time: values may be large
-PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
 
 
 @dataclass(frozen=True)

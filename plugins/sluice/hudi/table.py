@@ -471,6 +471,8 @@ def _check_configuration(meta: Any, writer: TableWriter) -> None:
         "record key": (fields(config.getRecordKeyFields()), writer.record_key),
         "partition fields": (fields(config.getPartitionFields()), writer.partition_fields),
     }
+    if writer.operation == "upsert":
+        pairs["ordering fields"] = (tuple(map(str, config.getOrderingFields())), writer.ordering_fields)
     for name, (in_table, in_pipeline) in pairs.items():
         if in_table != in_pipeline:
             raise ActionRequiredError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -184,6 +186,63 @@ class TransactionalSender:
             raise classify(error.args[0], doing, **self._where) from error
 
 
+def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
+    """All committed records of a topic with one partition, up to its present end.
+
+    Raises:
+        RetryableError: the end isn't reached in time, since the broker doesn't answer or a transaction is open.
+    """
+    where = {"topic": topic, "connection": settings.name}
+    consumer = Consumer(
+        settings.client(
+            group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+            isolation_level="read_committed",
+        )
+    )
+    try:
+        with kafka_errors("asking for the topic's offsets", **where):
+            start, end = consumer.get_watermark_offsets(KafkaTopicPartition(topic, 0), TIMEOUT)
+        consumer.assign([KafkaTopicPartition(topic, 0, start)])
+        deadline = time.monotonic() + TIMEOUT
+        position = start
+        while position < end:
+            record = consumer.poll(1)
+            error = record.error() if record is not None else None
+            if time.monotonic() > deadline:
+                raise RetryableError(
+                    "A topic could not be read to its end in time.",
+                    next_step="try again in some minutes: a transaction may be open in it.",
+                    position=position,
+                    end=end,
+                    **where,
+                )
+            if record is None or (error is not None and error.retriable()):
+                continue
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise classify(error, "reading a topic", **where)
+            offset = record.offset()
+            assert offset is not None
+            position = max(position, offset + (error is None))
+            if error is None:
+                yield record
+    finally:
+        consumer.close()
+
+
+def topic_exists(settings: KafkaSettings, topic: str) -> bool:
+    """Whether a topic is there.
+
+    Raises:
+        RetryableError, ActionRequiredError: Kafka doesn't say.
+    """
+    admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+    with kafka_errors("looking for the topic", topic=topic, connection=settings.name):
+        return topic in admin.list_topics(timeout=TIMEOUT).topics
+
+
 def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | None = None) -> int:
     """See that a topic is there, created with one partition on first use; returns its message limit in bytes.
 
@@ -194,9 +253,7 @@ def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | N
     """
     where = {"topic": topic, "connection": settings.name}
     admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
-    with kafka_errors("looking for the topic", **where):
-        known = topic in admin.list_topics(timeout=TIMEOUT).topics
-    if not known:
+    if not topic_exists(settings, topic):
         new = NewTopic(topic, num_partitions=1, config=config or {})
         try:
             admin.create_topics([new], request_timeout=TIMEOUT)[topic].result()

@@ -60,6 +60,25 @@ def names(kind: Type) -> list[str]:
     return [str(f["name"]) for f in kind["fields"]]
 
 
+def same_but_for_case(kind: Type, path: str = "") -> str | None:
+    """Two fields of a struct whose names differ in case only, which Spark takes for one; None where there are none."""
+    if not isinstance(kind, Mapping):
+        return None
+    if kind["type"] != "struct":
+        inner = [kind[part] for part in ("elementType", "keyType", "valueType") if part in kind]
+        return next(filter(None, (same_but_for_case(part, path) for part in inner)), None)
+    seen: dict[str, str] = {}
+    for found in kind["fields"]:
+        name = str(found["name"])
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            return f"{path}{other} and {path}{name}"
+        deeper = same_but_for_case(found["type"], f"{path}{name}.")
+        if deeper is not None:
+            return deeper
+    return None
+
+
 def without(kind: Type, left_out: Collection[str]) -> Type:
     """A struct without some of its fields."""
     return struct(f for f in kind["fields"] if f["name"] not in left_out)

@@ -6,7 +6,7 @@ and the position matter; Hudi keeps it from being seen (`sluice.spark.write`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -76,9 +76,10 @@ class ChangeStep:
         plan: how records are read; it has `changes`.
         writer: the table.
         problem: the column that says what is wrong with a record.
+        required: columns that a row must have: an update without them is bad, and moves nothing.
     """
 
-    def __init__(self, plan: RecordPlan, writer: TableWriter, problem: str) -> None:
+    def __init__(self, plan: RecordPlan, writer: TableWriter, problem: str, required: Collection[str]) -> None:
         assert plan.changes is not None
         self._plan = plan
         self._soft = plan.changes.delete == "soft"
@@ -86,6 +87,7 @@ class ChangeStep:
         self._debezium = plan.changes.format == "debezium"
         self._writer = writer
         self._problem = problem
+        self._required = required
         self._key = names(plan.key.struct) if plan.key is not None and plan.key.as_ is None else []
         if plan.key is not None and plan.key.as_ is not None:
             self._key = [plan.key.as_]
@@ -227,6 +229,8 @@ class ChangeStep:
         position is a step before the row's, so that the row wins where both are in one partition after all.
         """
         moved = (operation == "u") & F.col(self._problem).isNull()
+        for name in set(self._required) & set(row):
+            moved &= row[name].isNotNull()
         if not self._plan.transforms and set(self._writer.partition_fields) <= set(before):
             differs = [~before[name].eqNullSafe(row[name]) for name in self._writer.partition_fields]
             moved &= F.greatest(*differs) if len(differs) > 1 else differs[0]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
@@ -91,9 +93,10 @@ class Participant:
                 except Exception as error:
                     if watch.ended:
                         raise _ended(transaction) from error
-                    raise _classify(error, start) from error
+                    raise _classify(error, start, start.ranges[self._assignment.range]) from error
         finally:
-            spark.stop()
+            with suppress(Py4JError, OSError):  # where the JVM is lost there is nothing to stop
+                spark.stop()
 
     def _write_open(self, spark: SparkSession, transaction: Transaction, watch: Watch) -> WriteStatus:
         start = transaction.start
@@ -238,7 +241,7 @@ def _ended(transaction: Transaction) -> IntervalError:
     )
 
 
-def _classify(error: Exception, start: StartCommit) -> SluiceError:
+def _classify(error: Exception, start: StartCommit, planned: Sequence[PlannedRange]) -> SluiceError:
     if isinstance(error, SluiceError):
         return error
     text = str(error)
@@ -252,6 +255,17 @@ def _classify(error: Exception, start: StartCommit) -> SluiceError:
             next_step="the next interval says which offsets are lost and obeys source.kafka.on_offset_loss.",
             **where,
         )
+    memory = _out_of_memory(error, text)
+    if memory is not None:
+        return RetryableError(
+            memory,
+            next_step="the task is retried; if it comes back, raise write.driver_memory (on a cluster also "
+            "spark.executor.memory in write.conf). A record that no memory holds can be passed over, as "
+            "docs/bad-records.md says.",
+            offsets=", ".join(map(str, planned)),
+            **where,
+        )
+    log.error(text)  # Spark's own loggers, which would say it a few times over, are off
     reason = next((line.strip() for line in text.splitlines() if "Caused by" in line), text.strip().splitlines()[0])
     return RetryableError(
         "The Spark job failed.",
@@ -259,6 +273,20 @@ def _classify(error: Exception, start: StartCommit) -> SluiceError:
         reason=reason[:1000],
         **where,
     )
+
+
+def _out_of_memory(error: Exception, text: str) -> str | None:
+    """What to say of an error that memory is behind, for certain or most likely; None of any other.
+
+    Spark ends its JVM where a task runs out of memory; a kernel that ends it says nothing at all.
+    """
+    if "OutOfMemoryError" in text or "exit code 52" in text:
+        return "The Spark job ran out of memory."
+    if (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)) or isinstance(error, ConnectionError):
+        return "Spark's JVM was lost while the range was written; most likely it ran out of memory."
+    if "ExecutorLostFailure" in text:
+        return "Spark lost an executor while the range was written; most likely it ran out of memory."
+    return None
 
 
 def _by_kafka_partition(written: Written) -> dict[int, list[str]]:

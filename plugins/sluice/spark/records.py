@@ -52,6 +52,7 @@ _HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DEL
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
+_LOOKED_AT: Final = "sluice_looked_at"
 _PLACES: Final = "_places"
 
 
@@ -82,7 +83,9 @@ class RecordChain:
         self._writer = writer
         self._table = parse_ddl(spark, writer.schema_ddl)
         self._tolerant = plan.errors.tolerance == "all"
-        self._changes = ChangeStep(plan, writer, PROBLEM) if plan.changes is not None else None
+        keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
+        self._not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
+        self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null) if plan.changes is not None else None
         self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
         self._planned = planned
 
@@ -104,9 +107,9 @@ class RecordChain:
             frame = frame.where(F.col(CHANGE).isin(*ROWS))
         for part in range(len(self._transforms.parts)):
             if part:
-                frame = self._good(frame, f"{_PART}_{part}")
+                frame = self._good(self._real_moves(frame), f"{_PART}_{part}")
             frame = self._transforms.shape(frame, part)
-        shaped = self._shaped(frame)
+        shaped = self._real_moves(self._shaped(frame))
         if self._tolerant:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
@@ -155,7 +158,8 @@ class RecordChain:
     def bad(self, records: DataFrame) -> DataFrame:
         """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
         wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
-        decoded = self._decoded(records, keep=True)
+        # Counted only to keep Spark from moving the condition down into the decoding, which would then be done twice.
+        decoded = self._decoded(records, keep=True).observe(_LOOKED_AT, F.count(F.lit(1)).alias("records"))
         if self._changes is not None:
             decoded = self._changes.apply(decoded)
         if not self._in_two_parts:
@@ -173,6 +177,12 @@ class RecordChain:
     def _in_two_parts(self) -> bool:
         """Whether bad records have to go before the rows are shaped: no step may see, or leave out, one of those."""
         return bool(self._plan.transforms) or self._changes is not None
+
+    def _real_moves(self, frame: DataFrame) -> DataFrame:
+        """Without rows to be moved from where they can't be: an old image that would be bad never became a row."""
+        if self._changes is None:
+            return frame
+        return frame.where((F.col(CHANGE) != MOVE) | F.col(PROBLEM).isNull())
 
     def _good(self, frame: DataFrame, name: str) -> DataFrame:
         """The good ones, the others counted.
@@ -275,9 +285,8 @@ class RecordChain:
         """Why a row can't stand in the table: a column that must not be null is."""
         writer = self._writer
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
-        not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
         # Of a delete, the keys are all that the database may have logged.
-        lacking = {n: F.col(f"`{n}`").isNull() for n in not_null}
+        lacking = {n: F.col(f"`{n}`").isNull() for n in self._not_null}
         if self._changes is not None:
             a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
             lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 
 from sluice.errors import ActionRequiredError
 from sluice.hudi.catalyst import Catalyst, wrong_step
+from sluice.records.changes import DELETED
 from sluice.records.settings import Transform
 from sluice.records.structs import Type, struct
 from sluice.records.transforms import Step, StepError, compiled, quoted, refuse_reserved
-from sluice.spark.changes import CHANGE, DELETE, WRITE
+from sluice.spark.changes import CHANGE, DELETE, SOFT_DELETE, WRITE
 
 _MULTIPLIES = ("Generate", "Union")
 
@@ -78,7 +79,10 @@ class Transforms:
         if CHANGE not in frame.columns:
             return frame.where(F.col(self._problem).isNotNull() | condition)
         gone = F.col(self._problem).isNull() & (F.col(CHANGE) == WRITE) & ~F.coalesce(condition, F.lit(False))
-        return frame.withColumn(CHANGE, F.when(gone, DELETE).otherwise(F.col(CHANGE)))
+        if DELETED not in frame.columns:
+            return frame.withColumn(CHANGE, F.when(gone, DELETE).otherwise(F.col(CHANGE)))
+        frame = frame.withColumn(DELETED, gone | F.col(DELETED))
+        return frame.withColumn(CHANGE, F.when(gone, SOFT_DELETE).otherwise(F.col(CHANGE)))
 
     def _by_function(self, frame: DataFrame, name: str) -> DataFrame:
         made = _function(name)(frame)

@@ -92,6 +92,7 @@ class HudiWriter:
         if emptied_at is not None:
             frame = after(frame, emptied_at)
         tagged = self._tag(frame)
+        truncates = truncates and self._has_rows()
         if truncates and emptied_at is not None:
             tagged = tagged.unionByName(self._emptied(emptied_at))
         written = self._upsert(tagged)
@@ -120,6 +121,12 @@ class HudiWriter:
         lost = F.coalesce(~F.col(_IS_DELETED) & (F.col(_DELETED_AT) > F.col(POSITION)), F.lit(False))
         counted = joined.withColumn(_WINS, ~lost).observe(_KEPT, F.count(F.when(lost, 1)).alias("skipped"))
         return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
+
+    def _has_rows(self) -> bool:
+        """Whether anything is committed: a table without a commit has no columns to read."""
+        return (
+            not self._table.getMetaClient().getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty()
+        )
 
     def _emptied(self, emptied_at: str) -> DataFrame:
         """The table's rows that a truncate deletes, tagged with the file groups in which they are."""

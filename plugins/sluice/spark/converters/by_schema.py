@@ -1,15 +1,16 @@
 """What converters share whose records each name their schema: which record is read with which, and what is wrong.
 
 A record is decoded once, with the schema that it was written with. Schemas that decode to the same type share a helper
-column; where there are several types, one more column brings each record to the type of the interval.
+column; where there are several, each field is taken from the one with which the record was read.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -27,6 +28,9 @@ MAGIC: Final = b"\x00"
 HEADER: Final = 5
 WRAPPED: Final = "value"
 """The one field of the struct as which a value is decoded that is none."""
+
+_WIDEST_CHOICE: Final = 500
+"""As many choices between types are made field by field; above it the code would be larger than the JVM compiles."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class BySchema(ABC):
         """A struct of the schema's parsed type, perhaps with fields of the converter's own; whatever where it fails."""
 
     @abstractmethod
-    def well(self, decoded: Column) -> Column:
+    def well(self, decoded: Column, schema: WriterSchema) -> Column:
         """Whether what `decode` made is a record, and not the traces of one that can't be read; never null."""
 
     def variants(self, schema: WriterSchema, given: Given) -> list[Variant]:
@@ -68,21 +72,25 @@ class BySchema(ABC):
             if schema.incompatible is None:
                 shape = json.dumps([schema.parsed, schema.struct])
                 groups.setdefault(shape, []).extend(self.variants(schema, given))
-        helpers = []
-        for i, group in enumerate(groups.values()):
-            helper = f"_{given.name}_decoded_{i}"
-            records = records.withColumn(helper, self._decode_group(data, group, given))
-            helpers.append((F.col(helper), group[0].schema))
-        if not helpers:
+        if not groups:
             return Converted(records, F.lit(None).cast(given.type), self._why_not(data, given))
-        values = [self._value(column, schema, given) for column, schema in helpers]
-        wells = [self.well(column) for column, _ in helpers]
-        value = values[0]
-        if len(values) > 1:
+        named = {f"_{given.name}_decoded_{i}": group for i, group in enumerate(groups.values())}
+        records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
+        helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
+        wells = [self.well(column, schema) for column, schema in helpers]
+        target = type_of(_wrapped(json.loads(given.type.json())))
+        assert isinstance(target, StructType)
+        missing = self._missing(given)
+        made = [self._fields(column, schema, target, missing) for column, schema in helpers]
+        value = _struct(target, made[0])
+        if len(helpers) > 1 and len(helpers) * len(target) <= _WIDEST_CHOICE:
+            value = _struct(target, [_choice(wells, columns) for columns in zip(*made, strict=True)])
+        elif len(helpers) > 1:
             whole = f"_{given.name}_value"
-            chosen = [F.when(well, one) for well, one in zip(wells, values, strict=True)]
-            records = records.withColumn(whole, F.coalesce(*chosen))
+            records = records.withColumn(whole, _choice(wells, [_struct(target, columns) for columns in made]))
             value = F.col(whole)
+        if not isinstance(given.type, StructType):
+            value = value.getField(WRAPPED)
         read = reduce(lambda one, other: one | other, wells)
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
 
@@ -99,31 +107,28 @@ class BySchema(ABC):
         assert chain is not None
         return chain
 
-    def _value(self, decoded: Column, schema: WriterSchema, given: Given) -> Column:
+    @staticmethod
+    def _fields(decoded: Column, schema: WriterSchema, target: StructType, missing: Missing) -> list[Column]:
+        """The fields of the given type; one by one, so that Spark copies nothing where the types are the same."""
         parsed, wanted = parsed_type(schema), type_of(_wrapped(schema.struct))
-        target = type_of(_wrapped(json.loads(given.type.json())))
         assert isinstance(parsed, StructType)
         assert isinstance(wanted, StructType)
-        assert isinstance(target, StructType)
-        missing = self._missing(given)
-        # Field by field, so that Spark sees through the struct and copies nothing where the types are the same.
         has = {f.name.lower(): f for f in wanted.fields}
-        fields = []
+        columns = []
         for field in target.fields:
             found = has.get(field.name.lower())
             if found is None:
-                column = absent(field.dataType, missing, (field.name,))
+                columns.append(absent(field.dataType, missing, (field.name,)))
             else:
                 plain = logical(decoded.getField(found.name), parsed[found.name].dataType, found.dataType)
-                column = conform(plain, found.dataType, field.dataType, missing, (field.name,))
-            fields.append(column.alias(field.name))
-        whole = F.struct(*fields)
-        return whole if isinstance(given.type, StructType) else whole.getField(WRAPPED)
+                columns.append(conform(plain, found.dataType, field.dataType, missing, (field.name,)))
+        return columns
 
     def _missing(self, given: Given) -> Missing:
         newest = next(s for s in given.schemas if s.incompatible is None)
         parsed, said = parsed_type(newest), type_of(_wrapped(newest.struct))
 
+        @cache
         def missing(path: Path) -> tuple[Column, DataType] | None:
             has, kind = type_at(parsed, path), type_at(said, path)
             if has is None or kind is None:
@@ -160,6 +165,17 @@ class BySchema(ABC):
     def other_reason(self, data: Column, schema: WriterSchema, given: Given, words: str) -> Column:  # noqa: ARG002
         """Why a record that names this schema wasn't read; `words` where the format has nothing to add."""
         return F.lit(words)
+
+
+def _struct(target: StructType, columns: Sequence[Column]) -> Column:
+    pairs = zip(target.fields, columns, strict=True)
+    return F.struct(*(column.alias(field.name) for field, column in pairs))
+
+
+def _choice(wells: Sequence[Column], columns: Sequence[Column]) -> Column:
+    """The column of the one schema with which the record was read."""
+    (first, one), *others = zip(wells, columns, strict=True)
+    return reduce(lambda chain, pair: chain.when(*pair), others, F.when(first, one))
 
 
 def starts_with(data: Column, prefix: bytes) -> Column:

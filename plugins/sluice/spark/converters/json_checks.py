@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from sluice.spark.converters import Given
+from sluice.spark.converters.text import is_utf8
 
 SEAL: Final = StructField("_sluice_end", BooleanType())
 """A field that `sealed` puts at the end of an object: where it is missing, the parser has stopped before."""
@@ -43,6 +44,7 @@ _HALF: Final = (
     r"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)(?:\\\\)*\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
+_HALF_WORDS: Final = "has an escaped half of a surrogate pair, which is no character"
 
 
 def sealed(data: Column) -> Column:
@@ -66,11 +68,9 @@ def problem_of(data: Column, parsed: Column, given: Given) -> Column:
         parsed: what Spark made of `sealed(data)`, with the fields `SEAL` and `CORRUPT`.
         given: whose name and options count.
     """
-    text = data.cast("string")
-    utf8 = F.encode(F.decode(data, "UTF-8"), "UTF-8") == data
+    utf8 = is_utf8(data)
     corrupt, end = parsed.getField(CORRUPT.name), parsed.getField(SEAL.name)
     fine = utf8 & parsed.isNotNull() & corrupt.isNull() & end.isNotNull()
-    half = (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
     trimmed = _trimmed(data).cast("string")
     what = f"the {given.name}"
     words = (
@@ -80,7 +80,18 @@ def problem_of(data: Column, parsed: Column, given: Given) -> Column:
         .when(parsed.isNotNull() & corrupt.isNull() & end.isNull(), f"{what} has more after its JSON object")
         .otherwise(f"{what} is not JSON, or a field is not of its column's type")
     )
-    return F.when(~fine, words).when(half, f"{what} has an escaped half of a surrogate pair, which is no character")
+    return F.when(~fine, words).when(_has_half(data), f"{what} {_HALF_WORDS}")
+
+
+def lost_text(data: Column, given: Given) -> Column:
+    """Why a text would be read as another one; null where it is read as it is."""
+    what = f"the {given.name}"
+    return F.when(~is_utf8(data), f"{what} is not UTF-8").when(_has_half(data), f"{what} {_HALF_WORDS}")
+
+
+def _has_half(data: Column) -> Column:
+    text = data.cast("string")
+    return (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
 
 
 def unsound(value: Column, kind: DataType, given: Given) -> Column:

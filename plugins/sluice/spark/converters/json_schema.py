@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from sluice.records.plan import WriterSchema
 from sluice.records.structs import is_struct
-from sluice.spark.converters import Given
-from sluice.spark.converters.by_schema import WRAPPED, BySchema, parsed_type
-
-_CORRUPT: Final = "_sluice_corrupt"
+from sluice.spark.converters import Converted, Given
+from sluice.spark.converters.by_schema import HEADER, WRAPPED, BySchema, parsed_type
+from sluice.spark.converters.json_checks import CORRUPT, OPTIONS, SEAL, lost_text, sealed, unsound
 
 
 class Converter(BySchema):
@@ -21,19 +20,23 @@ class Converter(BySchema):
 
     language = "JSON"
 
+    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+        """As any other with a schema; a text that Spark would read as another one is a bad record."""
+        converted = super().convert(records, data, given)
+        payload = F.substring(data, HEADER + 1, 2**31 - 1) if given.registered else data
+        lost = (converted.problem, lost_text(payload, given), unsound(converted.value, given.type, given))
+        return replace(converted, problem=F.coalesce(*lost))
+
     def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
         """The schema's fields, and the text of what can't be read; no object is the one field of one."""
         kind = parsed_type(schema)
         assert isinstance(kind, StructType)
-        wanted = StructType([*kind.fields, StructField(_CORRUPT, StringType())])
-        text = payload.cast("string")
         if not is_struct(schema.struct):
-            text = F.concat(F.lit(f'{{"{WRAPPED}":'), text, F.lit("}"))
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT, **given.options}
-        trimmed = F.trim(text)
-        whole = trimmed.startswith("{") & trimmed.endswith("}")
-        return F.when(whole, F.from_json(text, wanted, options))
+            payload = F.concat(F.lit(f'{{"{WRAPPED}":'.encode()), payload, F.lit(b"}"))
+        wanted = StructType([*kind.fields, SEAL, CORRUPT])
+        return F.from_json(sealed(payload), wanted, {**OPTIONS, **given.options})
 
-    def well(self, decoded: Column) -> Column:
+    def well(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
         """Whether it was an object, and nothing of it was left over."""
-        return decoded.isNotNull() & decoded.getField(_CORRUPT).isNull()
+        whole = decoded.getField(SEAL.name).isNotNull()
+        return decoded.isNotNull() & decoded.getField(CORRUPT.name).isNull() & whole

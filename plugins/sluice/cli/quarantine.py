@@ -1,0 +1,226 @@
+"""`sluice quarantine`: the records that were set aside, what is wrong with one of them, and sending them again."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.inspect import Json, history
+from sluice.cli.output import Column, show
+from sluice.cli.places import PipelineFile, settings
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
+    from sluice.kafka.redriven import Place, Redriven
+
+app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)
+Instants = Annotated[list[str], typer.Option("--instant", help="Of these intervals only; may be repeated.")]
+_PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
+_SHOWN = 256  # bytes of a key or value
+PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
+_MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema id of four
+
+
+@app.command("list")
+def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> None:  # noqa: B006  # Typer makes its own
+    """List what was set aside, by interval and reason."""
+    here = _Quarantine.of(file)
+    redriven, replayed = here.redriven.places(), here.replayed()
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    sent: Counter[tuple[str, str, str]] = Counter()
+    for of, paths in here.files.committed(instant).items():
+        for row in here.files.rows(paths, [*PLACE, "reason", "stage"]):
+            key = (of, row["stage"], row["reason"])
+            place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+            group = groups.setdefault(
+                key,
+                {"instant": of, "stage": key[1], "reason": key[2], "records": 0, "first": _text(place)},
+            )
+            group["records"] += 1
+            sent[key] += place in redriven
+    rows = [{**g, "redriven": sent[k], "replayed_by": replayed.get(k[0])} for k, g in sorted(groups.items())]
+    columns = [Column("instant"), Column("stage"), Column("reason"), Column("records", right=True), Column("first")]
+    total = sum(g["records"] for g in rows)
+    show(
+        {"quarantine": here.files.path, "records": total, "groups": rows},
+        "groups",
+        [*columns, Column("redriven", right=True), Column("replayed_by")],
+        as_json=json,
+        caption=f"{total:,} records in {here.files.path}.",
+    )
+
+
+@app.command()
+def explain(
+    file: PipelineFile,
+    place: Annotated[str, typer.Argument(help="Where the record stands: 'topic[partition]@offset'.")],
+    json: Json = False,
+) -> None:
+    """Say all that is known of one record, and what can be done about it."""
+    here = _Quarantine.of(file)
+    record = here.find(_place(place))
+    sent = (record.topic, record.partition, record.offset) in here.redriven.places()
+    replayed = here.replayed().get(record.instant)
+    facts = {
+        "record": record.place,
+        "reason": record.reason,
+        "stage": record.stage,
+        "instant": record.instant,
+        "run": record.run_id,
+        "range": record.range_number,
+        "record time": record.timestamp.isoformat() if record.timestamp else None,
+        "redriven": sent,
+        "replayed by": replayed,
+        **{f"header {name}": _shown(value) for name, value in record.headers},
+        "key": _shown(record.key),
+        "key in hex": _hex(record.key),
+        "key's schema id": _schema_id(record.key),
+        "value": _shown(record.value),
+        "value in hex": _hex(record.value),
+        "value's schema id": _schema_id(record.value),
+        "value's bytes": None if record.value is None else len(record.value),
+        "what next": _next_step(file, record, sent, replayed),
+    }
+    rows = [{"what": name, "is": value} for name, value in facts.items() if value is not None]
+    show({"facts": rows} if not json else facts, "facts", [Column("what"), Column("is")], as_json=json)
+
+
+@app.command()
+def redrive(
+    file: PipelineFile,
+    instant: Instants = [],  # noqa: B006
+    offset: Annotated[
+        list[str], typer.Option("--offset", help="Only the record at 'topic[partition]@offset'; may be repeated.")
+    ] = [],  # noqa: B006
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    json: Json = False,
+) -> None:
+    """Send records to the partitions that they came from again, as they came; none is ever sent twice."""
+    here = _Quarantine.of(file)
+    wanted = {_place(text) for text in offset}
+    records = here.records(instant, wanted)
+    if dry_run:
+        known = here.redriven.places()
+        places = [p for r in records if (p := (r.topic, r.partition, r.offset)) not in known]
+    else:
+        places = here.redriven.send(records)
+    by_partition = Counter((topic, partition) for topic, partition, _ in places)
+    rows = [
+        {"topic": topic, "partition": partition, "records": number}
+        for (topic, partition), number in sorted(by_partition.items())
+    ]
+    columns = [Column("topic"), Column("partition", right=True), Column("records", right=True)]
+    what = "Would send" if dry_run else "Sent"
+    caption = f"{what} {len(places):,} records again; those of before are not sent twice."
+    show({"sent": rows, "dry_run": dry_run}, "sent", columns, as_json=json, caption=caption)
+
+
+@dataclass(frozen=True)
+class _Quarantine:
+    """A pipeline's quarantine, and what was sent again of it."""
+
+    file: Path
+    pipeline: Pipeline
+    files: QuarantineFiles
+    redriven: Redriven
+
+    @classmethod
+    def of(cls, file: Path) -> _Quarantine:
+        from sluice.hudi.quarantine_files import QuarantineFiles
+        from sluice.kafka.redriven import Redriven
+        from sluice.protocol.quarantine import quarantine_path
+
+        pipeline = load_pipeline(file)
+        table = pipeline.sink.hudi.path
+        topic = f"{pipeline.control.topic}.redriven"
+        redriven = Redriven(settings(pipeline)[0], topic, table)
+        return cls(file, pipeline, QuarantineFiles(quarantine_path(table, pipeline.errors)), redriven)
+
+    def replayed(self) -> Mapping[str, str]:
+        """The intervals that a replay has read again, and the newest such replay: their bad records may be rows now."""
+        return {instant: by[-1] for instant, by in history(self.file).replayed_by.items() if by}
+
+    def find(self, place: Place) -> Quarantined:
+        """A record, as the newest interval that read it has set it aside."""
+        for paths in reversed(self.files.committed().values()):
+            for path in paths:
+                if any(tuple(row[name] for name in PLACE) == place for row in self.files.rows([path], PLACE)):
+                    return next(r for r in self.files.records([path]) if (r.topic, r.partition, r.offset) == place)
+        raise ActionRequiredError(
+            f"The quarantine has no record {_text(place)}.",
+            next_step="look at `sluice quarantine list`; a record that was loaded is in the table.",
+            quarantine=self.files.path,
+        )
+
+    def records(self, instants: Sequence[str], places: set[Place]) -> Iterator[Quarantined]:
+        """The records of these intervals, or of all that no replay has read again; only those places, if any."""
+        replayed = self.replayed()
+        missing = set(places)
+        for instant, paths in self.files.committed(instants).items():
+            if instant in instants and instant in replayed:
+                raise ActionRequiredError(
+                    f"The interval was read again by {replayed[instant]}: what was bad may be a row now.",
+                    next_step="name that instant if it has bad records still; nothing was sent.",
+                    instant=instant,
+                )
+            if instant in replayed:
+                continue
+            for record in self.files.records(paths):
+                place = (record.topic, record.partition, record.offset)
+                if not places or place in places:
+                    missing.discard(place)
+                    yield record
+        if missing:
+            raise ActionRequiredError(
+                f"The quarantine has no record {', '.join(map(_text, sorted(missing)))}.",
+                next_step="look at `sluice quarantine list`: a replay may have read it again. Nothing was sent.",
+                quarantine=self.files.path,
+            )
+
+
+def _place(text: str) -> Place:
+    match = _PLACE.match(text)
+    if match is None:
+        raise ActionRequiredError(f"'{text}' is no record's place.", next_step="write topic[partition]@offset.")
+    return match["topic"], int(match["partition"]), int(match["offset"])
+
+
+def _text(place: Place) -> str:
+    return f"{place[0]}[{place[1]}]@{place[2]}"
+
+
+def _shown(data: bytes | None) -> str | None:
+    """The first bytes as text; what is no text shows as escapes."""
+    if data is None:
+        return None
+    return data[:_SHOWN].decode(errors="backslashreplace") + ("…" if len(data) > _SHOWN else "")
+
+
+def _hex(data: bytes | None) -> str | None:
+    return None if data is None else data[:_SHOWN].hex(" ", 4) + (" …" if len(data) > _SHOWN else "")
+
+
+def _schema_id(data: bytes | None) -> str | None:
+    if data is None or len(data) < _WITH_ID or data[0] != _MAGIC:
+        return None
+    return f"{int.from_bytes(data[1:_WITH_ID])}, if it is in Confluent's wire format"
+
+
+def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None) -> str:
+    if replayed:
+        return f"The interval was replayed by {replayed}: the record is a row now, or set aside under that instant."
+    if sent:
+        return "It was sent again; look for it behind the offsets of that time, in the table or in the quarantine."
+    return (
+        f"If the pipeline should take it: correct {file}, then `sluice replay {file} {record.instant}`, which reads "
+        f"its whole interval again, or `sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to "
+        "its topic again. If the record is wrong: have its producer send a right one."
+    )
