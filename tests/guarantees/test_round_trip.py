@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import ActionRequiredError
@@ -34,7 +34,7 @@ def whole(bits: int) -> Any:
 
 def decimals(precision: int, scale: int) -> Any:
     most = 10**precision - 1
-    return st.integers(-most, most).map(lambda n: Decimal(n).scaleb(-scale))
+    return st.integers(-most, most).map(lambda n: Decimal(f"{n}E-{scale}"))
 
 
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -82,6 +82,7 @@ ROW = st.fixed_dictionaries(
         ),
     },
 )
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
 NAMES = [
     "select", "from", "Mixed", "größe", "order", "f", "d", "exact", "money", "text", "bytes", "day", "at", "local_at",
     "list", "map", "deep",
@@ -125,12 +126,6 @@ def expected(row: dict[str, Any]) -> dict[str, Any]:
     return {name: comparable(value) for name, value in full.items()}
 
 
-@pytest.fixture(scope="module")
-def flows(make_flow_of_module):
-    upsert = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
-    return [make_flow_of_module(1, sink__hudi__schema=DDL, **more) for more in ({}, upsert)]
-
-
 def local(value: Any) -> Any:
     """Spark hands an instant to Python in the driver's own time zone, without saying so."""
     if isinstance(value, dict):
@@ -140,28 +135,44 @@ def local(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
-@settings(
-    max_examples=2,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(rows=st.lists(ROW, min_size=40, max_size=60))
-def test_rows_of_every_type(flows, rows):
-    for flow in flows:
-        first = flow._next_id
-        flow._next_id += len(rows)
-        flow.produce_values(
-            [as_json({"id": first + n, "p": f"p{n % 2}", **row}).encode() for n, row in enumerate(rows)]
-        )
-        flow.interval()
-        found = {row["id"]: row for row in flow.all_columns() if row["id"] >= first}
-        assert len(found) == len(rows)
-        for number, row in enumerate(rows):
-            seen = found[first + number]
-            seen = {name: seen[name] if name == "local_at" else local(seen[name]) for name in NAMES}
-            assert {name: comparable(value) for name, value in seen.items()} == expected(row), flow.pipeline.name
+EXTREMES = [
+    {"from": -128, "Mixed": -32768, "größe": -(2**31), "order": -(2**63), "f": 1.401298464324817e-45, "d": 5e-324},
+    {"from": 127, "Mixed": 32767, "größe": 2**31 - 1, "order": 2**63 - 1, "f": 3.4028234663852886e38},
+    {"d": 1.7976931348623157e308, "exact": Decimal("9" * 28 + "." + "9" * 10), "money": Decimal("-9999999.99")},
+    {"d": -0.0, "f": -0.0, "text": "", "bytes": b"", "list": [], "map": {}, "deep": {}},
+    {"text": '\x00 "quoted" \\ \n\t 😀 \u2028', "map": {"": None, "a.b": [], "`": [None]}, "deep": {"Group": [None]}},
+    {"day": date(1, 1, 1), "at": datetime(1, 1, 3, tzinfo=UTC), "local_at": datetime(1, 1, 3)},
+    {"day": date(9999, 12, 31), "at": datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)},
+    {"list": [None, Decimal("0.00001")], "deep": {"table": None, "Group": [{"x": None, "y": {"": -1e-300}}]}},
+]
+
+
+def generated(number: int) -> list[dict[str, Any]]:
+    """So many rows, the same ones each time."""
+    rows: list[dict[str, Any]] = []
+
+    @settings(max_examples=number, database=None, derandomize=True, phases=[Phase.generate], deadline=None)
+    @given(ROW)
+    def collect(row: dict[str, Any]) -> None:
+        rows.append(row)
+
+    collect()
+    return rows
+
+
+@pytest.mark.parametrize("more", [{}, UPSERT], ids=["append", "upsert"])
+def test_rows_of_every_type(make_flow, more):
+    flow = make_flow(1, sink__hudi__schema=DDL, **more)
+    rows = [*EXTREMES, *generated(400)]
+    there = {name: sum(row.get(name) is not None for row in rows) for name in NAMES}
+    assert min(there.values()) > 50, there
+    flow.produce_values(as_json({"id": n, "p": f"p{n % 2}", **row}).encode() for n, row in enumerate(rows))
+    flow.interval()
+    found = {row["id"]: row for row in flow.all_columns()}
+    assert len(found) == len(rows)
+    for number, row in enumerate(rows):
+        seen = {name: found[number][name] if name == "local_at" else local(found[number][name]) for name in NAMES}
+        assert {name: comparable(value) for name, value in seen.items()} == expected(row)
 
 
 WRONG = {

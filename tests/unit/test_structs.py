@@ -6,19 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.records.structs import (
-    field,
-    in_words,
-    merge,
-    names,
-    same,
-    stored,
-    struct,
-    unassignable,
-    unholdable,
-    wider_atom,
-    without,
-)
+from sluice.records.fits import unassignable, unholdable
+from sluice.records.structs import field, in_words, merge, names, same, stored, struct, wider_atom, without
 
 ATOMS = [
     "byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date", "timestamp",

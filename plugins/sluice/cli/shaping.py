@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from sluice.pipeline import Pipeline
 from sluice.records.columns import incoming
+from sluice.records.fits import unassignable
 from sluice.records.pinning import fields_of_table, misfit
 from sluice.records.plan import Format, RecordPlan
-from sluice.records.structs import stored, unassignable
+from sluice.records.structs import stored
 
 if TYPE_CHECKING:
     from sluice.hudi.jvm import HudiJvm

@@ -12,8 +12,9 @@ from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.hudi.table import HudiTable
 from sluice.protocol.messages import TableWriter
-from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
+from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
+from sluice.records.fits import unassignable, unholdable
 from sluice.records.pinning import (
     fields_of_key,
     fields_of_table,
@@ -28,7 +29,7 @@ from sluice.records.pinning import (
 )
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
-from sluice.records.structs import Type, field, in_words, is_struct, names, struct, unassignable, unholdable
+from sluice.records.structs import Type, field, in_words, is_struct, names, struct
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
@@ -68,9 +69,8 @@ class RecordPinner:
         self._require_columns(rows.columns)
         self._require_holdable(rows.columns)
         made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
-        misfits = unassignable(rows.columns, made) if made is not None else ()
-        if misfits:
-            raise misfit(misfits, self._session.table_id)
+        if made is not None:
+            self._require_fit(rows.columns, made)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
 
@@ -172,6 +172,24 @@ class RecordPinner:
                 f"The schema describes one value ({single}), not a record with fields.",
                 next_step=f"name the column that it becomes in {key}.as.",
                 table=self._session.table_id,
+            )
+
+    def _require_fit(self, columns: Type, made: Type) -> None:
+        """What records come to must fit the table's columns, and have those that every row needs."""
+        misfits = unassignable(columns, made)
+        if misfits:
+            raise misfit(misfits, self._session.table_id)
+        hudi = self._pipeline.sink.hudi
+        needed = [*hudi.record_key, *hudi.partition_fields, *hudi.ordering_field]
+        needed += [f["name"] for f in columns["fields"] if not f["nullable"]]
+        there = {name.lower() for name in (*names(made), POSITION, DELETED)}
+        missing = [name for name in dict.fromkeys(needed) if name.lower() not in there]
+        if missing:
+            raise ActionRequiredError(
+                f"Neither a field of the records nor a step makes what every row must have: {', '.join(missing)}.",
+                next_step="make it by `set` in `transforms`, name it in source.kafka.value.schema, or let it be null.",
+                table=self._session.table_id,
+                made=names(made),
             )
 
     def _require_holdable(self, columns: Type) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.records.fits import RESERVED
 from sluice.records.settings import Flatten, Mask, Route, Transform
-from sluice.records.structs import RESERVED, Type, names
+from sluice.records.structs import Type, names
 
 
 class StepError(ValueError):

@@ -20,9 +20,10 @@ from pyspark.sql.types import StructType
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.changes import DELETED, POSITION
+from sluice.records.fits import RESERVED, unassignable
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
-from sluice.records.structs import RESERVED, struct, unassignable
+from sluice.records.structs import struct
 from sluice.spark.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.spark.changes import (
     CHANGE,

@@ -15,6 +15,9 @@ _GIVEN = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
+    # Days and times before 1582 and 1900 as they are. By default a single one of them fails the job.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Else a date that the Spark of before 3.0 may have read in another way, such as 2023-02-30, ends the job.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     **{f"spark.hadoop.{name}": value for name, value in runtime.LOCAL_DISK.items()},
