@@ -67,7 +67,7 @@ def _produce(settings: KafkaSettings) -> None:
     producer = Producer(settings.client())
     for i in range(2000):
         record = {"id": i % 500, "name": f"n{i}", "at": "2026-01-01T00:00:00Z", "price": i / 7, "part": f"p{i % 2}"}
-        producer.produce(_TOPIC, json.dumps(record).encode(), key=str(i % 500).encode(), partition=i % 2)
+        producer.produce(_TOPIC, json.dumps(record).encode(), key=str(i % 500).encode())
     producer.flush()
 
 
