@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.spark.converters import Converted, Given
 from sluice.spark.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
-from sluice.spark.converters.json_checks import CORRUPT, OPTIONS, SEAL, problem_of, sealed, unsound
+from sluice.spark.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_once, problem_of, sealed, unsound
 
 
 class Converter:
@@ -22,10 +22,11 @@ class Converter:
         nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
         wanted = StructType([*nullable, SEAL, CORRUPT])
         own = {name: value for name, value in given.options.items() if name != OPTION}
-        helper = f"_{given.name}_json"
-        records = records.withColumn(helper, F.from_json(sealed(data), wanted, {**OPTIONS, **own}))
+        helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
+        records = records.withColumn(f"_{given.name}_once", ends_once(data))
+        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, {**OPTIONS, **own}))
         parsed = F.col(helper)
-        problem = F.coalesce(problem_of(data, parsed, given), unsound(parsed, kind, given))
+        problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))
         if not enveloped:
             return Converted(records, parsed, problem)
         value, read = payload_of(parsed, given.type)

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from sluice.spark.converters import Given
-from sluice.spark.converters.text import is_utf8
+from sluice.spark.converters.text import first_of, is_utf8
 
 SEAL: Final = StructField("_sluice_end", BooleanType())
 """A field that `sealed` puts at the end of an object: where it is missing, the parser has stopped before."""
@@ -47,15 +47,22 @@ _HALF: Final = (
 _HALF_WORDS: Final = "has an escaped half of a surrogate pair, which is no character"
 
 
-def sealed(data: Column) -> Column:
+def ends_once(data: Column) -> Column:
+    """Whether a closing brace stands at the end of BINARY data and nowhere before: nothing can follow the object."""
+    return first_of(data, "}") == F.length(data) - 1
+
+
+def sealed(data: Column, once: Column | None = None) -> Column:
     """The text of a JSON object with `SEAL` as its last field; a text that doesn't end with a brace as it is.
 
     Args:
         data: BINARY.
+        once: what `ends_once` says of it; such a text needs no seal, and gets none where this is given.
     """
     seal = f'"{SEAL.name}":true}}'.encode()
     is_long = data.cast("string").endswith("}") & (F.length(data) > _SHORT)
-    return F.when(is_long, _all_but_last(data, b"," + seal)).otherwise(_sealed_with_care(data, seal)).cast("string")
+    every = F.when(is_long, _all_but_last(data, b"," + seal)).otherwise(_sealed_with_care(data, seal)).cast("string")
+    return every if once is None else F.when(once, data.cast("string")).otherwise(every)
 
 
 def _sealed_with_care(data: Column, seal: bytes) -> Column:
@@ -71,24 +78,25 @@ def _all_but_last(data: Column, end: bytes) -> Column:
     return F.concat(data.substr(F.lit(1), F.length(data) - 1), F.lit(end))
 
 
-def problem_of(data: Column, parsed: Column, given: Given) -> Column:
+def problem_of(data: Column, once: Column, parsed: Column, given: Given) -> Column:
     """Why the record's own text is no JSON object that its type takes; null where it is one.
 
     Args:
         data: BINARY.
-        parsed: what Spark made of `sealed(data)`, with the fields `SEAL` and `CORRUPT`.
+        once: what `ends_once` says of it.
+        parsed: what Spark made of `sealed(data, once)`, with the fields `SEAL` and `CORRUPT`.
         given: whose name and options count.
     """
     utf8 = is_utf8(data)
-    corrupt, end = parsed.getField(CORRUPT.name), parsed.getField(SEAL.name)
-    fine = utf8 & parsed.isNotNull() & corrupt.isNull() & end.isNotNull()
+    corrupt, whole = parsed.getField(CORRUPT.name), once | parsed.getField(SEAL.name).isNotNull()
+    fine = utf8 & parsed.isNotNull() & corrupt.isNull() & whole
     trimmed = _trimmed(data).cast("string")
     what = f"the {given.name}"
     words = (
         F.when(F.length(data) == 0, f"{what} is empty")
         .when(~utf8, f"{what} is not UTF-8")
         .when(~(trimmed.startswith("{") & trimmed.endswith("}")), f"{what} is not one JSON object")
-        .when(parsed.isNotNull() & corrupt.isNull() & end.isNull(), f"{what} has more after its JSON object")
+        .when(parsed.isNotNull() & corrupt.isNull() & ~whole, f"{what} has more after its JSON object")
         .otherwise(f"{what} is not JSON, or a field is not of its column's type")
     )
     return F.when(~fine, words).when(_has_half(data), f"{what} {_HALF_WORDS}")
@@ -102,8 +110,7 @@ def lost_text(data: Column, given: Given) -> Column:
 
 def _has_half(data: Column) -> Column:
     text = data.cast("string")
-    # One look for what is rare, before two for what is rarer still.
-    return text.contains("\\u") & (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
+    return (first_of(data, "\\") >= 0) & (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
 
 
 def unsound(value: Column, kind: DataType, given: Given) -> Column:
