@@ -363,11 +363,11 @@ def test_a_committed_interval_over_its_limits_is_a_warning(place: Place, hanging
     place.send(good, bad, good, good, topic=place.other_topic)
     run = place.run("limits")
     assert run["state"] == "success"
-    assert "2 bad records are set aside in " in run["note"]
+    assert "1 bad record is set aside in " in run["note"]
     posts = {post["kind"]: post for post in place.inbox.posted("limits")}
     assert posts.keys() == {"lag", "quarantine"}
     assert (posts["lag"]["lag_records"], posts["lag"]["limit"]) == (4, "max_lag_records")
-    assert (posts["quarantine"]["records_quarantined"], posts["quarantine"]["limit"]) == (2, "max_quarantine_rate")
+    assert (posts["quarantine"]["records_quarantined"], posts["quarantine"]["limit"]) == (1, "max_quarantine_rate")
     assert not any(post["act"] for post in posts.values())
 
 

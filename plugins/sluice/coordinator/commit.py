@@ -312,7 +312,9 @@ class Committer:
         if counts["records_quarantined"] and start.quarantine is not None:
             statuses = committed_statuses(transaction).values()
             first = next((f"; the first is {s.first_bad}" for s in statuses if s.first_bad is not None), "")
-            what += f"; {counts['records_quarantined']:,} bad records are set aside in {start.quarantine.path}{first}"
+            number = counts["records_quarantined"]
+            are = f"{number:,} bad record{' is' if number == 1 else 's are'} set aside"
+            what += f"; {are} in {start.quarantine.path}{first}"
         if start.passed_over:
             what = f"passed over {', '.join(map(str, start.passed_over))}"
         return Outcome(

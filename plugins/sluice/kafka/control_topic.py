@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.failures import classify, kafka_errors, until_there_is_a_leader
 from sluice.logs import log
 from sluice.protocol.messages import ControlMessage, WriteStatus, decode, encode, split
 from sluice.protocol.transaction import TableLog
@@ -72,11 +72,15 @@ class ControlTopic:
         return self._bound(OffsetSpec.latest())
 
     def _bound(self, spec: OffsetSpec) -> int:
+        with kafka_errors("asking for the control topic's offsets", **self._where):
+            return self._offset(spec)
+
+    @until_there_is_a_leader
+    def _offset(self, spec: OffsetSpec) -> int:
         answer = self._admin.list_offsets(
             {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
         )
-        with kafka_errors("asking for the control topic's offsets", **self._where):
-            return int(answer[self._partition].result().offset)
+        return int(answer[self._partition].result().offset)
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the first part's)."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 
@@ -16,6 +17,24 @@ _PERMISSION = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "create topics or write idempotently",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "use this transactional id",
 }
+
+
+_LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_LEADER_PATIENCE = 15.0  # seconds
+
+
+def _leader_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _LEADER_MOVES
+
+
+# A topic that was just created, or whose broker has gone, has no leader for a moment, and the admin client leaves it to
+# us to ask again. Kafka has no event to wait for.
+until_there_is_a_leader = retry(
+    retry=retry_if_exception(_leader_moves),
+    wait=wait_exponential(multiplier=0.05, max=1),
+    stop=stop_after_delay(_LEADER_PATIENCE),
+    reraise=True,
+)
 
 
 @contextmanager
