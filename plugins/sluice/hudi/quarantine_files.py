@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import fsspec
-import pyarrow.parquet as pq
 
 from sluice.errors import RetryableError
 from sluice.hudi.timeline import TimelineFiles, file_url
@@ -88,6 +87,8 @@ class QuarantineFiles:
             file_system, root = fsspec.core.url_to_fs(self._url)
             for path in paths:
                 with file_system.open(f"{root}/{path}", "rb") as file:
+                    import pyarrow.parquet as pq  # a tenth of a second that only quarantined records need
+
                     for batch in pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns):
                         yield from batch.to_pylist()
         except (OSError, ValueError) as error:
