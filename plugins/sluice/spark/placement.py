@@ -12,6 +12,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.protocol.placement import PARTITIONERS, Misplaced, PlacedKeys
 from sluice.spark.changes import Seen
 from sluice.spark.read import observed
+from sluice.spark.static_call import static_call
 
 _OBSERVED = "sluice_keys"
 _UTILS = "org.apache.kafka.common.utils.Utils"
@@ -20,16 +21,7 @@ _KEYLESS = "keyless"
 
 def murmur2(spark: SparkSession, data: Column) -> Column:
     """Kafka's murmur2 of bytes, as a signed integer; null of null. Catalyst calls Kafka's own method."""
-    jvm: Any = spark._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    utils = jvm.java.lang.Class.forName(_UTILS, True, loader)
-    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
-    integer = jvm.org.apache.spark.sql.types.DataTypes.IntegerType
-    arguments = sequence([data._jc.expr()])
-    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
-    return Column(
-        jvm.org.apache.spark.sql.Column(invoke(utils, integer, "murmur2", arguments, sequence([]), True, False, True))
-    )
+    return static_call(spark, _UTILS, "murmur2", "IntegerType", data)
 
 
 def partition_by(spark: SparkSession, partitioner: str, key: Column, partitions: int) -> Column:

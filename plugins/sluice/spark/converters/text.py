@@ -6,12 +6,11 @@ record is looked through.
 
 from __future__ import annotations
 
-from typing import Any
-
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+
+from sluice.spark.static_call import static_call
 
 _GUAVA = "org.apache.hadoop.thirdparty.com.google.common"  # in the copy that every Hadoop client since 3.3 brings along
 
@@ -35,16 +34,9 @@ def first_of(data: Column, character: str) -> Column:
 
 def _by_guava(name: str, method: str, result: str, *arguments: Column) -> Column | None:
     """A call of a static method; None where this Spark's Hadoop has no such class."""
-    context = SparkContext._active_spark_context
-    assert context is not None
-    jvm: Any = context._jvm
+    spark = SparkSession.getActiveSession()
+    assert spark is not None
     try:
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        guava = jvm.java.lang.Class.forName(f"{_GUAVA}.{name}", True, loader)
+        return static_call(spark, f"{_GUAVA}.{name}", method, result, *arguments)
     except Py4JError:
         return None
-    given = jvm.PythonUtils.toSeq([argument._jc.expr() for argument in arguments])
-    kind = getattr(jvm.org.apache.spark.sql.types.DataTypes, result)
-    nothing = jvm.PythonUtils.toSeq([])
-    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
-    return Column(jvm.org.apache.spark.sql.Column(invoke(guava, kind, method, given, nothing, True, False, True)))
