@@ -97,7 +97,8 @@ class Committer:
     def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
-            self._fitting(transaction, self._session.committed(table))
+            if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
+                self._fitting(transaction, self._session.committed(table))
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:

@@ -10,7 +10,7 @@ from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_
 from sluice.records.columns import incoming
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Changes, Converter, Transform
-from sluice.records.structs import Conflict, Type, merge, names, stored, struct, without
+from sluice.records.structs import ONE_VALUE, Conflict, Type, field, is_struct, merge, names, stored, struct, without
 
 
 def pinned_format(
@@ -72,14 +72,13 @@ def still_known(last: Format, converter: Converter, registry: str | None) -> boo
 
 
 def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]:
-    # One value is merged as the one field of a struct, so that there is one rule.
-    one_value = not (isinstance(union, dict) and union["type"] == "struct")
-    wrapped = [struct([{"name": "value", "type": t, "nullable": True, "metadata": {}}]) for t in (union, new)]
-    wrapped = wrapped if one_value or not isinstance(new, dict) else [union, new]
-    merged = merge(wrapped[0], wrapped[1], of_rows=of_rows)
-    if merged.conflicts:
-        return union, "; ".join(map(str, merged.conflicts))
-    return (merged.struct["fields"][0]["type"] if one_value or not isinstance(new, dict) else merged.struct), None
+    if is_struct(union) and is_struct(new):
+        merged = merge(union, new, of_rows=of_rows)
+        joined = merged.struct
+    else:  # one value is merged as the one field of a struct, so that there is one rule
+        merged = merge(*(struct([field(ONE_VALUE, kind)]) for kind in (union, new)), of_rows=of_rows)
+        joined = merged.struct["fields"][0]["type"]
+    return (union, "; ".join(map(str, merged.conflicts))) if merged.conflicts else (joined, None)
 
 
 def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transform]) -> Type:

@@ -55,6 +55,15 @@ def is_struct(kind: Type) -> bool:
     return isinstance(kind, Mapping) and kind["type"] == "struct"
 
 
+ONE_VALUE = "value"
+"""The field of the struct that stands for a type which is none."""
+
+
+def as_struct(kind: Type) -> Type:
+    """A struct as it is, and any other type as the one field of one."""
+    return kind if is_struct(kind) else struct([field(ONE_VALUE, kind)])
+
+
 def names(kind: Type) -> list[str]:
     """The names of a struct's fields."""
     return [str(f["name"]) for f in kind["fields"]]

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from sluice.records.structs import Type, same
+from sluice.records.structs import Type, as_struct, is_struct, same
 
 
 def type_of(kind: Type) -> DataType:
     """Spark's type of its JSON."""
-    if isinstance(kind, Mapping) and kind["type"] == "struct":
-        return StructType.fromJson(dict(kind))
-    wrapped = {"type": "struct", "fields": [{"name": "value", "type": kind, "nullable": True, "metadata": {}}]}
-    return StructType.fromJson(wrapped).fields[0].dataType
+    found = StructType.fromJson(as_struct(kind))
+    return found if is_struct(kind) else found.fields[0].dataType
 
 
 Path = tuple[str, ...]

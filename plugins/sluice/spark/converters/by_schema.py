@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from sluice.records.plan import WriterSchema
-from sluice.records.structs import Type, is_struct
+from sluice.records.structs import ONE_VALUE, as_struct
 from sluice.spark.conform import Missing, Path, absent, conform, type_of
 from sluice.spark.converters import Converted, Given
 from sluice.spark.converters.logical import logical
@@ -26,7 +26,7 @@ from sluice.spark.converters.logical import logical
 MAGIC: Final = b"\x00"
 """The first byte of Confluent's wire format; four of the schema's id follow, the largest first."""
 HEADER: Final = 5
-WRAPPED: Final = "value"
+WRAPPED: Final = ONE_VALUE
 """The one field of the struct as which a value is decoded that is none."""
 
 _WIDEST_CHOICE: Final = 500
@@ -78,7 +78,7 @@ class BySchema(ABC):
         records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
         helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
         wells = [self.well(column, schema) for column, schema in helpers]
-        target = type_of(_wrapped(json.loads(given.type.json())))
+        target = type_of(as_struct(json.loads(given.type.json())))
         assert isinstance(target, StructType)
         missing = self._missing(given)
         made = [self._fields(column, schema, target, missing) for column, schema in helpers]
@@ -110,7 +110,7 @@ class BySchema(ABC):
     @staticmethod
     def _fields(decoded: Column, schema: WriterSchema, target: StructType, missing: Missing) -> list[Column]:
         """The fields of the given type; one by one, so that Spark copies nothing where the types are the same."""
-        parsed, wanted = parsed_type(schema), type_of(_wrapped(schema.struct))
+        parsed, wanted = parsed_type(schema), type_of(as_struct(schema.struct))
         assert isinstance(parsed, StructType)
         assert isinstance(wanted, StructType)
         has = {f.name.lower(): f for f in wanted.fields}
@@ -126,7 +126,7 @@ class BySchema(ABC):
 
     def _missing(self, given: Given) -> Missing:
         newest = next(s for s in given.schemas if s.incompatible is None)
-        parsed, said = parsed_type(newest), type_of(_wrapped(newest.struct))
+        parsed, said = parsed_type(newest), type_of(as_struct(newest.struct))
 
         @cache
         def missing(path: Path) -> tuple[Column, DataType] | None:
@@ -198,10 +198,4 @@ def type_at(kind: DataType, path: Path) -> DataType | None:
 
 def parsed_type(schema: WriterSchema) -> DataType:
     """The struct that a schema's records are parsed as, a value that is none as its one field."""
-    return type_of(_wrapped(schema.parsed if schema.parsed is not None else schema.struct))
-
-
-def _wrapped(kind: Type) -> Type:
-    if is_struct(kind):
-        return kind
-    return {"type": "struct", "fields": [{"name": WRAPPED, "type": kind, "nullable": True, "metadata": {}}]}
+    return type_of(as_struct(schema.parsed if schema.parsed is not None else schema.struct))
