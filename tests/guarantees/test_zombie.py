@@ -71,15 +71,21 @@ def test_a_zombie_that_cannot_hear_writes_its_files_to_the_end(make_flow, end):
     flow.check()
 
 
-def test_a_file_that_is_made_after_its_marker_was_rolled_back(make_flow):
-    """A process may stand still between a file's marker and the file itself; nobody sees that from outside."""
-    flow = make_flow()
+def _hit_in_the_middle(flow, number: signal.Signals):
+    """A write job that gets a signal once it has opened its first file, with its run."""
     flow.produce(120, table_partitions=40)
     run = flow.run()
     started = flow.start(run)
     zombie = flow.write(started)
     wait_for(lambda: flow.markers(started.instant), "the first file to be opened", pause=0.001)
-    zombie.signal(signal.SIGKILL)
+    zombie.signal(number)
+    return run, started, zombie
+
+
+def test_a_file_that_is_made_after_its_marker_was_rolled_back(make_flow):
+    """A process may stand still between a file's marker and the file itself; nobody sees that from outside."""
+    flow = make_flow()
+    run, started, _ = _hit_in_the_middle(flow, signal.SIGKILL)
     opened_in = flow.markers(started.instant)[0].parent.name
     flow.abort(run)
     stray = flow.path / opened_in / f"f0cbb5fd-b7e1-4ac4-bcc5-419bfb9a6e84-2_0-0-0_{started.instant}.parquet"
@@ -94,12 +100,7 @@ def test_a_file_that_is_made_after_its_marker_was_rolled_back(make_flow):
 def test_a_zombie_stopped_in_the_middle_of_its_write(make_flow, end):
     """Stopped by SIGSTOP with files half written, as a machine's long pause would, and continued when all is over."""
     flow = make_flow()
-    flow.produce(120, table_partitions=40)
-    run = flow.run()
-    started = flow.start(run)
-    zombie = flow.write(started)
-    wait_for(lambda: flow.markers(started.instant), "the first file to be opened", pause=0.001)
-    zombie.signal(signal.SIGSTOP)
+    run, started, zombie = _hit_in_the_middle(flow, signal.SIGSTOP)
     assert _statuses(flow, started.instant) == 0
     _end(flow, end, run, started)
     zombie.signal(signal.SIGCONT)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -99,8 +100,6 @@ class LocalRegistry:
         return self
 
     def _await(self, timeout: float) -> None:
-        import time
-
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if not self._daemon.running():

@@ -65,9 +65,11 @@ def files_of_descriptors(content: bytes, message: str | None) -> list[FileDescri
         ProtobufSchemaError: it is none, or was written without its imports.
     """
     pb = descriptor_pb2()
+    from google.protobuf.message import DecodeError
+
     try:
         found = list(pb.FileDescriptorSet.FromString(content).file)
-    except Exception:
+    except DecodeError:
         raise ProtobufSchemaError("the file is not a descriptor set, as protoc writes it") from None
     names = {file.name for file in found}
     missing = sorted({dependency for file in found for dependency in file.dependency} - names)
