@@ -13,6 +13,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 _UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_PREFIX = "SLUICE_"
+# They hold credentials. Whatever a pipeline file names is shown: in logs, in messages, on the page.
+_SECRET = ("SLUICE_KAFKA_", "SLUICE_SCHEMA_REGISTRY", "SLUICE_CONTROL_SECRET")
 
 
 def parse_duration(value: Any) -> Any:
@@ -24,8 +27,19 @@ def parse_duration(value: Any) -> Any:
     return timedelta(seconds=float(match.group(1)) * _UNITS.get(unit, _UNITS.get(unit.rstrip("s"), 1)))
 
 
-def _expand(value: str) -> str:
+def expand(value: str) -> str:
+    """A text with each `${SLUICE_NAME}` replaced from the environment, `${SLUICE_NAME:-default}` where it isn't set.
+
+    Raises:
+        ValueError: a variable isn't set, or may not be named here: the result is shown to whoever may see the pipeline.
+    """
+
     def replace(match: re.Match[str]) -> str:
+        if not match.group(1).startswith(_PREFIX) or match.group(1).startswith(_SECRET):
+            raise ValueError(
+                f"the environment variable {match.group(1)} may not be named here, since the path is shown to others: "
+                f"give its value to a variable that begins with {_PREFIX}, such as {_PREFIX}LAKE, and name that one"
+            )
         found = os.environ.get(match.group(1), match.group(2))
         if found is None:
             raise ValueError(
@@ -45,8 +59,8 @@ def _absolute(value: str) -> str:
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-Expanded = Annotated[str, AfterValidator(_expand)]
-TablePath = Annotated[str, AfterValidator(_expand), AfterValidator(_absolute)]
+Expanded = Annotated[str, AfterValidator(expand)]
+TablePath = Annotated[str, AfterValidator(expand), AfterValidator(_absolute)]
 OneOrMore = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
 
 

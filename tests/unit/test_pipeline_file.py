@@ -23,7 +23,7 @@ source:
     max_bytes: 2 GiB
 sink:
   hudi:
-    path: ${LAKE_FOR_TEST:-/lake}/orders
+    path: ${SLUICE_LAKE_FOR_TEST:-/lake}/orders
     operation: upsert
     record_key: id
     ordering_field: at
@@ -47,7 +47,7 @@ def test_a_good_file_loads(tmp_path, monkeypatch):
     assert pipeline.sink.hudi.path == "file:///lake/orders"
     assert pipeline.sink.hudi.options == {"hoodie.metadata.enable": "true"}
     assert pipeline.on_missing_range == "abort"
-    monkeypatch.setenv("LAKE_FOR_TEST", "s3a://bucket")
+    monkeypatch.setenv("SLUICE_LAKE_FOR_TEST", "s3a://bucket")
     assert load_pipeline(write(tmp_path, GOOD)).sink.hudi.path == "s3a://bucket/orders"
 
 
@@ -58,8 +58,13 @@ def test_a_good_file_loads(tmp_path, monkeypatch):
         ("    operation: upsert", "    operation: merge", 10, "'append' or 'upsert'"),
         ("    record_key: id\n", "", 8, "needs `record_key`"),
         ("schedule: 5 minutes", "schedul: 5 minutes", 2, "did you mean `schedule`"),
-        ("    path: ${LAKE_FOR_TEST:-/lake}/orders", "    path: lake/orders", 9, "absolute path"),
-        ("    path: ${LAKE_FOR_TEST:-/lake}/orders", "    path: ${NOT_SET_ANYWHERE}/orders", 9, "NOT_SET_ANYWHERE"),
+        ("    path: ${SLUICE_LAKE_FOR_TEST:-/lake}/orders", "    path: lake/orders", 9, "absolute path"),
+        (
+            "    path: ${SLUICE_LAKE_FOR_TEST:-/lake}/orders",
+            "    path: ${SLUICE_NOT_SET_ANYWHERE}/orders",
+            9,
+            "SLUICE_NOT_SET_ANYWHERE",
+        ),
         ("    max_bytes: 2 GiB", "    max_bytes: a lot", 6, "byte"),
         ("      hoodie.metadata.enable: true", "      metadata.enable: true", 8, "hoodie.*"),
         ("name: orders\n", "", 1, "missing"),

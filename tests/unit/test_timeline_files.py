@@ -92,4 +92,4 @@ def test_a_table_that_is_not_there_yet(tmp_path: Path):
 
 def test_a_file_system_without_a_reader_is_said():
     with pytest.raises(ActionRequiredError, match=r"no reader for the table's file system.*Next step: install"):
-        TimelineFiles("nosuch://host/table").read()
+        TimelineFiles("abfss://container@account/table").read()

@@ -37,6 +37,7 @@ from sluice.protocol.settlement import (
     valid_through,
 )
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.redact import redact_text
 
 _PARTITIONS_NAMED = 500  # table partitions in an ABORT-COMMIT, which has to stay within the broker's message limit
 
@@ -350,7 +351,7 @@ class Committer:
         self._session.control.send(
             AbortCommit(
                 **envelope,
-                reason=reason,
+                reason=redact_text(reason),
                 standing_offsets=standing,
                 lease_offset=lease,
                 table_partitions=tuple(sorted(opened_in))[:_PARTITIONS_NAMED],

@@ -21,7 +21,15 @@ from sluice.errors import ActionRequiredError, RetryableError
 
 Standing = Literal["completed", "pending", "archived", "absent"]
 _NAME = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.(?:([a-z]+)\.(requested|inflight)|([a-z]+))")
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+# By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
+# programs, or wrap others. A table's path may come from a message that somebody else has written.
+_SCHEMES = {
+    **{name: name for name in ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci", "obs")},
+    "s3a": "s3",
+    "s3n": "s3",
+    "wasb": "abfs",
+    "wasbs": "abfs",
+}
 _AVRO = b"Obj\x01"
 # Commits of rows, and the table services that put files in place of others.
 COMMITS = ("commit", "deltacommit", "replacecommit")
@@ -78,22 +86,33 @@ class CommitFacts:
 
 
 def file_url(path: str) -> str:
-    """A table's path as fsspec spells it."""
-    scheme, separator, rest = path.partition("://")
-    return f"{_SCHEMES.get(scheme, scheme)}{separator}{rest}"
+    """A table's path as fsspec spells it.
+
+    Raises:
+        ActionRequiredError: it is no path on a file system that tables are on.
+    """
+    scheme, _, rest = path.partition("://") if "://" in path else ("file", "", path)
+    plain = not ("::" in path or ".." in rest.split("/") or any(ord(c) < 32 for c in path))
+    if scheme not in _SCHEMES or not plain or (scheme == "file" and not rest.startswith("/")):
+        raise ActionRequiredError(
+            "This is no path of a table that can be read here.",
+            next_step=f"tables are at absolute paths, or on {', '.join(sorted(_SCHEMES))}; if no pipeline names this "
+            "one, find who writes to the control topic.",
+            table=path,
+        )
+    return f"{_SCHEMES[scheme]}://{rest}"
 
 
 class TimelineFiles:
     """Reads the timeline of the table at a path or URI; credentials are those of the process's environment.
 
     Raises (all methods):
-        ActionRequiredError: the file system can't be reached from this process: a package or a permission is missing.
+        ActionRequiredError: it is no path of a table, or this process lacks a package or a permission for it.
         RetryableError: it doesn't answer.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._url = file_url(path)
 
     def read(self) -> Timeline | None:
         """List the active timeline; None where there is no table yet."""
@@ -105,8 +124,9 @@ class TimelineFiles:
         return _facts(self._metadata(instant))
 
     def _metadata(self, instant: Instant) -> Mapping[str, Any]:
+        url = file_url(self.path)
         try:
-            file_system, root = fsspec.core.url_to_fs(self._url)
+            file_system, root = fsspec.core.url_to_fs(url)
             folder = f"{root}/.hoodie/timeline" if instant.completed else f"{root}/.hoodie"
             content = file_system.cat_file(f"{folder}/{instant.name}")
         except Exception as error:
@@ -119,8 +139,9 @@ class TimelineFiles:
         return {str(stat["path"]) for group in by_partition.values() for stat in group if stat.get("path")}
 
     def _list(self) -> list[dict[str, Any]] | None:
+        url = file_url(self.path)
         try:
-            file_system, root = fsspec.core.url_to_fs(self._url)
+            file_system, root = fsspec.core.url_to_fs(url)
             file_system.invalidate_cache()
             for folder in (f"{root}/.hoodie/timeline", f"{root}/.hoodie"):
                 try:

@@ -19,6 +19,7 @@ from sluice.logs import log
 from sluice.protocol.messages import COUNTS, AbortCommit, AckCommit, EndCommit
 from sluice.protocol.settlement import transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.redact import redact_text
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Hold:
     def give_up(self, reason: str) -> None:
         """Send ABORT-COMMIT; what the service has left on the timeline is for its next run to finish or take off."""
         lease = self.transaction.lease_offset
-        self.control.send(AbortCommit(**self._envelope(), reason=reason, lease_offset=lease))
+        self.control.send(AbortCommit(**self._envelope(), reason=redact_text(reason), lease_offset=lease))
         self.control.extend(self.table_log)
 
     def _envelope(self) -> Mapping[str, Any]:

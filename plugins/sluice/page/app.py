@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from sluice.errors import SluiceError
 from sluice.page.access import ViewerDep, logged_in_or_sent_to_log_in
 from sluice.page.service import NotFoundError, Page
+from sluice.redact import redact
 
 PREFIX = "/sluice"
 _FOLDER = Path(__file__).with_name("static")
@@ -113,4 +114,4 @@ async def _not_found(_: Request, __: Exception) -> JSONResponse:
 
 
 async def _unavailable(_: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status.HTTP_503_SERVICE_UNAVAILABLE)
+    return JSONResponse({"detail": redact(str(error))}, status.HTTP_503_SERVICE_UNAVAILABLE)

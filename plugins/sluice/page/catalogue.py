@@ -22,6 +22,10 @@ from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import Control, Pipeline
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
+ROOTS_VARIABLE = "SLUICE_TABLE_ROOTS"
+NOT_LOOKED_AT = (
+    f"no pipeline file names it, and the API server's environment names no folder above it in {ROOTS_VARIABLE}."
+)
 
 
 class ControlTopicId(NamedTuple):
@@ -48,6 +52,18 @@ class Entry:
     table: str | None
     control: ControlTopicId | None
     pipeline: Pipeline | None
+
+
+def may_look_at(entry: Entry) -> bool:
+    """Whether the table's own files may be read.
+
+    A path that only messages tell of may be anybody's who can write to a control topic: this process's rights are not
+    for looking wherever they point. It must be in a folder that the environment names.
+    """
+    if entry.pipeline is not None:
+        return True
+    roots = [root.strip().rstrip("/") for root in os.environ.get(ROOTS_VARIABLE, "").split(",")]
+    return any(root and (entry.table or "").startswith(f"{root}/") for root in roots)
 
 
 class Catalogue:

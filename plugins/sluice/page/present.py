@@ -13,6 +13,7 @@ from sluice.page.runs import RunFacts
 from sluice.protocol.history import Attempt, PlannedPartition, TableHistory, TransactionSummary
 from sluice.protocol.messages import COUNTS
 from sluice.protocol.offsets import TopicPartition
+from sluice.redact import redact
 
 Json = dict[str, Any]
 _LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed
@@ -28,7 +29,7 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
         "epoch": found.epoch,
         "dag_id": found.dag_id,
         "run_id": found.run_id,
-        "reason": found.reason,
+        "reason": redact(found.reason),
         "replays": found.replays,
         "replayed_by": history.replayed_by.get(found.instant, []),
         "superseded_by": found.superseded_by,
@@ -37,7 +38,7 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
         "decided": _time(found.decided),
         "ended": _time(found.ended),
         "valid_through": _time(found.valid_through),
-        "abort_reason": found.abort_reason,
+        "abort_reason": redact(found.abort_reason),
         "missing": list(found.missing),
         "losses": list(found.losses),
         "replaced_file_groups": found.replaced_file_groups,
@@ -77,7 +78,7 @@ def run_without_transaction(run: RunFacts) -> Json:
         "state": state,
         "started": _time(run.started or run.after),
         "ended": _time(run.ended),
-        "note": run.note,
+        "note": redact(run.note),
     }
 
 
@@ -89,7 +90,7 @@ def run(facts: RunFacts) -> Json:
         "run_type": facts.run_type,
         "started": _time(facts.started),
         "ended": _time(facts.ended),
-        "note": facts.note,
+        "note": redact(facts.note),
     }
 
 
@@ -170,7 +171,7 @@ def _attempt(attempt: Attempt) -> Json:
         "attempt": attempt.attempt,
         "parts": attempt.parts,
         "parts_seen": attempt.parts_seen,
-        "error": attempt.error,
+        "error": redact(attempt.error),
         "recovery": attempt.recovery,
         **{name: getattr(attempt, name) for name in _TOTALS},
         "partitions": [{**p._asdict(), "max_timestamp": _time(p.max_timestamp)} for p in attempt.partitions],

@@ -16,16 +16,16 @@ from sluice.errors import PipelineFileError, SluiceError
 from sluice.hudi.timeline import COMMITS, Timeline
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
-from sluice.page.catalogue import Catalogue, Entry
+from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
 from sluice.page.follower import Progress
 from sluice.page.health import Health, Schedule, health
 from sluice.page.kept import Kept, Known, refresh_all
 from sluice.page.present import Json
-from sluice.page.redact import redact
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
+from sluice.redact import redact
 
 _OLD = 15.0  # seconds after which what is shown is called old
 _RUNS_IN_LIST = 10
@@ -85,8 +85,7 @@ class Page:
         entry = self._entry(viewer, session, key)
         ids = [entry.dag_id] if entry.dag_id else []
         runs = latest_runs(session, ids, LATEST)
-        timeline_kept = [self._tables.timeline(entry.table)] if entry.table else []
-        refresh_all([*self._ends(entry), *timeline_kept])
+        refresh_all([*self._ends(entry), *self._kept_timeline(entry)])
         timeline = self._timeline(entry)
         others = self._others(entry, timeline)
         with self._gathered(entry, dags(session, ids), runs) as gathered:
@@ -94,7 +93,7 @@ class Page:
             start = next((i + 1 for i, t in enumerate(readable) if t.instant == before), 0) if before else 0
             window = readable[start : start + limit]
             oldest_first = window[::-1]
-            banners = [*gathered.banners, *_read_banner(f"The timeline of {entry.table}", timeline)]
+            banners = [*gathered.banners, *self._timeline_banner(entry, timeline)]
             return {
                 **self._row(gathered, viewer),
                 "transactions": [present.transaction(t, gathered.history, timeline.value) for t in window],
@@ -116,11 +115,11 @@ class Page:
     def transaction(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
         """One transaction."""
         entry, found = self._transaction(viewer, session, key, instant)
-        refresh_all([self._tables.timeline(found.table)])
+        refresh_all(self._kept_timeline(entry))
         timeline = self._timeline(entry)
         follower = self._catalogue.follower(_control(entry))
         banners = _topic_banner(entry, follower.kept.known, follower.progress)
-        banners += _read_banner(f"The timeline of {entry.table}", timeline)
+        banners += self._timeline_banner(entry, timeline)
         if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
             banners.append(
                 _banner(
@@ -141,7 +140,7 @@ class Page:
             whole = present.whole_transaction(found, history, timeline.value, detail)
         return {
             "pipeline": entry.key,
-            "table": entry.table,
+            "table": redact(entry.table),
             **whole,
             "run": present.run(run) if run else None,
             "banners": banners,
@@ -244,7 +243,17 @@ class Page:
             yield gathered
 
     def _timeline(self, entry: Entry) -> Known[Timeline | None]:
-        return self._tables.timeline(entry.table).known if entry.table else Known(None, None, None)
+        kept = self._kept_timeline(entry)
+        return kept[0].known if kept else Known(None, None, None)
+
+    def _kept_timeline(self, entry: Entry) -> list[Kept[Timeline | None]]:
+        return [self._tables.timeline(entry.table)] if entry.table and may_look_at(entry) else []
+
+    @staticmethod
+    def _timeline_banner(entry: Entry, timeline: Known[Timeline | None]) -> list[Json]:
+        if entry.table is None or may_look_at(entry):
+            return _read_banner(f"The timeline of {entry.table}", timeline)
+        return [_banner("info", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
     def _ends(self, entry: Entry) -> list[Kept[LogEnds]]:
         """The logs' ends of the pipeline's topics, for each cluster."""
@@ -274,7 +283,7 @@ class Page:
             try:
                 row["facts"] = present.facts(commit_facts(entry.table, instant))
             except SluiceError as error:
-                row["error"] = str(error)
+                row["error"] = redact(str(error))
             rows.append(row)
         return {"commits": rows, "more": max(len(commits) - _OTHERS, 0), "services": services}
 
@@ -298,7 +307,7 @@ class Page:
         return {
             "key": entry.key,
             "dag_id": entry.dag_id,
-            "table": entry.table,
+            "table": redact(entry.table),
             "from_file": entry.pipeline is not None,
             "description": entry.pipeline.description if entry.pipeline else None,
             "operation": entry.pipeline.sink.hudi.operation if entry.pipeline else None,
@@ -365,7 +374,7 @@ def _in_words(time: timedelta) -> str:
 
 
 def _banner(level: str, text: str, since: datetime | None = None) -> Json:
-    return {"level": level, "text": text, "since": _iso(since)}
+    return {"level": level, "text": redact(text), "since": _iso(since)}
 
 
 def _file_banner(error: PipelineFileError) -> Json:

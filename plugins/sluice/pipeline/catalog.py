@@ -24,7 +24,7 @@ class HiveMetastore(Catalog):
     """Hive's metastore, by its Thrift service."""
 
     uris: Expanded
-    """`thrift://host:9083`, several with commas between; `${VARIABLE}` is replaced."""
+    """`thrift://host:9083`, several with commas between; `${SLUICE_NAME}` is replaced."""
 
 
 class Glue(Catalog):

@@ -14,7 +14,7 @@ class Hudi(Section):
     """What is written: one Hudi table."""
 
     path: TablePath
-    """The table's base path; `${VARIABLE}` and `${VARIABLE:-default}` are replaced."""
+    """The table's base path; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
     table: str | None = None
     """The table's name; the pipeline's by default."""
     operation: Literal["append", "upsert"] = "append"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import lzma
 from base64 import b64decode, b64encode
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
 
+from sluice.packed import pack, unpack
 from sluice.records.settings import Changes, Errors, Part, Transform
 
 _READABLE = 50_000  # characters of schemas that stand in START-COMMIT as they are
@@ -70,12 +70,13 @@ class Format(_Pinned):
         """Many versions of a large schema would pass the broker's message limit; packed, they take a hundredth."""
         plain = [schema.model_dump(mode="json", exclude_none=True) for schema in schemas]
         text = json.dumps(plain)
-        return plain if len(text) <= _READABLE else {_PACKED: b64encode(lzma.compress(text.encode())).decode()}
+        return plain if len(text) <= _READABLE else {_PACKED: b64encode(pack(text.encode())).decode()}
 
     @field_validator("schemas", mode="before")
     @classmethod
     def _unpack(cls, schemas: Any) -> Any:
-        return json.loads(lzma.decompress(b64decode(schemas[_PACKED]))) if isinstance(schemas, dict) else schemas
+        """Raises ValueError where it isn't packed as it says, or would unpack to more than a message may hold."""
+        return json.loads(unpack(b64decode(schemas[_PACKED]))) if isinstance(schemas, dict) else schemas
 
 
 class RecordPlan(_Pinned):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib.util
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,13 @@ from sluice.errors import ActionRequiredError
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+
+_ROOT, _IMPORTS = "sluice_root.proto", "sluice_imports.proto"
+_PART = r"(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\"']+"
+_NAME = re.compile(rf"(?![-@]){_PART}(?:/{_PART})*")
+_LONGEST_NAME = 250  # characters; a file's name may have 255
+_COMPILE_TIMEOUT = 60.0
 
 
 class ProtobufSchemaError(ValueError):
@@ -50,9 +58,10 @@ def registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[F
     """
     known: dict[str, FileDescriptorProto] = {}
     for name, imported in references:
+        _require_name(name)
         _add(known, name, imported)
-    _add(known, "sluice_root.proto", text)
-    root = known.pop("sluice_root.proto")
+    _add(known, _ROOT, text)
+    root = known.pop(_ROOT)
     return [*known.values(), root]
 
 
@@ -88,6 +97,21 @@ def _declares(file: FileDescriptorProto, message: str) -> bool:
     return message.startswith(prefix) and any(declared.name == outermost for declared in file.message_type)
 
 
+def _require_name(name: str) -> None:
+    """Check that a name from a registry can be nothing but a file's below the folder of a compilation.
+
+    An absolute one or `..` would be written elsewhere on this machine, `-` and `@` begin options of protoc, and a quote
+    would end the import that it is put into.
+
+    Raises:
+        ProtobufSchemaError: it may be something else.
+    """
+    if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME or name in (_ROOT, _IMPORTS):
+        raise ProtobufSchemaError(
+            f"{name[:_LONGEST_NAME]!r} is no name of a file to import, such as com/shop/order.proto"
+        )
+
+
 def _add(known: dict[str, FileDescriptorProto], name: str, text: str) -> None:
     serialized = _from_base64(text)
     if serialized is None:
@@ -96,8 +120,10 @@ def _add(known: dict[str, FileDescriptorProto], name: str, text: str) -> None:
         return
     imports = [dependency for dependency in serialized.dependency if dependency not in known]
     if imports:
+        for dependency in imports:
+            _require_name(dependency)
         source = 'syntax = "proto3";\n' + "".join(f'import "{dependency}";\n' for dependency in imports)
-        for file in _compile("sluice_imports.proto", source, list(known.values()))[:-1]:
+        for file in _compile(_IMPORTS, source, list(known.values()))[:-1]:
             known.setdefault(file.name, file)
     serialized.name = name
     known[name] = serialized
@@ -126,11 +152,12 @@ def _compile(name: str, text: str, known: Sequence[FileDescriptorProto]) -> list
         ) from None
     pb = descriptor_pb2()
     with tempfile.TemporaryDirectory(prefix="sluice-protobuf-") as folder:
-        path = Path(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        sources = Path(folder, "sources")  # apart from our own files, whose names a registry may have taken
+        path = sources / name
+        path.parent.mkdir(parents=True)
         path.write_text(text)
         out, log = Path(folder, "out.desc"), Path(folder, "log")
-        arguments = ["protoc", f"-I{folder}", *(f"-I{place}" for place in _includes()), "--include_imports"]
+        arguments = ["protoc", f"-I{sources}", *(f"-I{place}" for place in _includes()), "--include_imports"]
         if known:
             before = Path(folder, "known.desc")
             before.write_bytes(pb.FileDescriptorSet(file=known).SerializeToString())
@@ -146,7 +173,10 @@ def _quietly(main: Any, arguments: Sequence[str], log: Path) -> int:
     """Run protoc in a process of its own: it writes its errors to the process's standard error."""
     with log.open("wb") as errors:
         command = [sys.executable, "-m", main.__module__, *arguments[1:]]
-        return subprocess.run(command, stdout=errors, stderr=errors, timeout=60).returncode
+        try:
+            return subprocess.run(command, stdout=errors, stderr=errors, timeout=_COMPILE_TIMEOUT).returncode
+        except subprocess.TimeoutExpired:
+            raise ProtobufSchemaError(f"protoc didn't end within {_COMPILE_TIMEOUT:.0f} seconds") from None
 
 
 def _includes() -> Iterator[Path]:

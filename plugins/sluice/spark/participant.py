@@ -22,6 +22,7 @@ from sluice.logs import log
 from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
 from sluice.protocol.placement import PlacedKeys
 from sluice.protocol.transaction import TableLog, Transaction
+from sluice.redact import redact_text
 from sluice.spark.placement import KeyCheck
 from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
@@ -166,7 +167,7 @@ class Participant:
             range=self._assignment.range,
             attempt=self._attempt,
             began=self._began,
-            error=str(error)[:20_000],
+            error=redact_text(str(error))[:20_000],
             recovery=error.recovery,
         )
         try:
