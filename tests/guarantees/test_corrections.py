@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError
 from sluice.protocol.offsets import TRANSACTION_KEY
 
+from .harness import DDL
+
 
 def test_a_record_that_cannot_be_loaded_is_passed_over_with_a_reason(make_flow):
     flow = make_flow()
@@ -29,6 +31,24 @@ def test_a_record_that_cannot_be_loaded_is_passed_over_with_a_reason(make_flow):
     flow.interval()  # up to the bad record
     flow.interval()
     assert flow.offsets() == flow.log_ends()
+    flow.check()
+
+
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id", "sink__hudi__schema": f"{DDL}, n BIGINT"}
+
+
+@pytest.mark.parametrize("ordering", [None, "n"], ids=["by arrival", "ties of an ordering field"])
+def test_updates_around_what_was_passed_over_win(make_flow, ordering):
+    """Nothing is out of order by a record that nobody reads."""
+    flow = make_flow(**UPSERT, sink__hudi__ordering_field=ordering)
+    flow.produce(20, fields={"n": 1})
+    flow.interval()
+    flow.produce(10, ids=range(10), values="b", fields={"n": 1})
+    bad = flow.produce_raw(b"not json", partition=0)
+    flow.produce(10, ids=range(10, 20), values="b", fields={"n": 1})
+    flow.interval(kind="correction", offsets={flow.topic: {0: (bad, bad + 1)}}, reason="ticket 7")
+    assert flow.interval().records == 15  # partition 0 up to the bad record, and all of partition 1
+    assert flow.interval().records == 5
     flow.check()
 
 

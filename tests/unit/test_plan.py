@@ -147,45 +147,65 @@ def test_no_range_is_empty():
     assert len(plan(Checkpoint(), state((0, 0, 5)), ranges=8).ranges) == 1
 
 
-def window(settled, now: ClusterState, asked, *, ranges: int = 1) -> IntervalPlan:
+def known(partitions=None, covered=None, passed_over=None) -> Checkpoint:
+    topic = TopicCheckpoint(
+        topic_id="id", partitions=partitions or {}, covered=covered or {}, passed_over=passed_over or {}
+    )
+    return Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": topic})})
+
+
+def window(committed: Checkpoint, now: ClusterState, asked, *, by_hand: bool = False) -> IntervalPlan:
     windows = {tp(p): span for p, span in asked.items()}
-    known = {tp(p): settled.get(p, ()) for p in asked}
-    return plan_window(known, now.partitions, windows, number_of_ranges=ranges, table="table")
+    return plan_window(committed, now.partitions, windows, with_passed_over=by_hand, number_of_ranges=1, table="table")
 
 
 def test_an_interval_ends_where_a_backfill_has_read_already():
-    topic = TopicCheckpoint(topic_id="id", partitions={0: 10}, covered={0: ((0, 10), (20, 30))})
-    committed = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": topic})})
-    made = plan(committed, state((0, 0, 50)))
-    assert spans(made) == {0: (10, 20)}
+    made = plan(known({0: 10, 1: 10}, {0: ((0, 10), (20, 30))}), state((0, 0, 50), (1, 0, 50)))
+    assert spans(made) == {0: (10, 20), 1: (10, 50)}
     assert made.behind == {tp(0)}
-    assert made.out_of_order
+    assert made.out_of_order == {tp(0)}
+
+
+def test_what_was_passed_over_puts_nothing_out_of_order():
+    made = plan(known({0: 10}, {0: ((0, 10),)}, {0: ((15, 16),)}), state((0, 0, 50)))
+    assert spans(made) == {0: (10, 15)}
+    assert made.out_of_order == frozenset()
+
+
+def test_a_window_reads_what_was_passed_over_only_by_hand():
+    committed = known({0: 10}, {0: ((0, 10),)}, {0: ((15, 16),)})
+    made = window(committed, state((0, 0, 50)), {0: (12, 20)})
+    assert [(r.start, r.end) for r in made.offset_ranges] == [(12, 15), (16, 20)]
+    assert made.out_of_order == frozenset()
+    made = window(committed, state((0, 0, 50)), {0: (12, 20)}, by_hand=True)
+    assert [(r.start, r.end) for r in made.offset_ranges] == [(12, 20)]
 
 
 def test_a_window_is_what_is_missing_of_it():
-    made = window({0: ((3, 5), (8, 20))}, state((0, 0, 10)), {0: (0, 99)})
+    made = window(known(covered={0: ((3, 5), (8, 20))}), state((0, 0, 10)), {0: (0, 99)})
     assert [(r.start, r.end) for r in made.offset_ranges] == [(0, 3), (5, 8)]
     assert made.covered == 4
-    assert made.out_of_order
+    assert made.out_of_order == {tp(0)}
 
 
 def test_a_window_past_all_that_is_covered_is_in_order():
-    assert not window({0: ((0, 3),)}, state((0, 0, 10)), {0: (3, 10)}).out_of_order
+    assert not window(known(covered={0: ((0, 3),)}), state((0, 0, 10)), {0: (3, 10)}).out_of_order
 
 
 def test_a_window_that_is_covered_is_empty():
-    assert window({0: ((0, 10),)}, state((0, 0, 10)), {0: (2, 8)}).is_empty
+    assert window(known(covered={0: ((0, 10),)}), state((0, 0, 10)), {0: (2, 8)}).is_empty
 
 
 def test_a_window_of_an_unknown_partition_is_refused():
     with pytest.raises(ActionRequiredError, match="don't have"):
-        window({}, state((0, 0, 10)), {7: (0, 5)})
+        window(known(), state((0, 0, 10)), {7: (0, 5)})
 
 
 def test_a_window_that_retention_has_shortened_is_refused_unless_the_table_has_it():
     with pytest.raises(ActionRequiredError, match="has removed offsets"):
-        window({}, state((0, 4, 10)), {0: (0, 5)})
-    assert [(r.start, r.end) for r in window({0: ((0, 4),)}, state((0, 4, 10)), {0: (0, 6)}).offset_ranges] == [(4, 6)]
+        window(known(), state((0, 4, 10)), {0: (0, 5)})
+    made = window(known(covered={0: ((0, 4),)}), state((0, 4, 10)), {0: (0, 6)})
+    assert [(r.start, r.end) for r in made.offset_ranges] == [(4, 6)]
 
 
 def test_offsets_are_read_again_only_while_kafka_has_them():

@@ -26,12 +26,14 @@ class Task:
         passed_over: offsets that a correction leaves out.
         replaced_file_groups: by table partition, the file groups that its commit takes off the table.
         keep_newer: its records may be older than rows of the table.
+        out_of_order: the partitions of which they may be; of all where none is named.
     """
 
     plan: IntervalPlan
     passed_over: tuple[PlannedRange, ...] = ()
     replaced_file_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keep_newer: bool = False
+    out_of_order: frozenset[TopicPartition] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +54,8 @@ class Task:
             number = sum(map(len, self.replaced_file_groups.values()))
             words.append(f"replaces {number} file groups in {len(self.replaced_file_groups)} table partitions")
         if self.keep_newer:
-            words.append("keeps every row of the table that is newer than its record")
+            of = f" of {', '.join(map(str, sorted(self.out_of_order)))}" if self.out_of_order else ""
+            words.append(f"keeps every row of the table that is newer than its record{of}")
         return "; ".join(words)
 
 
@@ -112,16 +115,20 @@ class Planner:
             on_offset_loss=kafka.on_offset_loss,
             table=self._table_id,
         )
-        return Task(plan, keep_newer=self._upserts and plan.out_of_order)
+        return self._in_order(plan)
+
+    def _in_order(self, plan: IntervalPlan) -> Task:
+        """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
+        out_of_order = plan.out_of_order if self._upserts else frozenset()
+        return Task(plan, keep_newer=bool(out_of_order), out_of_order=out_of_order)
 
     def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         windows = self._asked_for(request, state)
-        # Offsets that a person has passed over are read again only where a person names them.
-        settled = committed.checkpoint.covered if request.offsets else committed.checkpoint.settled
         plan = plan_window(
-            {tp: settled(tp) for tp in windows},
+            committed.checkpoint,
             state.partitions,
             windows,
+            with_passed_over=bool(request.offsets),  # they are read only where a person names them
             number_of_ranges=self._session.pipeline.write.ranges,
             table=self._table_id,
         )
@@ -133,7 +140,7 @@ class Planner:
                 table=self._table_id,
                 kind=request.kind,
             )
-        return Task(plan, keep_newer=self._upserts and plan.out_of_order)
+        return self._in_order(plan)
 
     def _asked_for(self, request: Request, state: ClusterState) -> dict[TopicPartition, tuple[int, int]]:
         cluster = self._session.cluster.settings.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
@@ -16,6 +17,7 @@ from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import LostOffsets, StartCommit
+from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.plan import ClusterState
 from sluice.protocol.request import Request
@@ -179,6 +181,7 @@ class Starter:
             replays=request.instant,
             replaced_file_groups=dict(task.replaced_file_groups),
             keep_newer=task.keep_newer,
+            out_of_order=_by_topic(task.out_of_order),
             passed_over=task.passed_over,
             read_position=read_position,
             oldest_unsettled=table_log.oldest_unsettled(read_position),
@@ -231,6 +234,13 @@ def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyP
         return None
     partitions = Counter(p.topic_partition.topic for p in state.partitions) if state else {}
     return KeyPlacement(kind=hudi.key_placement, partitions=dict(partitions), buckets=hudi.buckets)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}
 
 
 def _forgets(records: RecordPlan) -> bool:

@@ -193,6 +193,8 @@ class StartCommit(_Message):
             append interval), in the same commit that adds the new ones.
         keep_newer: an upsert keeps the table's version of a row unless it is older than the record, or was written by
             the interval that is replayed: the offsets read lie before some that are in the table already.
+        out_of_order: by topic, the partitions of which that is so; of the others records win as they come. Where none
+            is named, it is so of all.
         passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
         records: how a record becomes a row of the writer's schema.
@@ -209,6 +211,7 @@ class StartCommit(_Message):
     replays: str | None = None
     replaced_file_groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     keep_newer: bool = False
+    out_of_order: dict[str, tuple[int, ...]] = Field(default_factory=dict)
     passed_over: tuple[PlannedRange, ...] = ()
     service: str | None = None
     read_position: int

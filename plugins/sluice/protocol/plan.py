@@ -98,7 +98,7 @@ class IntervalPlan:
         moves: a position must be committed even if there is nothing to read, because the table's checkpoint would not
             lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
         covered: offsets of the window that are in the table already, which is why they aren't read.
-        out_of_order: offsets after some of those read are in the table already.
+        out_of_order: partitions of which offsets after some of those read are in the table already.
     """
 
     ranges: tuple[tuple[OffsetRange, ...], ...]
@@ -107,7 +107,7 @@ class IntervalPlan:
     behind: frozenset[TopicPartition] = frozenset()
     moves: bool = False
     covered: int = 0
-    out_of_order: bool = False
+    out_of_order: frozenset[TopicPartition] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -147,6 +147,7 @@ def plan_interval(
     """
     losses: list[OffsetLoss] = []
     backlog: list[OffsetRange] = []
+    settled: dict[TopicPartition, Coverage] = {}
     covered: dict[TopicPartition, Coverage] = {}
     moves = False
     for bounds in sorted(state.partitions, key=lambda b: b.topic_partition):
@@ -166,10 +167,11 @@ def plan_interval(
                 losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
                 start = losses[-1].resumed_at
         of_another_log = any(loss.another_log and loss.topic_partition == tp for loss in losses)
-        covered[tp] = () if of_another_log else checkpoint.settled(tp)
-        start = coverage.first_missing(covered[tp], start)
+        settled[tp] = () if of_another_log else checkpoint.settled(tp)
+        covered[tp] = () if of_another_log else checkpoint.covered(tp)
+        start = coverage.first_missing(settled[tp], start)
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
-    taken = _share([_up_to_covered(r, covered[r.topic_partition]) for r in backlog], limits.records())
+    taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
     behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
     return IntervalPlan(
         ranges=_group([r for r in taken if r.span], number_of_ranges),
@@ -182,21 +184,23 @@ def plan_interval(
 
 
 def plan_window(
-    settled: Mapping[TopicPartition, Coverage],
+    checkpoint: Checkpoint,
     partitions: Sequence[PartitionBounds],
     windows: Mapping[TopicPartition, tuple[int, int]],
     *,
+    with_passed_over: bool,
     number_of_ranges: int,
     table: str,
 ) -> IntervalPlan:
-    """Plan the offsets of a window that are not settled yet: a backfill, or a range that a person named.
+    """Plan the offsets of a window that the table doesn't have: a backfill, or a range that a person named.
 
     The limits of an interval don't apply: the window is what was asked for, and its run is done when it is read.
 
     Args:
-        settled: offsets that are not to be read, of each partition of the window.
+        checkpoint: what the table has.
         partitions: what the cluster says of the partitions now.
         windows: `[start, end)` of each partition that is asked for. Past the log's end there is nothing to read.
+        with_passed_over: offsets that a person has passed over are read, too.
         number_of_ranges: how many Spark jobs at most.
         table: the table's name, for errors.
 
@@ -216,7 +220,8 @@ def plan_window(
                 topic=tp.topic,
                 partition=tp.partition,
             )
-        found = coverage.missing(settled[tp], start, min(end, here.log_end))
+        taken = checkpoint.covered(tp) if with_passed_over else checkpoint.settled(tp)
+        found = coverage.missing(taken, start, min(end, here.log_end))
         asked += max(0, min(end, here.log_end) - start)
         if found and found[0][0] < here.log_start:
             raise ActionRequiredError(
@@ -232,7 +237,7 @@ def plan_window(
     return IntervalPlan(
         ranges=_group(pieces, number_of_ranges),
         covered=asked - coverage.size((piece.start, piece.end) for piece in pieces),
-        out_of_order=_out_of_order(pieces, settled),
+        out_of_order=_out_of_order(pieces, {tp: checkpoint.covered(tp) for tp in windows}),
     )
 
 
@@ -259,14 +264,18 @@ def plan_again(
     return IntervalPlan(ranges=_group([r for r in ranges if r.span], number_of_ranges))
 
 
-def _up_to_covered(r: OffsetRange, covered: Coverage) -> OffsetRange:
-    """The range up to the first offset that a backfill has read already; the rest is the next interval's."""
-    ahead = [start for start, _ in covered if r.start < start < r.end]
+def _up_to_settled(r: OffsetRange, settled: Coverage) -> OffsetRange:
+    """The range up to the first offset that is read or passed over already; the rest is the next interval's."""
+    ahead = [start for start, _ in settled if r.start < start < r.end]
     return OffsetRange(r.topic_partition, r.start, min(ahead)) if ahead else r
 
 
-def _out_of_order(ranges: Iterable[OffsetRange], covered: Mapping[TopicPartition, Coverage]) -> bool:
-    return any(end > r.start for r in ranges if r.span for _, end in covered[r.topic_partition])
+def _out_of_order(
+    ranges: Iterable[OffsetRange], covered: Mapping[TopicPartition, Coverage]
+) -> frozenset[TopicPartition]:
+    """Partitions of which the table has rows of later offsets. What was passed over has none, so it has no order."""
+    late = {tp: spans[-1][1] for tp, spans in covered.items() if spans}
+    return frozenset(r.topic_partition for r in ranges if r.span and late.get(r.topic_partition, 0) > r.start)
 
 
 def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from sluice.spark.truncate import Void, after, emptied, rows_truncated, void
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
 _KEPT = "sluice_kept"
 _WINS = "_sluice_wins"
+_IN_ORDER = "_sluice_in_order"
 _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -167,7 +168,7 @@ class HudiWriter:
         RFC-32 has it.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
-        by_arrival = self._start.keep_newer and self._start.records.changes is None
+        by_arrival = _IN_ORDER in tagged.columns
         if by_arrival:
             tagged = self._without_older(tagged)
         if self._later_deletes is not None:
@@ -214,6 +215,8 @@ class HudiWriter:
         columns = [F.col(f"`{c}`") for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)]
         if CHANGE in frame.columns:
             columns.append(F.col(CHANGE).isin(*DELETES).alias(_IS_DELETED))
+        elif self._start.keep_newer:
+            columns.append(_in_order(self._start.out_of_order).alias(_IN_ORDER))
         return frame.select(*meta, *columns)
 
     def _file_group(self, key: Any, path: Any) -> Any:
@@ -227,14 +230,15 @@ class HudiWriter:
 
         They were read out of their order: offsets after them are in the table. A record's row is written where the
         table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
-        of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later.
+        of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later. That is
+        right for the partitions which are read in their order, so their records are all written.
         """
         known = ("_hoodie_commit_time", *self._writer.ordering_fields)
         table = self._spark.read.format("hudi").load(self._writer.path)
         there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
         same = [F.col(name) == F.col(f"_there_{name}") for name in _IDENTITY]
         joined = tagged.join(there, same, "left")
-        wins = F.col("_there__hoodie_record_key").isNull()
+        wins = F.col(_IN_ORDER) | F.col("_there__hoodie_record_key").isNull()
         wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
         if self._writer.ordering_fields:
             ours = F.struct(*(F.col(f"`{name}`").alias(name) for name in self._writer.ordering_fields))
@@ -242,7 +246,7 @@ class HudiWriter:
             wins |= ours > theirs
         marked = joined.withColumn(_WINS, F.coalesce(wins, F.lit(False)))
         counted = marked.observe(_KEPT, F.count(F.when(~F.col(_WINS), 1)).alias("skipped"))
-        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns if name != _IN_ORDER))
 
     def _stats(self, statuses: Any) -> tuple[dict[str, Any], ...]:
         to_json = self._hudi.common.util.JsonUtils.toString
@@ -286,6 +290,14 @@ def file_group_column(partition_path: Any) -> Any:
         F.md5(F.concat_ws("/", F.col("_kafka_topic"), partition_path)),
         F.lit("-0"),
     )
+
+
+def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> Any:
+    """Whether the table has no row of a later offset of the record's partition."""
+    late = F.lit(not out_of_order)
+    for topic, partitions in out_of_order.items():
+        late |= (F.col("_kafka_topic") == topic) & F.col("_kafka_partition").isin(*partitions)
+    return ~late
 
 
 def _key_column(writer: TableWriter) -> Any:
