@@ -194,3 +194,25 @@ def test_without_any_one_of_its_rules_the_protocol_fails(rule, monkeypatch):
         world = _a_random_history(seed)
         broken += bool(_gaps(world) or world.overlaps)
     assert broken
+
+
+def _verdicts(log: TableLog, first: int) -> dict[str, tuple[State, int, str | None]]:
+    """What a fold says of the transactions that began at an offset or after it."""
+    found = [t for t in log.transactions.values() if t.start_offset >= first]
+    return {t.id: (t.state, t.lease_offset, t.reason) for t in found}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_a_fold_says_does_not_depend_on_where_it_starts(seed):
+    """Everybody folds from the START of a transaction that counted when it was sent: a commit's, or its own."""
+    world = _a_random_history(seed)
+    whole = world.read(0)
+    for transaction in whole.transactions.values():
+        if transaction.state is State.VOID:
+            continue  # its coordinator plans again, so nobody folds from there
+        first = transaction.start_offset
+        later = world.read(first)
+        assert _verdicts(later, first) == _verdicts(whole, first)
+        for of in (TableLog.unfinished, TableLog.holder):
+            mine, its = of(whole), of(later)
+            assert (mine and mine.id) == (its and its.id) or (mine is not None and mine.start_offset < first)

@@ -95,6 +95,7 @@ class ControlReader:
                 enable_auto_commit=False,
                 enable_partition_eof=True,
                 auto_offset_reset="error",
+                isolation_level="read_uncommitted",  # as those who decide by it read it
                 socket_timeout_ms=int(TIMEOUT * 1000),
             )
         )
@@ -105,10 +106,8 @@ class ControlReader:
                 # No more than there are: it would wait for those that are yet to come.
                 got = consumer.consume(min(_BATCH, end - position), timeout=TIMEOUT)
                 records = [r for r in got if r.error() is None]
-                position = _offset(records[-1]) + 1 if records else position
                 yield [r for r in records if _offset(r) < end]
-                if self._at_end([error for r in got if (error := r.error()) is not None]):
-                    return
+                position = max([position, *(_offset(r) + 1 for r in records), *self._ends(got)])
                 if not got:
                     raise RetryableError(
                         "The control topic could not be read to its end in time.",
@@ -119,13 +118,16 @@ class ControlReader:
         finally:
             consumer.close()
 
-    def _at_end(self, errors: Sequence[KafkaError]) -> bool:
-        for error in errors:
+    def _ends(self, got: Sequence[Message]) -> Iterator[int]:
+        """Where a reader has come to an end: past a broker's own markers, or short of what another broker has."""
+        for record in got:
+            error = record.error()
+            if error is None:
+                continue
             if error.code() == KafkaError._PARTITION_EOF:
-                return True  # the last offsets may hold no record
-            if error.fatal() or not error.retriable():
+                yield _offset(record)
+            elif error.fatal() or not error.retriable():
                 raise classify(error, "reading the control topic", **self._where)
-        return False
 
 
 def log_ends(

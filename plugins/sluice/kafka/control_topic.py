@@ -189,7 +189,10 @@ class ControlTopic:
                 error = record.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        return  # the last offsets hold no record (a broker's own marker)
+                        # The last offsets may hold no record, but a broker's own marker; or the broker that answers
+                        # is behind the one that was asked for the end: then there is more to come.
+                        position = max(position, _offset(record))
+                        continue
                     if error.fatal() or not error.retriable():
                         raise classify(error, "reading the control topic", **self._where)
                     continue
@@ -207,6 +210,9 @@ class ControlTopic:
                 enable_auto_commit=False,
                 enable_partition_eof=True,
                 auto_offset_reset="error",
+                # What stands, stands: none of ours is in a Kafka transaction, and one of somebody else's that is open
+                # would hide all that comes after it.
+                isolation_level="read_uncommitted",
                 fetch_wait_max_ms=50,
             )
         )

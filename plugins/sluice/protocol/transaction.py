@@ -11,6 +11,11 @@ each reader comes to the same verdict without a lock:
   for commit; after an ABORT no END counts. Until ACK or ABORT of what is decided nobody plans;
 - an END is also a lease on carrying the commit out. A further END names the lease that it takes over, and counts only
   if that is still the last one (a compare-and-set); an ABORT of what is decided counts only from the lease's holder.
+
+What a fold says of a transaction and of all that began after it doesn't depend on how far before it the fold began, as
+long as it begins at a START that counted when it was sent: that START is itself a turn, all turns after it are in the
+fold, and whatever was open before it is superseded by it. A commit's START is one, and so is that of whoever carries
+out its own.
 """
 
 from __future__ import annotations
@@ -146,12 +151,13 @@ class TableLog:
             self._start(offset, message)
             return
         transaction = self.transactions.get(message.transaction)
+        if isinstance(message, WriteStatus):
+            if transaction is not None:
+                transaction.statuses.append(message)
+            return
+        self._last_turn = offset  # a turn is one, whether or not the fold began before its transaction
         if transaction is None:
             return
-        if isinstance(message, WriteStatus):
-            transaction.statuses.append(message)
-            return
-        self._last_turn = offset
         may_end = transaction.state in (State.OPEN, State.DECIDED)
         if isinstance(message, EndCommit) and may_end and message.takes_over == transaction.lease_offset:
             transaction.state, transaction.end = State.DECIDED, transaction.end or message
@@ -165,6 +171,7 @@ class TableLog:
     def _start(self, offset: int, message: StartCommit) -> None:
         known = self.transactions.get(message.transaction)
         if known is not None:  # the producer's own retry; the first one stands
+            self._last_turn = offset
             return
         void = self._last_turn >= message.read_position or self.unfinished() is not None
         state = State.VOID if void else State.OPEN
