@@ -9,15 +9,20 @@ LARGEST = 32 * 1024 * 1024
 _MEMORY = 128 * 1024 * 1024  # bytes for the decoder itself, whose dictionary the packed bytes ask for
 
 
-def pack(content: bytes) -> bytes:
+def pack(content: bytes, largest: int = LARGEST, *, fast: bool = False) -> bytes:
     """The bytes in xz's form.
+
+    Args:
+        content: what is packed.
+        largest: the most bytes that whoever unpacks it will take.
+        fast: a twentieth of the time for a fifth more bytes.
 
     Raises:
         ValueError: there are more of them than `unpack` would take.
     """
-    if len(content) > LARGEST:
-        raise ValueError(f"{len(content)} bytes are more than a message may hold ({_in_words(LARGEST)})")
-    return lzma.compress(content)
+    if len(content) > largest:
+        raise ValueError(f"{len(content)} bytes are more than a message may hold ({_in_words(largest)})")
+    return lzma.compress(content, preset=0 if fast else None)
 
 
 def unpack(packed: bytes, largest: int = LARGEST) -> bytes:

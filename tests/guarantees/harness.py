@@ -27,9 +27,10 @@ from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
 from sluice.failpoints import VARIABLE
 from sluice.hudi.jvm import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.control_reader import ControlReader
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline import Pipeline, load_pipeline
-from sluice.protocol.messages import ControlMessage, StartCommit, decode, encode
+from sluice.protocol.messages import ControlMessage, StartCommit, encode
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 from sluice.protocol.request import Request
@@ -452,18 +453,12 @@ class Flow:
 
     def messages(self) -> list[ControlMessage]:
         """All messages of the control topic."""
-        control = ControlTopic(kafka_settings(self.bootstrap), self.control_topic)
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "messages", "log_level": 0})
-        try:
-            end = control.end()
-            consumer.assign([TopicPartition(self.control_topic, 0, 0)])
-            records = consumer.consume(end, 30) if end else []
-            return [decode(r.value()) for r in records]
-        finally:
-            consumer.close()
+        control = ControlReader(kafka_settings(self.bootstrap), self.control_topic)
+        bounds = control.bounds()
+        return [message for batch in control.read(bounds.first, bounds.end) for _, message in batch]
 
     def send_as_it_is(self, message: ControlMessage) -> None:
-        """Without the splitting that `send` does."""
+        """Without what `send` does with a large one."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
         producer.produce(self.control_topic, encode(message), self.table.encode(), partition=0)
         assert producer.flush(30) == 0

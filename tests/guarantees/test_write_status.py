@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka.admin import NewTopic
 
 from sluice.errors import IntervalError
 from sluice.protocol.messages import PartitionResult, WriteStatus
@@ -37,21 +36,6 @@ def test_two_attempts_that_both_report_count_once(make_flow):
     flow.write_all(started)
     assert len({s.attempt for s in _statuses(flow)}) == 2
     assert flow.commit(started).records == 40
-    flow.check()
-
-
-def test_a_large_status_travels_in_parts(make_flow):
-    flow = make_flow()
-    limit = 9000
-    small = NewTopic(flow.control_topic, 1, config={"max.message.bytes": str(limit)})
-    flow.admin.create_topics([small])[flow.control_topic].result(30)
-    flow.produce(120, table_partitions=30)
-    started = flow.start()
-    flow.write_all(started)
-    parts = _statuses(flow)
-    assert len(parts) > 1
-    assert {(s.part, s.parts) for s in parts} == {(i, len(parts)) for i in range(len(parts))}
-    assert flow.commit(started).records == 120
     flow.check()
 
 

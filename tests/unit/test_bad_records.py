@@ -12,7 +12,7 @@ from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records, certainly_too_many, limit_broken
-from sluice.protocol.messages import BadRecord, join, split
+from sluice.protocol.messages import BadRecord
 from sluice.protocol.quarantine import (
     day_of,
     may_have_left_files,
@@ -118,15 +118,6 @@ def test_the_quarantine_must_have_what_was_counted():
         audit(_start(), 0, _status(0, 3, quarantine_stats=({"numWrites": 2},)))
     with pytest.raises(IntervalError, match="write_errors=1"):
         audit(_start(), 0, _status(0, 1, quarantine_stats=({"numWrites": 1, "totalWriteErrors": 1},)))
-
-
-def test_a_large_status_keeps_both_kinds_of_stats():
-    many = tuple({"path": "p" * 500, "number": i} for i in range(20))
-    whole = status("1", stats=many, quarantine_stats=many[:7], first_bad=FIRST)
-    parts = split(whole, 4000)
-    assert len(parts) > 4
-    assert join(reversed(parts)) == whole
-    assert join(parts[:-1]) is None
 
 
 def test_where_it_is():

@@ -1,4 +1,4 @@
-"""Messages on the wire: encoding, and statuses in parts."""
+"""Messages as JSON, and the statuses in parts of earlier releases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from protocol_messages import abort, ack, end, start, status
 from pydantic import ValidationError
 
-from sluice.protocol.messages import decode, encode, join, split
+from sluice.protocol.messages import decode, encode, join
 
 
 @pytest.mark.parametrize("message", [start("1"), status("1"), end("1"), ack("1"), abort("1")], ids=lambda m: m.type)
@@ -27,23 +27,15 @@ def test_what_is_no_message_is_refused():
         decode(b'{"type": "SOMETHING-ELSE"}')
 
 
-def test_a_large_status_is_split_and_joined_in_any_order_with_repeats():
-    stats = tuple({"fileId": f"file-{i}", "path": "p" * 200, "numWrites": i} for i in range(100))
-    whole = status("1", stats=stats)
-    parts = split(whole, 4000)
-    assert len(parts) > 5
-    assert all(len(encode(part)) <= 4000 for part in parts)
-    shuffled = [*parts, *parts[:3]]
+def test_the_parts_of_a_status_of_an_earlier_release_are_joined_in_any_order_with_repeats():
+    stats = tuple({"fileId": f"file-{i}", "numWrites": i} for i in range(9))
+    whole = status("1", stats=stats, quarantine_stats=stats[:2])
+    parts = [
+        whole.model_copy(update={"part": i, "parts": 3, "stats": stats[3 * i : 3 * i + 3], "quarantine_stats": bad})
+        for i, bad in enumerate(((), stats[:1], stats[1:2]))
+    ]
+    shuffled = [*parts, *parts[:2]]
     random.Random(1).shuffle(shuffled)
     assert join(shuffled) == whole
     assert join(parts[1:]) is None
     assert join(parts[:-1]) is None
-
-
-def test_a_small_status_stays_one_message():
-    assert split(status("1"), 1_000_000) == [status("1")]
-
-
-def test_one_stat_larger_than_the_limit_cannot_be_sent():
-    with pytest.raises(ValueError, match="one write stat"):
-        split(status("1", stats=({"path": "p" * 5000},)), 4000)

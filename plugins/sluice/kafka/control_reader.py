@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from pydantic import ValidationError
 
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
-from sluice.protocol.messages import ControlMessage, decode
+from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.wire import MessagePart, assemble, decode
 
 TIMEOUT = 5.0  # seconds: somebody is waiting for a page
 _BATCH = 500
@@ -74,9 +74,12 @@ class ControlReader:
             batch = []
             for record in records:
                 try:
-                    batch.append((_offset(record), decode(record.value() or b"")))
-                except ValidationError:  # an RFC-32 sink may share the topic
+                    message = self._message(record)
+                except ValueError:  # an RFC-32 sink may share the topic
                     self.unreadable += 1
+                else:
+                    if message is not None:
+                        batch.append((_offset(record), message))
             yield batch
 
     def messages(self, offsets: Sequence[int], table: str) -> list[tuple[int, dict[str, Any]]]:
@@ -85,8 +88,32 @@ class ControlReader:
         for records in self._records(offsets[0], offsets[-1] + 1):
             for record in records:
                 if _offset(record) in wanted and _key(record) == table:
-                    found.append((_offset(record), json.loads(record.value() or b"null")))
+                    fields = json.loads(record.value() or b"null")
+                    if "packed" in fields:
+                        message = self._message(record)
+                        fields = message.model_dump(mode="json", exclude_none=True) if message is not None else None
+                    if fields is not None:
+                        found.append((_offset(record), fields))
         return found
+
+    def _message(self, record: Message) -> ControlMessage | None:
+        """The message that stands at a record; None of a part before its last, or where such have left the topic.
+
+        Raises:
+            ValueError: it isn't one of Sluice's.
+        """
+        found = decode(record.value() or b"")
+        if not isinstance(found, MessagePart):
+            return found
+        if not found.stands:
+            return None
+        wanted = found.offsets_before(_offset(record))
+        values: dict[int, bytes] = {}
+        if wanted[0] < self.bounds().first:
+            return None
+        for records in self._records(wanted[0], wanted[-1] + 1):
+            values |= {_offset(r): r.value() or b"" for r in records if _offset(r) in wanted}
+        return assemble(found, [values[o] for o in wanted if o in values])
 
     def _records(self, start: int, end: int) -> Iterator[list[Message]]:
         consumer = Consumer(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
-from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_there_is_a_leader
 from sluice.logs import log
-from sluice.protocol.messages import ControlMessage, WriteStatus, decode, encode, split
+from sluice.protocol.messages import ControlMessage
 from sluice.protocol.transaction import TableLog
+from sluice.protocol.wire import MessagePart, assemble, decode, encode
 
 TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
@@ -83,11 +83,20 @@ class ControlTopic:
         return int(answer[self._partition].result().offset)
 
     def send(self, message: ControlMessage) -> int:
-        """Send a message, wait for the broker's acknowledgement, and return its offset (the first part's)."""
-        messages: list[ControlMessage] = [message]
+        """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""
         limit = self._message_limit()
-        if isinstance(message, WriteStatus):
-            messages = list(split(message, limit))
+        try:
+            encoded = encode(message, limit)
+        except ValueError as error:
+            raise ActionRequiredError(
+                f"{message.type} is too large for the control topic.",
+                next_step="raise max.message.bytes of the control topic, or let an interval have less to say: more "
+                "write.ranges, fewer table partitions, fewer topics.",
+                reason=str(error),
+                limit=limit,
+                table=message.table,
+                **self._where,
+            ) from error
         producer = Producer(
             self.settings.client(
                 enable_idempotence=True,
@@ -96,34 +105,30 @@ class ControlTopic:
                 delivery_timeout_ms=int(TIMEOUT * 1000),
             )
         )
+        earlier = self._deliver(producer, message, encoded.earlier)
+        return self._deliver(producer, message, [encoded.last(earlier)])[0]
+
+    def _deliver(self, producer: Producer, message: ControlMessage, values: Sequence[bytes]) -> list[int]:
+        """Send values that are a message or parts of it, and return their offsets once all stand."""
         delivered: list[Message] = []
         failed: list[KafkaError] = []
 
         def on_delivery(error: KafkaError | None, record: Message) -> None:
             failed.append(error) if error is not None else delivered.append(record)
 
-        for part in messages:
-            value = encode(part)
-            if len(value) > limit:
-                raise ActionRequiredError(
-                    f"{message.type} takes {len(value)} bytes, more than the control topic allows.",
-                    next_step="raise max.message.bytes of the control topic.",
-                    limit=limit,
-                    table=message.table,
-                    **self._where,
-                )
+        for value in values:
             producer.produce(self.topic, value=value, key=message.table.encode(), partition=0, on_delivery=on_delivery)
         undelivered = producer.flush(TIMEOUT + 5)
         if failed:
             raise classify(failed[0], f"sending {message.type}", table=message.table, **self._where)
-        if undelivered or len(delivered) != len(messages):
+        if undelivered or len(delivered) != len(values):
             raise RetryableError(
                 f"{message.type} was not acknowledged in time.",
                 next_step="check that the broker is up; the step is retried.",
                 table=message.table,
                 **self._where,
             )
-        return _offset(delivered[0])
+        return [_offset(record) for record in delivered]
 
     def _message_limit(self) -> int:
         resource = ConfigResource(ResourceType.TOPIC, self.topic)
@@ -173,6 +178,12 @@ class ControlTopic:
             consumer.close()
 
     def _messages(self, table: str, start: int, end: int) -> Iterator[tuple[int, ControlMessage]]:
+        for record in self._records(start, end):
+            message = self._decode(record, table)
+            if message is not None:
+                yield _offset(record), message
+
+    def _records(self, start: int, end: int) -> Iterator[Message]:
         consumer = self._consumer(start)
         try:
             position = start
@@ -197,9 +208,7 @@ class ControlTopic:
                         raise classify(error, "reading the control topic", **self._where)
                     continue
                 position = _offset(record) + 1
-                message = self._decode(record, table)
-                if message is not None:
-                    yield _offset(record), message
+                yield record
         finally:
             consumer.close()
 
@@ -220,12 +229,14 @@ class ControlTopic:
         return consumer
 
     def _decode(self, record: Message, table: str) -> ControlMessage | None:
-        key = record.key()
-        if key is None or key.decode(errors="replace") != table:
+        if _key(record) != table:
             return None
         try:
-            return decode(record.value() or b"")
-        except ValidationError as error:
+            found = decode(record.value() or b"")
+            if not isinstance(found, MessagePart):
+                return found
+            return self._whole(found, _offset(record), table) if found.stands else None
+        except ValueError as error:
             raise ActionRequiredError(
                 "A message of this table in the control topic can't be read.",
                 next_step="if a newer release has written it, upgrade this one; else find who writes to the topic.",
@@ -233,6 +244,22 @@ class ControlTopic:
                 table=table,
                 **self._where,
             ) from error
+
+    def _whole(self, last: MessagePart, offset: int, table: str) -> ControlMessage | None:
+        """The message whose last part stands at an offset; None where its first parts have left the topic."""
+        wanted = last.offsets_before(offset)
+        if wanted[0] < self._bound(OffsetSpec.earliest()):
+            return None
+        found: dict[int, bytes] = {}
+        for record in self._records(wanted[0], wanted[-1] + 1):
+            if _offset(record) in wanted and _key(record) == table:
+                found[_offset(record)] = record.value() or b""
+        return assemble(last, [found[o] for o in wanted if o in found])
+
+
+def _key(record: Message) -> str | None:
+    key = record.key()
+    return None if key is None else str(key.decode(errors="replace"))
 
 
 def _offset(record: Message) -> int:

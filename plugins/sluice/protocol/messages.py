@@ -5,7 +5,6 @@ They are RFC-32's, with the plan in START-COMMIT and an ABORT-COMMIT added; `doc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -261,9 +260,8 @@ class StartCommit(_Message):
 class WriteStatus(_Message):
     """A participant has written its range, or could not.
 
-    `began` is when the attempt began. `stats` are Hudi's own `HoodieWriteStat` as JSON. A status that would pass the
-    broker's message limit travels in `parts` numbered messages; each has its own slice of `stats`, and only the whole
-    set counts.
+    `began` is when the attempt began. `stats` are Hudi's own `HoodieWriteStat` as JSON. `part` and `parts` are those of
+    earlier releases, in which a large status was several messages, each with its own slice of `stats`.
 
     What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
     skipped because the table knows better already.
@@ -354,12 +352,12 @@ _ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Fi
 
 
 def encode(message: ControlMessage) -> bytes:
-    """The message as it stands in the topic."""
+    """The whole message as JSON; how that stands in the topic is `wire`'s."""
     return message.model_dump_json(exclude_none=True).encode()
 
 
 def decode(value: bytes) -> ControlMessage:
-    """Read a message.
+    """Read a whole message.
 
     Raises:
         pydantic.ValidationError: not one of ours, or of a protocol version that this release doesn't know.
@@ -367,33 +365,12 @@ def decode(value: bytes) -> ControlMessage:
     return _ADAPTER.validate_json(value)
 
 
-def split(status: WriteStatus, limit: int) -> list[WriteStatus]:
-    """Split a status into parts whose encoded size stays within `limit` bytes.
-
-    Raises:
-        ValueError: one single write stat is larger than the limit.
-    """
-    empty = status.model_copy(update=dict.fromkeys(_STATS, ()))
-    room = limit - len(encode(empty.model_copy(update={"part": 9999, "parts": 9999})))
-    parts: list[dict[str, list[dict[str, Any]]]] = [{}]
-    used = 0
-    for name, stat in ((kind, stat) for kind in _STATS for stat in getattr(status, kind)):
-        size = len(json.dumps(stat)) + 1
-        if size > room:
-            raise ValueError(f"one write stat takes {size} bytes, the control topic allows {room}")
-        if used + size > room and parts[-1]:
-            parts.append({})
-            used = 0
-        parts[-1].setdefault(name, []).append(stat)
-        used += size
-    return [
-        empty.model_copy(update={"part": i, "parts": len(parts), **{name: tuple(s) for name, s in part.items()}})
-        for i, part in enumerate(parts)
-    ]
-
-
 def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:
-    """One whole status from its parts in any order, repeated or not; None while a part is missing."""
+    """One whole status from its parts in any order, repeated or not; None while a part is missing.
+
+    Earlier releases split the stats of a large status by themselves; now any message can travel in parts, as `wire` has
+    it.
+    """
     by_number = {part.part: part for part in parts}
     first = by_number.get(0)
     if first is None or len(by_number) < first.parts:

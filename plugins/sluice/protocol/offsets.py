@@ -139,25 +139,22 @@ class Checkpoint(BaseModel):
         """
         forgotten = set(forgotten)
         added, skipped = _by_partition(committed), _by_partition(passed_over)
-        clusters = dict(self.clusters)
+        changed: dict[tuple[str, str], list[TopicPartition]] = {}
         for tp in dict.fromkeys((*next_offsets, *added, *skipped)):
-            cluster = clusters.get(tp.cluster) or ClusterCheckpoint()
-            topic = cluster.topics.get(tp.topic) or TopicCheckpoint()
-            topic_id = topic_ids.get((tp.cluster, tp.topic))
-            if topic.topic_id and topic_id and topic.topic_id != topic_id:
-                topic = TopicCheckpoint()
-            if tp in forgotten:
-                topic = _without(topic, tp.partition)
-            position = next_offsets.get(tp, topic.partitions.get(tp.partition))
-            topic = _advanced(topic, tp.partition, position, added.get(tp, []), skipped.get(tp, []))
-            clusters[tp.cluster] = ClusterCheckpoint(
-                cluster_id=cluster_ids.get(tp.cluster) or cluster.cluster_id,
-                topics={
-                    **cluster.topics,
-                    tp.topic: topic.model_copy(update={"topic_id": topic_id or topic.topic_id}),
-                },
-            )
-        return Checkpoint(clusters=clusters)
+            changed.setdefault((tp.cluster, tp.topic), []).append(tp)
+        clusters = {name: (cluster.cluster_id, dict(cluster.topics)) for name, cluster in self.clusters.items()}
+        for (name, topic_name), partitions in changed.items():
+            cluster_id, topics = clusters.get(name, (None, {}))
+            topic = _TopicDraft(topics.get(topic_name) or TopicCheckpoint(), topic_ids.get((name, topic_name)))
+            for tp in partitions:
+                if tp in forgotten:
+                    topic.forget(tp.partition)
+                topic.advance(tp.partition, next_offsets.get(tp), added.get(tp, ()), skipped.get(tp, ()))
+            topics[topic_name] = topic.checkpoint()
+            clusters[name] = (cluster_ids.get(name) or cluster_id, topics)
+        return Checkpoint(
+            clusters={name: ClusterCheckpoint(cluster_id=i, topics=topics) for name, (i, topics) in clusters.items()}
+        )
 
     def to_metadata(self) -> dict[str, str]:
         """The checkpoint as commit metadata: our key always, the peers' keys where one topic is all there is."""
@@ -178,34 +175,51 @@ def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[tu
     return found
 
 
-def _without(topic: TopicCheckpoint, partition: int) -> TopicCheckpoint:
-    """The topic without what is known of one partition."""
-    kept = {
-        name: {p: value for p, value in getattr(topic, name).items() if p != partition}
-        for name in ("partitions", "covered", "passed_over")
-    }
-    return topic.model_copy(update=kept)
+class _TopicDraft:
+    """A topic's checkpoint while a commit changes it: each partition costs as much as itself, not as the topic."""
 
+    def __init__(self, topic: TopicCheckpoint, topic_id: str | None) -> None:
+        if topic.topic_id and topic_id and topic.topic_id != topic_id:
+            topic = TopicCheckpoint()
+        self._topic_id = topic_id or topic.topic_id
+        self._partitions = dict(topic.partitions)
+        self._covered = dict(topic.covered)
+        self._passed_over = dict(topic.passed_over)
 
-def _advanced(
-    topic: TopicCheckpoint,
-    partition: int,
-    position: int | None,
-    committed: Iterable[tuple[int, int]],
-    passed_over: Iterable[tuple[int, int]],
-) -> TopicCheckpoint:
-    covered = coverage.add(topic.coverage(partition), *committed)
-    passed = coverage.add(topic.passed_over.get(partition, ()), *passed_over)
-    passed = tuple(piece for start, end in passed for piece in coverage.missing(covered, start, end))
-    partitions = dict(topic.partitions)
-    if position is not None:
-        partitions[partition] = coverage.first_missing(coverage.add(covered, *passed), position)
-    return TopicCheckpoint(
-        topic_id=topic.topic_id,
-        partitions=dict(sorted(partitions.items())),
-        covered=dict(sorted({**topic.covered, partition: covered}.items())),
-        passed_over={p: ranges for p, ranges in sorted({**topic.passed_over, partition: passed}.items()) if ranges},
-    )
+    def forget(self, partition: int) -> None:
+        """Take out what is known of one partition."""
+        for known in (self._partitions, self._covered, self._passed_over):
+            known.pop(partition, None)
+
+    def advance(
+        self,
+        partition: int,
+        position: int | None,
+        committed: Iterable[tuple[int, int]],
+        passed_over: Iterable[tuple[int, int]],
+    ) -> None:
+        """Add offsets to one partition; its position stays where it is unless one is given, or they adjoin it."""
+        position = self._partitions.get(partition) if position is None else position
+        known = self._covered.get(partition)
+        if known is None:
+            known = coverage.add((), (0, self._partitions.get(partition, 0)))
+        covered = coverage.add(known, *committed)
+        passed = coverage.add(self._passed_over.pop(partition, ()), *passed_over)
+        passed = tuple(piece for start, end in passed for piece in coverage.missing(covered, start, end))
+        if position is not None:
+            self._partitions[partition] = coverage.first_missing(coverage.add(covered, *passed), position)
+        self._covered[partition] = covered
+        if passed:
+            self._passed_over[partition] = passed
+
+    def checkpoint(self) -> TopicCheckpoint:
+        """The topic as it is now."""
+        return TopicCheckpoint(
+            topic_id=self._topic_id,
+            partitions=dict(sorted(self._partitions.items())),
+            covered=dict(sorted(self._covered.items())),
+            passed_over=dict(sorted(self._passed_over.items())),
+        )
 
 
 def holds_checkpoint(metadata: Mapping[str, str]) -> bool:

@@ -61,10 +61,10 @@ class Participant:
         transaction = self._transaction(table_log)
         try:
             status = self._write(transaction, table_log)
+            self._control.send(status)  # a status that no message holds has to be told, too
         except SluiceError as error:
             self._report_failure(transaction, error)
             raise
-        self._control.send(status)
         reach("participant.after_write_status")
         log.info("WRITE-STATUS", **self._place(transaction), read=status.records_read, written=status.records_written)
 

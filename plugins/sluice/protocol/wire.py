@@ -1,0 +1,190 @@
+"""Messages as they stand in the control topic: readable JSON while they are small, packed and in parts where not.
+
+A message of more than `READABLE` bytes is packed: its envelope stays JSON, with the whole message under `packed`, in
+xz's form and base64. What would still pass the topic's message limit travels in numbered parts, of any type of message.
+
+Parts keep the topic's one order and need no state to be folded: a message *is* its last part. It stands at the last
+part's offset, and names the offsets of the parts before it; these mean nothing to a reader but bytes to be fetched when
+the last part is met. So a message in parts counts at one offset, as every other does, whatever stands between its
+parts, and a reader that begins in their middle comes to the same verdict as one that began before them. A sender that
+dies before the last part has sent nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sluice.packed import pack, unpack
+from sluice.protocol.messages import ControlMessage
+from sluice.protocol.messages import decode as decode_whole
+from sluice.protocol.messages import encode as encode_whole
+
+READABLE = 50_000
+"""Bytes up to which a message stands in the topic as plain JSON."""
+LARGEST = 64 * 1024 * 1024
+"""The most bytes of JSON that a message may have, however it is packed: as much as a reader will unpack."""
+MOST_PARTS = 256
+_OFFSET = 20  # characters of an offset and its comma
+_ENVELOPE = ("version", "table", "transaction", "epoch", "dag_id", "run_id", "sender", "time", "type")
+
+
+class Packed(BaseModel):
+    """What of a packed message stands in one record of the topic.
+
+    Attributes:
+        xz: base64 of the message in xz's form; of a part its slice of that.
+        part, parts: which part it is, from 0.
+        earlier: on the last part, the control-topic offsets of those before it, in order.
+        sha256: on the last part, of the base64 of all parts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    xz: str
+    part: int = 0
+    parts: int = 1
+    earlier: tuple[int, ...] = Field(default=(), max_length=MOST_PARTS)
+    sha256: str | None = None
+
+
+class MessagePart(BaseModel):
+    """One part of a message that travels in several; its envelope says to people whose it is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: Literal["START-COMMIT", "WRITE-STATUS", "END-COMMIT", "ACK-COMMIT", "ABORT-COMMIT"]
+    table: str
+    transaction: str
+    time: datetime
+    packed: Packed
+
+    @property
+    def stands(self) -> bool:
+        """Whether the message stands here: its last part does."""
+        return self.packed.part == self.packed.parts - 1
+
+    def offsets_before(self, offset: int) -> tuple[int, ...]:
+        """Where the parts before this last one stand, which itself stands at `offset`.
+
+        Raises:
+            ValueError: it names none, or offsets that can't be theirs.
+        """
+        earlier = self.packed.earlier
+        if not earlier or list(earlier) != sorted({o for o in earlier if 0 <= o < offset}):
+            raise ValueError("the last part names no offsets, or such as can't hold the parts before it")
+        return earlier
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A message ready to be sent: first `earlier`, and when these stand, `last` with their offsets."""
+
+    earlier: tuple[bytes, ...]
+    _last: Callable[[Sequence[int]], bytes]
+
+    def last(self, offsets: Sequence[int]) -> bytes:
+        """The value that makes the message stand.
+
+        Args:
+            offsets: where the earlier parts stand, in their order.
+        """
+        return self._last(offsets)
+
+
+def encode(message: ControlMessage, limit: int) -> Encoded:
+    """The message as values of at most `limit` bytes.
+
+    Raises:
+        ValueError: it is too large to be sent in any number of parts, or the limit leaves no room for one.
+    """
+    plain = encode_whole(message)
+    if len(plain) <= min(READABLE, limit):
+        return Encoded((), lambda _: plain)
+    if len(plain) > LARGEST:
+        raise ValueError(f"it has {len(plain)} bytes, and a message may have {LARGEST}")
+    envelope = message.model_dump(mode="json", include=set(_ENVELOPE))
+    text = b64encode(pack(plain, LARGEST, fast=True)).decode()
+    whole = _value(envelope, Packed(xz=text))
+    if len(whole) <= limit:
+        return Encoded((), lambda _: whole)
+    return _in_parts(envelope, text, limit)
+
+
+def _in_parts(envelope: dict[str, Any], text: str, limit: int) -> Encoded:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    frame = len(_value(envelope, Packed(xz="", part=MOST_PARTS, parts=MOST_PARTS, sha256=digest)))
+    room = limit - frame
+    parts = 2
+    while room - parts * _OFFSET > 0 and parts * (room - parts * _OFFSET) < len(text):
+        parts += 1
+    if room - parts * _OFFSET <= 0 or parts > MOST_PARTS:
+        raise ValueError(f"its {len(text)} bytes, packed, don't fit into {MOST_PARTS} parts of {limit} bytes")
+    size = -(-len(text) // parts)
+    *earlier, last = (Packed(xz=text[i * size : (i + 1) * size], part=i, parts=parts) for i in range(parts))
+
+    def with_offsets(offsets: Sequence[int]) -> bytes:
+        if len(offsets) != len(earlier):
+            raise RuntimeError(f"{len(earlier)} parts stand before the last, at {len(offsets)} offsets")
+        return _value(envelope, last.model_copy(update={"earlier": tuple(offsets), "sha256": digest}))
+
+    return Encoded(tuple(_value(envelope, part) for part in earlier), with_offsets)
+
+
+def _value(envelope: dict[str, Any], packed: Packed) -> bytes:
+    given = packed.model_dump(exclude_defaults=True)
+    return json.dumps({**envelope, "packed": given}, separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> ControlMessage | MessagePart:
+    """Read what stands at one offset: a message, or one part of a message.
+
+    Raises:
+        ValueError: not one of ours, or of a protocol version that this release doesn't know.
+    """
+    fields = json.loads(value)
+    if not isinstance(fields, dict) or "packed" not in fields:
+        return decode_whole(value)
+    part = MessagePart.model_validate(fields)
+    if part.packed.parts > 1:
+        return part
+    return _opened(part, part.packed.xz)
+
+
+def assemble(last: MessagePart, earlier: Sequence[bytes]) -> ControlMessage:
+    """The message of which `last` is the last part.
+
+    Args:
+        last: the part that stands.
+        earlier: the values at the offsets that it names.
+
+    Raises:
+        ValueError: they are no parts of this message.
+    """
+    parts = [decode(value) for value in earlier]
+    numbers = []
+    text = ""
+    for part in parts:
+        if not isinstance(part, MessagePart) or (part.table, part.transaction) != (last.table, last.transaction):
+            raise ValueError("an offset that the last part names holds no part of it")
+        numbers.append(part.packed.part)
+        text += part.packed.xz
+    text += last.packed.xz
+    whole = numbers == list(range(last.packed.parts - 1))
+    if not whole or hashlib.sha256(text.encode()).hexdigest() != last.packed.sha256:
+        raise ValueError("the parts are not those of one message")
+    return _opened(last, text)
+
+
+def _opened(part: MessagePart, text: str) -> ControlMessage:
+    message = decode_whole(unpack(b64decode(text, validate=True), LARGEST))
+    if (message.type, message.table, message.transaction) != (part.type, part.table, part.transaction):
+        raise ValueError("the packed message is another one than its envelope says")
+    return message
