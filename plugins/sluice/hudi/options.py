@@ -36,13 +36,18 @@ DEFAULTS = {
     # With it, Hudi also keeps statistics of each table partition, for which a commit reads those of all its files: 40 %
     # of a commit's time after 15 intervals, and growing. A table that has them already keeps them (`open_table`).
     COLUMN_STATS: "false",
+    # One record that can't be written fails the job. Hudi would bring each tenth of them to the driver, with its error.
+    "hoodie.memory.writestatus.failure.fraction": "0.0",
     # For pipelines without table services; each tenth commit plans a cleaning, which costs as much as half a commit.
     "hoodie.clean.automatic": "true",
     "hoodie.clean.trigger.max.commits": "10",
     ARCHIVES_ITSELF: "true",
 }
 UPSERT_DEFAULTS = {
-    "hoodie.index.type": "INMEMORY",  # never asked: the file group is known from the Kafka partition
+    # Never asked: the file group is known from the Kafka partition. But with an index that isn't part of the files, as
+    # INMEMORY, each write status brings every record's key and place to the driver: docs/performance.md.
+    "hoodie.index.type": "SIMPLE",
+    "hoodie.parquet.small.file.limit": "0",  # nor are files looked for that new records might go into
     "hoodie.logfile.data.block.format": "parquet",
     # Hudi keeps the records between two passes over them, and a block's records until it is full. Both on the heap cost
     # a third of the job's CPU time in garbage collection; see docs/performance.md.

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.hudi.options import KEY_GENERATORS, key_generator, write_config, write_options
+from sluice.logs import log
 from sluice.protocol.messages import StartCommit, TableWriter
 from sluice.records.changes import POSITION
 from sluice.spark.changes import CHANGE, DELETES
@@ -79,6 +80,13 @@ class HudiWriter:
         # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
         # a time would do against each other. That is the coordinator's, at START.
         self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
+        if self._table.shouldTrackSuccessRecords():
+            log.warning(
+                "the table has an index of its records, or is said to: every key written comes to the driver, whose "
+                "memory has to grow with the interval's records",
+                table=writer.name,
+                index=str(self._config.getIndexType()),
+            )
 
     def write(self, frame: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
         """Write the records; nothing is visible until the coordinator commits the stats.
