@@ -66,14 +66,14 @@ def test_no_descendants_time_is_lost(tmp_path: Path, command: str) -> None:
 
 
 def test_wall_ends_with_the_command_and_not_with_its_orphans(tmp_path: Path) -> None:
-    found = measured(tmp_path, "sh", "-c", "sleep 2 & exit 0")
-    assert found["wall"] < 1 < 2 <= found["drained"]
+    found = measured(tmp_path, "sh", "-c", "sleep 4 & exit 0")
+    assert found["wall"] < 4 <= found["drained"]
 
 
 def test_a_command_over_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
-    found = measured(tmp_path, "sh", "-c", "sleep 30 & sleep 30", timeout=0.5)
+    found = measured(tmp_path, "sh", "-c", "sleep 600 & sleep 600", timeout=0.5)
     assert found["killed"] >= 2
-    assert found["drained"] < 10
+    assert found["drained"] < 600
 
 
 def test_every_target_is_about_participants_of_its_scenario() -> None:

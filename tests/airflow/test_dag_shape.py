@@ -137,9 +137,9 @@ def test_reading_the_files_starts_neither_spark_nor_kafka(project: Path) -> None
         "print(len(dags), time.process_time() - begun)\n"
         "print([m for m in ('pyspark', 'confluent_kafka', 'py4j') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     counted, heavy = done.stdout.splitlines()[-2:]
     number, seconds = counted.split()
     assert int(number) >= 2
-    assert float(seconds) < 1.0
+    assert float(seconds) < 3.0  # of CPU; some tenths where nothing else runs
     assert heavy == "[]"

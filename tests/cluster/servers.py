@@ -72,14 +72,14 @@ class PostgreSql:
                 shutil.chown(path, self._account, pwd.getpwnam(self._account).pw_gid)
         login = ["--username=airflow", "--auth=scram-sha-256", f"--pwfile={password}"]
         command = [self._programs / "initdb", "-D", self.data, *login, "--no-locale", "--encoding=UTF8", "--no-sync"]
-        subprocess.run(command, check=True, capture_output=True, timeout=60, **self._process())
+        subprocess.run(command, check=True, capture_output=True, timeout=300, **self._process())
         password.unlink()
         settings = {"port": self.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with self.log.open("wb") as log:
             command = [self._programs / "postgres", "-D", self.data, *options]
             self._server = subprocess.Popen(command, stdout=log, stderr=log, **self._process())
-        Retrying(wait=wait_fixed(0.2), stop=stop_after_delay(30), reraise=True)(self.query, "SELECT 1")
+        Retrying(wait=wait_fixed(0.2), stop=stop_after_delay(300), reraise=True)(self.query, "SELECT 1")
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         import psycopg2
@@ -141,7 +141,7 @@ class SparkCluster:
         size = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.work), "--webui-port", str(free_port())]
         self._start(self._worker, "org.apache.spark.deploy.worker.Worker", *size, self.url)
 
-    def await_worker(self, timeout: float = 60) -> None:
+    def await_worker(self, timeout: float = 300) -> None:
         """Wait until the worker has registered with the master."""
 
         def look() -> None:

@@ -23,7 +23,7 @@ def loaded(make_flow_of_module):
 
 def _sluice(flow, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sluice.cli", arguments[0], str(flow.file), *arguments[1:]]
-    return subprocess.run(command, env=environment(flow.bootstrap), capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, env=environment(flow.bootstrap), capture_output=True, text=True)
 
 
 def _json(flow, *arguments: str):

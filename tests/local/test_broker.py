@@ -91,8 +91,8 @@ def test_the_end_at_start_shows_the_end_of_the_log(home, tmp_path):
         broker = LocalBroker(home, tmp_path)
         began = time.monotonic()
         with pytest.raises(LocalRuntimeError, match="Address already in use") as failure:
-            broker.start(timeout=60)
-    assert time.monotonic() - began < 40, "waited for a dead broker"
+            broker.start(timeout=600)
+    assert time.monotonic() - began < 300, "waited for a dead broker"
     assert "Next step:" in str(failure.value)
     assert not broker.running
 

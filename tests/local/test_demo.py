@@ -118,7 +118,7 @@ def test_every_record_of_every_partition_is_compared(bootstrap, topic_name):
     replay = Replay(settings, replace(flights(topic), total=5000), seconds=0.01)
     replay.publish_rest()
     replay.start()
-    replay.join(60)
+    replay.join()
     replay.check()
     assert replay.finished
     assert sum(high for _, high in bounds(settings, topic).values()) == replay.stream.total

@@ -100,7 +100,7 @@ def test_java_trusts_the_authorities_of_this_machine(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     ).stdout
     # Without Java's own attribute the entries are there, but none of them is trusted.
     assert listing.count("trustedCertEntry") > 0

