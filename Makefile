@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 DATA   := $(or $(SLUICE_HOME),.sluice)
+# Tests wait for Kafka and for processes a quarter of their time: three at a time keep two cores busy.
+WORKERS ?= 3
 SOURCES := plugins spark_jobs dags tests bench
 
 # Stamps: what they stand for is done again only when what it was made from has changed.
@@ -53,8 +55,8 @@ status: install ## Show what runs
 demo: install ## Load a year of real flights by Airflow's scheduler, and compare every row with Kafka
 	@$(RUN) -m sluice.local demo
 
-test: install ## Run all tests (two at a time; name some with ARGS="-k offsets")
-	$(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
+test: install ## Run all tests (three at a time; name some with ARGS="-k offsets")
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest tests/unit $(ARGS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -16,6 +17,26 @@ from sluice.logs import log
 
 if TYPE_CHECKING:
     from .registry import LocalRegistry
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = config.getoption("--costs")
+    if file is not None:
+        from .costs import Costs
+
+        config.pluginmanager.register(Costs(file.absolute(), worker=hasattr(config, "workerinput")), "costs")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files in one worker each, the longest first, whatever `--dist` says."""
+    from .costs import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
