@@ -8,7 +8,6 @@ import pytest
 
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError, RetryableError, from_report
 from sluice.kafka.config import KafkaSettings
-from sluice.process import identity, is_gone
 
 
 @pytest.mark.parametrize("kind", [RetryableError, IntervalError, ActionRequiredError, PipelineFileError])
@@ -57,17 +56,3 @@ def test_what_cannot_be_translated_is_refused_not_dropped():
 def test_settings_without_brokers_are_refused():
     with pytest.raises(ActionRequiredError, match="bootstrap servers"):
         KafkaSettings("k", {})
-
-
-def test_a_process_that_ended_is_known_to_be_gone():
-    import os
-    import subprocess
-
-    child = subprocess.Popen(["sleep", "60"])
-    holder = identity(child.pid)
-    assert not is_gone(holder, wait=0.05)
-    child.kill()
-    child.wait()
-    assert is_gone(holder)
-    assert not is_gone(f"another-machine/{os.getpid()}/1.00", wait=0.05)
-    assert is_gone(f"{holder.rsplit('/', 2)[0]}/{os.getpid()}/1.00"), "the number was given to another process"
