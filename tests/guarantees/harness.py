@@ -18,10 +18,12 @@ from threading import Thread
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import yaml
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from sluice import runtime
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
 from sluice.failpoints import VARIABLE
@@ -251,6 +253,24 @@ def environment(bootstrap: str, **more: str) -> dict[str, str]:
     product = driver_environment(settings, settings)
     python_path = os.pathsep.join([product["PYTHONPATH"], str(APPLICATION.parent)])
     return {**product, "PYTHONPATH": python_path, VARIABLE: "", **more}
+
+
+def other_clock(offset: str, folder: Path) -> dict[str, str]:
+    """The environment of a process whose JVM has a clock that differs, as another machine's: `+300s`, `-2d`.
+
+    Python keeps its own: it waits for ever with a clock of libfaketime's.
+    """
+    library = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    java = folder / f"java{offset}" / "bin" / "java"
+    if not java.exists():
+        java.parent.mkdir(parents=True)
+        java.write_text(
+            f'#!/bin/sh\nLD_PRELOAD={library} FAKETIME={offset} exec {runtime.java_home() / "bin" / "java"} "$@"\n'
+        )
+        java.chmod(0o755)
+    return {"SLUICE_JAVA_HOME": str(java.parents[1])}
 
 
 @dataclass
@@ -547,24 +567,25 @@ class Flow:
         else:
             self.services().run(self.run(), service)
 
-    def spawn_service(self, service: Service, failpoint: str = "") -> subprocess.Popen[str]:
+    def spawn_service(self, service: Service, failpoint: str = "", clock: str = "") -> subprocess.Popen[str]:
         """A table service in a process of its own."""
-        return self._spawn("service", service, str(self.file), failpoint=failpoint)
+        return self._spawn("service", service, str(self.file), failpoint=failpoint, clock=clock)
 
-    def spawn(self, *arguments: str, failpoint: str = "") -> subprocess.Popen[str]:
+    def spawn(self, *arguments: str, failpoint: str = "", clock: str = "") -> subprocess.Popen[str]:
         """A coordinator step in a process of its own: `spawn("start", "--run-id", "r1")`."""
-        return self._spawn("interval", arguments[0], str(self.file), *arguments[1:], failpoint=failpoint)
+        return self._spawn("interval", arguments[0], str(self.file), *arguments[1:], failpoint=failpoint, clock=clock)
 
-    def _spawn(self, *arguments: str, failpoint: str) -> subprocess.Popen[str]:
+    def _spawn(self, *arguments: str, failpoint: str, clock: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "sluice.cli", *arguments]
+        more = {VARIABLE: failpoint, **(other_clock(clock, self.folder) if clock else {})}
         return subprocess.Popen(
-            command, env=environment(self.bootstrap, **{VARIABLE: failpoint}), cwd=self.folder, text=True,
+            command, env=environment(self.bootstrap, **more), cwd=self.folder, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
 
-    def step(self, *arguments: str, failpoint: str = "") -> Step:
+    def step(self, *arguments: str, failpoint: str = "", clock: str = "") -> Step:
         """A coordinator step in a process of its own, to its end."""
-        return finish(self.spawn(*arguments, failpoint=failpoint))
+        return finish(self.spawn(*arguments, failpoint=failpoint, clock=clock))
 
     # What readers see ----------------------------------------------------------------------------------------------
 

@@ -55,6 +55,11 @@ def test_the_first_of_end_and_abort_wins():
     assert fold(start("1"), abort("1"), end("1")).transactions["1"].state is State.ABORTED
 
 
+def test_what_was_aborted_is_not_acknowledged_by_one_that_stood_still():
+    messages = (start("1"), end("1"), end("1", takes_over=1), abort("1", lease_offset=2), ack("1"))
+    assert fold(*messages).transactions["1"].state is State.ABORTED, "its files are deleted"
+
+
 def test_what_is_decided_is_given_up_only_by_the_holder_of_the_lease():
     messages = (start("1"), end("1"), end("1", takes_over=1))
     assert fold(*messages, abort("1", lease_offset=1)).transactions["1"].state is State.DECIDED

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
+from sluice.coordinator.fence import Fence
+from sluice.coordinator.lease import Leases, now
 from sluice.coordinator.planning import require_whole
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
@@ -14,7 +16,6 @@ from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
-from sluice.process import is_gone
 from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
@@ -48,6 +49,9 @@ class Committer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._quarantine = Quarantine(session)
+        self.fence = Fence(session)
+        control = session.pipeline.control
+        self._leases = Leases(session.table_id, control.commit_timeout, control.clock_wait)
 
     def commit(self, control_offset: int, instant: str | None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
@@ -100,6 +104,7 @@ class Committer:
             self._refuse_recreated_topics(transaction)
             if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
                 self._fitting(transaction, self._session.committed(table))
+        table.await_clock()  # before the lease, which is not for waiting
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
@@ -115,6 +120,11 @@ class Committer:
             self._release_lease(transaction)
             raise
         reach("coordinator.after_hudi_commit")
+        # This process may have stood still inside Hudi's commit, and others have ended the transaction meanwhile.
+        self._session.control.extend(table_log)
+        self.fence.repair(table, table_log)
+        if transaction.state is not State.COMMITTED:
+            require_ours(transaction)
 
     def _refuse_recreated_topics(self, transaction: Transaction) -> None:
         """A topic recreated while the interval ran was read at the planned offsets, but of another log."""
@@ -152,7 +162,7 @@ class Committer:
             IntervalError: the transaction was superseded or aborted, or the audit failed.
         """
         lease = transaction.lease
-        if lease is not None and not self._is_free(lease):
+        if lease is not None and not self._leases.is_free(transaction.lease_offset, lease):
             raise self._busy(transaction, lease.holder)
         reported, missing = self._audited(transaction)
         end = EndCommit(
@@ -162,19 +172,14 @@ class Committer:
             takes_over=transaction.lease_offset,
             holder=table.process,
         )
+        before = now()
         offset = self._session.control.send(end)
+        self._leases.sent(offset, before)
         log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
         self._session.control.extend(table_log)
         require_ours(transaction)
         if transaction.lease_offset != offset:
             raise self._busy(transaction, transaction.lease.holder if transaction.lease else "")
-
-    def _holds(self, table: HudiTable, transaction: Transaction) -> bool:
-        lease = transaction.lease
-        return lease is not None and lease.holder == table.process and not self._is_free(lease)
-
-    def _is_free(self, lease: EndCommit) -> bool:
-        return lease.released or _age(lease) >= self._session.pipeline.control.commit_timeout or is_gone(lease.holder)
 
     def _busy(self, transaction: Transaction, holder: str) -> RetryableError:
         return RetryableError(
@@ -217,10 +222,13 @@ class Committer:
     def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
         reported, _ = self._audited(transaction)
         start = transaction.start
-        if transaction.lease is not None and _age(transaction.lease) >= self._session.pipeline.control.commit_timeout:
+        if not self._leases.is_held_here(transaction.lease_offset):
             raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
         committed = self._session.committed(table)
         next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
+        if moved and self._repaired(table, committed):
+            committed = self._session.committed(table)
+            moved = moved_offsets(start, committed.checkpoint)
         if moved:
             raise IntervalError(
                 "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
@@ -251,6 +259,11 @@ class Committer:
         table = table.written_as(start.writer)
         table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
+    def _repaired(self, table: HudiTable, committed: Committed) -> bool:
+        """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
+        control, first = self._session.control, committed.recent_control_offsets[0]
+        return self.fence.repair(table, control.table_log(self._session.table_id, first))
+
     def finish(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
 
@@ -261,8 +274,10 @@ class Committer:
             RetryableError: Kafka or Hudi don't answer, or another process is at it.
             ActionRequiredError: the quarantine or the dead-letter topic can't be used. The table is committed.
         """
+        if transaction.state is State.COMMITTED:  # by another process, while this one stood still
+            return
         if set_aside(transaction):
-            if not self._holds(table, transaction):
+            if not self._leases.is_held_here(transaction.lease_offset):
                 self.take_lease(table, table_log, transaction)
             try:
                 self._quarantine.commit(table, transaction)
@@ -337,6 +352,7 @@ class Committer:
             return False
         reach("coordinator.after_abort_commit")
         table.rollback(transaction.id)
+        self.fence.repair(table, table_log)
         self._quarantine.clear(table, [transaction])
         log.warning("ABORT-COMMIT", instant=transaction.id, reason=reason)
         return True
@@ -357,7 +373,3 @@ class Committer:
                 table_partitions=tuple(sorted(opened_in))[:_PARTITIONS_NAMED],
             )
         )
-
-
-def _age(lease: EndCommit) -> timedelta:
-    return datetime.now(UTC) - lease.time

@@ -129,6 +129,7 @@ class Coordinator:
             return None
         if transaction.state is State.ABORTED:
             table.rollback(transaction.id)  # whoever aborted it may have died before this
+            self._committer.fence.repair(table, table_log)
             return None
         if table.state_of(transaction.id) == "completed":
             self._committer.finish(table, table_log, transaction)

@@ -47,7 +47,7 @@ class Quarantine:
         columns = struct_of_ddl(table.jvm, SCHEMA)
         avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
         pinned = quarantine_writer(writer, errors, avro)
-        quarantine = open_table(table.jvm, pinned)
+        quarantine = open_table(table.jvm, pinned, table.clock_wait)
         if quarantine.name != pinned.name:
             raise ActionRequiredError(
                 "The quarantine's path holds another table.",
@@ -103,4 +103,4 @@ class Quarantine:
         """The quarantine that a transaction's START-COMMIT names."""
         pinned = transaction.start.quarantine
         assert pinned is not None
-        return open_table(table.jvm, pinned).written_as(pinned)
+        return open_table(table.jvm, pinned, table.clock_wait).written_as(pinned)

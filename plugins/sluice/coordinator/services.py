@@ -162,7 +162,7 @@ class Services:
         holder = self._turns.held_by_another(table_log, run)
         if holder is not None:
             return holder
-        if self._committer.resolve_unfinished(table, table_log):
+        if self._committer.fence.repair(table, table_log) or self._committer.resolve_unfinished(table, table_log):
             return None
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
         options = {**table.writer.options, **service_options(self._settings)}

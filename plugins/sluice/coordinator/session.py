@@ -120,7 +120,7 @@ class Session:
         with self._jvm() as jvm:
             writer = self.pipeline.writer()
             write_options(writer)  # refuses options that would break the commit, before anything is opened
-            yield open_table(jvm, writer)
+            yield open_table(jvm, writer, self.pipeline.control.clock_wait)
 
     @contextmanager
     def table_as_it_is(self) -> Iterator[HudiTable | None]:
@@ -128,7 +128,8 @@ class Session:
         with self._jvm() as jvm:
             writer = self.pipeline.writer()
             write_options(writer)
-            yield open_table(jvm, writer) if table_exists(jvm, writer) else None
+            wait = self.pipeline.control.clock_wait
+            yield open_table(jvm, writer, wait) if table_exists(jvm, writer) else None
 
     def committed(self, table: HudiTable | None) -> Committed:
         """What the timeline says."""

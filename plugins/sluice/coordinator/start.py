@@ -91,7 +91,7 @@ class Starter:
         held = self._turns.held_by_another(table_log, run)
         if held is not None:
             return held
-        if self._committer.resolve_unfinished(table, table_log):
+        if self._committer.fence.repair(table, table_log) or self._committer.resolve_unfinished(table, table_log):
             return None
         self._refuse_foreign_rows(table, committed)
         placement = key_placement(self._session.pipeline)
@@ -205,6 +205,9 @@ class Starter:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
+        finished = table.finish_rollbacks()
+        for instant in finished:
+            log.info("finished a roll-back that a process had left", instant=instant)
         for transaction in table_log.transactions.values():
             if transaction.id == own:
                 continue
@@ -215,7 +218,10 @@ class Starter:
             # What was aborted has said so in its ABORT-COMMIT; what was committed closes its files before that.
             ended_before = transaction.state in (State.COMMITTED, State.ABORTED)
             opened_in = set() if ended_before else table.marker_partitions(transaction.id)
-            if transaction.state is not State.COMMITTED and table.rollback(transaction.id):
+            rolled_back = transaction.id in finished or (
+                transaction.state is not State.COMMITTED and table.rollback(transaction.id)
+            )
+            if rolled_back:
                 log.info("rolled back an interval that was never committed", instant=transaction.id)
                 self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
             committed_here = transaction.state is State.COMMITTED or table.state_of(transaction.id) == "completed"

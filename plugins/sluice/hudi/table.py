@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
+from sluice.hudi.clock import LONGEST_WAIT, TableClock, metadata_table
+from sluice.hudi.completions import Completion, completions, delete
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
@@ -33,9 +36,14 @@ _PROPERTIES = ".hoodie/hoodie.properties"
 class HudiTable:
     """A table that exists. Open it with `open_table`."""
 
-    def __init__(self, jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Type | None) -> None:
+    def __init__(
+        self, jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Type | None, clock_wait: timedelta = LONGEST_WAIT
+    ) -> None:
         self._jvm = jvm
         self._meta = meta
+        self._metadata: Any = None
+        self.clock_wait = clock_wait
+        """How long to wait for this machine's clock to pass the table's last instant."""
         self.writer = writer
         self.columns = columns
         """Spark's type of the rows that are committed, None before the first commit."""
@@ -59,7 +67,7 @@ class HudiTable:
 
     def written_as(self, writer: TableWriter) -> HudiTable:
         """The same table, written as an interval has pinned it."""
-        return HudiTable(self._jvm, self._meta, writer, self.columns)
+        return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait)
 
     # The timeline ------------------------------------------------------------------------------------------------
 
@@ -123,19 +131,56 @@ class HudiTable:
             return "completed" if archived.containsInstant(instant) else "absent"
         return "absent"
 
+    def completions(self) -> dict[str, Completion]:
+        """The completed commits on the active timeline as their files lie there, by instant."""
+        with hudi_errors("looking at what is completed", table=self.writer.path):
+            return completions(self._meta)
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        """Delete files that complete an instant, of the table; and of the metadata table what completed it twice.
+
+        What the metadata table holds of an instant that the table has not counts for no reader.
+
+        Args:
+            instant: whose files they are.
+            files: their names in the timeline's folder.
+        """
+        with hudi_errors("taking a completion off the timeline", table=self.writer.path, instant=instant):
+            path_class = self._hudi.storage.StoragePath
+            delete(self._meta, path_class, files)
+            metadata = self._metadata_table()
+            if metadata is not None:
+                found = completions(metadata).get(instant)
+                if found is not None:
+                    delete(metadata, path_class, found.files[1:] if found.requested else found.files)
+
+    def _metadata_table(self) -> Any:
+        if self._metadata is None:
+            self._metadata = metadata_table(self._jvm.jvm, self._jvm.storage, self._meta)
+        return self._metadata
+
     # The two phases ----------------------------------------------------------------------------------------------
 
+    def await_clock(self) -> None:
+        """Wait until this machine's clock is later than all that stands on the table's timelines.
+
+        Raises:
+            RetryableError: it is further behind than one may wait for.
+        """
+        with hudi_errors("comparing the clock with the timeline", table=self.writer.path):
+            metas = filter(None, (self._meta, self._metadata_table()))
+            TableClock(self._jvm.jvm, metas, self.writer.path, self.clock_wait).wait()
+
     def new_instant(self) -> str:
-        """A new instant time, of Hudi's own generator, later than all that stand on the timeline. Nothing is written.
+        """A new instant time, of Hudi's own generator, later than all that stands on the timeline. Nothing is written.
 
         The clocks of two workers may differ, and the newest checkpoint is found by the order of instants.
+
+        Raises:
+            RetryableError: this machine's clock is too far behind the table's last instant.
         """
-        instant = str(self._meta.createNewInstantTime(True))
-        last = self._meta.reloadActiveTimeline().lastInstant()
-        if last.isPresent() and str(last.get().requestedTime()) >= instant:
-            generator = self._hudi.common.table.timeline.HoodieInstantTimeGenerator
-            instant = str(generator.instantTimePlusMillis(last.get().requestedTime(), 1))
-        return instant
+        self.await_clock()
+        return str(self._meta.createNewInstantTime(True))
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Put the instant on the timeline, requested and then inflight.
@@ -209,6 +254,7 @@ class HudiTable:
         metadata = self._jvm.jvm.java.util.HashMap()
         for name, value in extra.items():
             metadata.put(name, value)
+        self.await_clock()
         with hudi_errors("committing", table=self.writer.path, instant=instant):
             client = self._client()
             try:
@@ -225,9 +271,14 @@ class HudiTable:
                 client.close()
 
     def rollback(self, instant: str) -> bool:
-        """Roll a pending instant back with all its files; False where it is not pending (any more)."""
+        """Roll a pending instant back with all its files; False where it is not pending (any more).
+
+        A process may have died between taking the instant off the timeline and completing its roll-back: that is
+        finished here.
+        """
         if self.state_of(instant) != "pending":
-            return False
+            return instant in self.finish_rollbacks()
+        self.await_clock()
         with hudi_errors("rolling back", table=self.writer.path, instant=instant):
             client = self._client()
             try:
@@ -235,6 +286,28 @@ class HudiTable:
             finally:
                 client.close()
         return True
+
+    def finish_rollbacks(self) -> list[str]:
+        """Finish roll-backs that were begun and never completed; the instants that they took off the timeline.
+
+        Left alone, one stops the metadata table's compaction, and with it the archiving of the table's own timeline:
+        Hudi looks at pending roll-backs only where it is about to roll back.
+        """
+        begun = self._meta.reloadActiveTimeline().filterPendingRollbackTimeline()
+        if bool(begun.empty()):
+            return []
+        left = {str(rollback.requestedTime()) for rollback in begun.getInstants()}
+        self.await_clock()
+        with hudi_errors("finishing a roll-back", table=self.writer.path):
+            client = self._client()
+            try:
+                client.rollbackFailedWrites(self._meta)  # under the policy NEVER, only what was begun
+            finally:
+                client.close()
+            timeline = self._meta.reloadActiveTimeline()
+            done = [r for r in timeline.getRollbackTimeline().filterCompletedInstants().getInstants()
+                    if str(r.requestedTime()) in left]  # fmt: skip
+            return [str(taken) for r in done for taken in timeline.readRollbackMetadata(r).getCommitsRollback()]
 
     def _client(self) -> Any:
         context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
@@ -251,6 +324,7 @@ class HudiTable:
     @contextmanager
     def service_client(self, options: dict[str, str]) -> Iterator[Any]:
         """Hudi's Java write client with the table services' options, for whoever holds the table."""
+        self.await_clock()
         context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
         config = write_config(self._jvm.jvm, self.writer, options, self._hudi.common.engine.EngineType.JAVA)
         client = self._hudi.client.HoodieJavaWriteClient(context, config)
@@ -402,10 +476,15 @@ def instant_in(file_name: str) -> str | None:
     return parts[-1] if len(parts) >= 3 and parts[-1].isdigit() else None
 
 
-def open_table(jvm: HudiJvm, writer: TableWriter) -> HudiTable:
+def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
     """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
 
     Its `writer` has the schema of the table's last commit; an interval pins its own.
+
+    Args:
+        jvm: where Hudi works.
+        writer: the pipeline's table, and how it is written.
+        clock_wait: how long to wait for this machine's clock to pass the table's last instant.
 
     Raises:
         ActionRequiredError: the path can't be used, or the table differs from the pipeline in type or keys.
@@ -425,7 +504,7 @@ def open_table(jvm: HudiJvm, writer: TableWriter) -> HudiTable:
     if columns is not None:
         schema = table_schema(jvm, writer.name, columns)
         writer = writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
-    return HudiTable(jvm, meta, writer, columns)
+    return HudiTable(jvm, meta, writer, columns, clock_wait)
 
 
 def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:

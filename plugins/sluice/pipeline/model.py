@@ -66,6 +66,8 @@ class Control(Section):
     """The cluster that it is on; the source's by default."""
     commit_timeout: Duration = timedelta(minutes=10)
     """After this, a commit that was decided but never finished is finished by the next coordinator."""
+    clock_wait: Duration = timedelta(minutes=5)
+    """How far machines' clocks may differ: as long, a step waits for its own to pass the table's last instant."""
 
 
 def _with_routes(schema: dict[str, Any]) -> None:

@@ -130,7 +130,7 @@ class TableHistory:
         known.offsets.append(offset)
         before = known.partitions_kept()
         _note(known, message, transaction)
-        if isinstance(message, AckCommit):
+        if isinstance(message, AckCommit) and transaction.state is State.COMMITTED:
             self._acknowledged(known, message)
         self._kept_partitions += known.partitions_kept() - before
         self._settle()

@@ -8,7 +8,7 @@ each reader comes to the same verdict without a lock:
   at that moment: its plan is then known to rest on the table's last offsets;
 - the newest START that counts holds the table; every earlier open transaction is superseded, and can't commit any more;
 - the first of END and ABORT ends the choice: an END counts only for the transaction that holds the table, and decides
-  for commit; after an ABORT no END counts. Until ACK or ABORT of what is decided nobody plans;
+  for commit; after an ABORT no END counts, and no ACK. Until ACK or ABORT of what is decided nobody plans;
 - an END is also a lease on carrying the commit out. A further END names the lease that it takes over, and counts only
   if that is still the last one (a compare-and-set); an ABORT of what is decided counts only from the lease's holder.
 
@@ -162,7 +162,7 @@ class TableLog:
         if isinstance(message, EndCommit) and may_end and message.takes_over == transaction.lease_offset:
             transaction.state, transaction.end = State.DECIDED, transaction.end or message
             transaction.lease, transaction.lease_offset = message, offset
-        elif isinstance(message, AckCommit):
+        elif isinstance(message, AckCommit) and transaction.state is not State.ABORTED:  # its files may be deleted
             transaction.state = State.COMMITTED
         elif isinstance(message, AbortCommit) and transaction.may_be_aborted(message.lease_offset):
             transaction.state, transaction.reason = State.ABORTED, message.reason

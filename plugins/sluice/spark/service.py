@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
+from sluice.hudi.clock import TableClock, metadata_table
 from sluice.hudi.options import write_config, write_options
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
@@ -75,6 +76,7 @@ class ServiceJob:
                 complete = [client.write(instant) for instant in client.pending()]
                 reach("service.after_work")
                 watch.check()
+            client.await_clock()
             hold.decide(identity(client.process))
             reach("service.after_end_commit")
             for finish in complete:
@@ -104,6 +106,13 @@ class _Client:
     def process(self) -> int:
         """The driver's process number, in which the service is completed."""
         return int(self._jvm.java.lang.ProcessHandle.current().pid())
+
+    def await_clock(self) -> None:
+        """Wait until the driver's clock is later than all that stands on the table's timelines."""
+        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
+        meta = builder.setConf(self._storage).setBasePath(self._path).build()
+        metas = filter(None, (meta, metadata_table(self._jvm, self._storage, meta)))
+        TableClock(self._jvm, metas, self._path).wait()
 
     def pending(self) -> Sequence[str]:
         """Instants of the service's plans, oldest first."""

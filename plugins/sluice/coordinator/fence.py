@@ -1,0 +1,75 @@
+"""Takes commits off the timeline that the control topic says are none: the fence behind the lease.
+
+A process that carries a commit out may stand still inside Hudi for longer than its lease, and complete the commit when
+it wakes up, though the transaction was rolled back meanwhile, or completed by another. No storage that Hudi works on
+refuses that file. But what counts is said by the control topic. So whoever comes next, and first of all that process
+itself, looks at what is completed before it believes it:
+
+- a commit whose transaction was aborted is taken off the timeline, and rolled back where it was not yet;
+- of a commit that was completed twice the first completion stays: both hold the same rows and offsets.
+"""
+
+from __future__ import annotations
+
+from sluice.coordinator.session import Session
+from sluice.hudi.completions import Completion
+from sluice.hudi.table import HudiTable
+from sluice.logs import log
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+
+class Fence:
+    """One pipeline's fence."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def repair(self, table: HudiTable, table_log: TableLog) -> bool:
+        """Bring the timeline into accord with the control topic; whether anything had to be done.
+
+        Args:
+            table: the table.
+            table_log: what the topic tells. A commit from before it that has a sign of a roll-back is looked up.
+
+        Raises:
+            RetryableError: Kafka or Hudi don't answer.
+        """
+        repaired = False
+        for instant, completion in table.completions().items():
+            transaction = table_log.get(instant)
+            if transaction is None and not completion.requested:
+                transaction = self._look_back(table, instant)
+            if transaction is not None and transaction.state is State.ABORTED:
+                self._take_off(table, transaction, completion)
+                repaired = True
+            elif transaction is not None and len(completion.files) > 1:
+                log.warning(
+                    "two processes have completed a commit; the first completion stays",
+                    table=table.writer.path,
+                    instant=instant,
+                    files=completion.files,
+                )
+                table.take_off(instant, completion.files[1:])
+                repaired = True
+        return repaired
+
+    def _take_off(self, table: HudiTable, transaction: Transaction, completion: Completion) -> None:
+        log.warning(
+            "an interval was completed after it had been aborted, by a process that stood still meanwhile: it is taken "
+            "off the timeline again",
+            table=table.writer.path,
+            instant=transaction.id,
+            files=completion.files,
+            reason=transaction.reason,
+        )
+        table.take_off(transaction.id, completion.files)
+        table.rollback(transaction.id)
+
+    def _look_back(self, table: HudiTable, instant: str) -> Transaction | None:
+        """The transaction of a commit of ours that began before the log that is at hand."""
+        written = table.written_by(instant)
+        if written is None or "control_offset" not in written.note:
+            return None
+        start = int(written.note["control_offset"])
+        found = self._session.control.table_log(self._session.table_id, start).get(instant)
+        return found if found is not None and found.start_offset == start else None

@@ -1,0 +1,98 @@
+"""A table's own time, which no machine's clock may go behind.
+
+Hudi puts a log file into a file slice by the time at which its commit was completed, and that is the clock of the
+machine that completed it. Where one machine's clock is ahead when it compacts the metadata table, what another one
+commits next would be completed "before" that compaction: its record would lie in a slice that nobody reads any more,
+and its rows would be seen by nobody, though their offsets are committed. So nothing is requested or completed before
+the clock has passed all that stands on the timelines of the table and of its metadata table. Hudi's own answer, a lock
+provider shared by all machines, waits out a skew that one has to know beforehand.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sluice.errors import RetryableError
+from sluice.logs import log
+
+LONGEST_WAIT = timedelta(minutes=5)
+_LAYOUT_WITH_COMPLETION_TIMES = 2  # since table version 8; before, it is the time of the storage
+
+
+class TableClock:
+    """The clock of the JVM's machine, beside the timelines of one table.
+
+    Args:
+        jvm: Py4J's view of the JVM in which Hudi works.
+        metas: Hudi's meta clients of the table and of its metadata table, if it has one.
+        path: the table's.
+        longest: how long to wait for the clock to pass the timelines.
+    """
+
+    def __init__(self, jvm: Any, metas: Iterable[Any], path: str, longest: timedelta = LONGEST_WAIT) -> None:
+        self._jvm = jvm
+        self._metas = list(metas)
+        self._path = path
+        self._longest = longest
+
+    def wait(self) -> None:
+        """Wait until this machine's clock is later than every time on the table's timelines.
+
+        Raises:
+            RetryableError: it is further behind than one may wait for.
+        """
+        last = max((_last_of(meta) for meta in self._metas), default="")
+        until = time.monotonic() + self._longest.total_seconds()
+        told = False
+        while (behind := self._behind(last)) >= timedelta():
+            where = {"table": self._path, "last_instant": last, "behind": str(behind), "machine": socket.gethostname()}
+            if behind.total_seconds() > until - time.monotonic():
+                raise RetryableError(
+                    "This machine's clock is behind the table's last instant: what it completed now would be seen by "
+                    "nobody.",
+                    next_step="set the clocks of all machines that write this table (NTP): this one's is behind, or "
+                    "that of whoever made the last instant was ahead. Till the clock has passed it, the step fails.",
+                    longest_wait=str(self._longest),
+                    **where,
+                )
+            if not told:
+                log.warning("waiting for this machine's clock to pass the table's last instant", **where)
+                told = True
+            threading.Event().wait(behind.total_seconds() + 0.001)
+
+    def _behind(self, last: str) -> timedelta:
+        if not last:
+            return timedelta(-1)
+        generator = self._jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
+        now = str(generator.formatDateBasedOnTimeZone(self._jvm.java.util.Date()))  # as a completion time is made
+        return _time(last) - _time(now)
+
+
+def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
+    """Hudi's meta client of a table's metadata table, None where it has none."""
+    if not meta.getTableConfig().isMetadataTableAvailable():
+        return None
+    hudi = jvm.org.apache.hudi
+    path = hudi.metadata.HoodieTableMetadata.getMetadataTableBasePath(str(meta.getBasePath().toString()))
+    return hudi.common.table.HoodieTableMetaClient.builder().setConf(storage).setBasePath(path).build()
+
+
+def _last_of(meta: Any) -> str:
+    """The greatest time at which anything was requested or completed, "" on an empty timeline."""
+    timeline = meta.reloadActiveTimeline()
+    requested = timeline.lastInstant()
+    last = str(requested.get().requestedTime()) if requested.isPresent() else ""
+    if int(meta.getTimelineLayoutVersion().getVersion()) >= _LAYOUT_WITH_COMPLETION_TIMES:
+        completed = timeline.getLatestCompletionTime()
+        last = max(last, str(completed.get()) if completed.isPresent() else "")
+    return last
+
+
+def _time(instant: str) -> datetime:
+    """An instant's time in the timeline's own time zone; one made by an old release has no milliseconds."""
+    return datetime.strptime(instant[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f")

@@ -1,0 +1,134 @@
+"""A process that stands still inside Hudi's commit for longer than its lease can't complete it unseen when it wakes up.
+
+It is stopped for real (SIGSTOP), after Hudi has found the instant pending and before it makes the file that completes
+it: no storage refuses that file any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sluice.coordinator import Run, Started
+from sluice.errors import RetryableError
+
+from .harness import Flow, Step, finish, wait_for
+
+# Hudi waits for so many milliseconds between reading the clock and making the file that completes an instant.
+WINDOW = 3000
+SLOW = {"hoodie.time.generator.max_expected_clock_skew_ms": str(WINDOW)}
+TAKEN_OFF = "completed after it had been aborted"
+TWICE = "two processes have completed a commit"
+
+
+def completions(flow: Flow, instant: str) -> list[str]:
+    return sorted(f.name for f in (flow.path / ".hoodie" / "timeline").glob(f"{instant}_*"))
+
+
+@contextmanager
+def _frozen(flow: Flow, run: Run, failpoint: str = "") -> Iterator[tuple[Started, subprocess.Popen[str]]]:
+    """An interval whose commit stands still; it goes on when the block ends."""
+    flow.set(sink__hudi__options=SLOW)
+    flow.produce(20)
+    started = flow.start(run)
+    flow.set(sink__hudi__options={})
+    flow.write_all(started)
+    committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=failpoint)
+    metadata = flow.path / ".hoodie" / "metadata" / ".hoodie" / "timeline"
+    wait_for(lambda: list(metadata.glob(f"{started.instant}_*")), "the metadata table's own commit", pause=0.005)
+    time.sleep(WINDOW / 2000)  # nothing to wait for shows: Hudi sleeps now
+    os.killpg(committing.pid, signal.SIGSTOP)
+    try:
+        assert not completions(flow, started.instant), "it was completed too soon, so this test shows nothing"
+        yield started, committing
+    finally:
+        os.killpg(committing.pid, signal.SIGCONT)
+
+
+def _once_the_lease_is_free(step: Callable[[], Any]) -> Any:
+    def unless_busy() -> Any:
+        try:
+            return step()
+        except RetryableError as error:
+            if "committing this table just now" not in str(error):
+                raise
+            return None
+
+    return wait_for(unless_busy, "the lease to run out", pause=0.2)
+
+
+@pytest.fixture
+def flow(make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(control__commit_timeout="5 seconds", control__clock_wait="1 second")
+    flow.produce(20)
+    flow.interval()
+    return flow
+
+
+def _goes_on(flow: Flow, zombie: Started, *, committed: bool) -> None:
+    flow.check(complete=False)
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+    assert len(completions(flow, zombie.instant)) == int(committed)
+    assert flow.jvm.pending(str(flow.path)) == []
+
+
+def _ended_late(step: Step, status: int, word: str) -> None:
+    assert step.status == status, step.err
+    assert word in step.out + step.err, "it completed nothing, so this test shows nothing"
+
+
+def test_what_was_aborted_meanwhile_is_taken_off_by_the_late_one_itself(flow):
+    run = flow.run()
+    with _frozen(flow, run) as (started, committing):
+        assert _once_the_lease_is_free(lambda: flow.abort(run)).state == "aborted"
+        before = flow.offsets()
+    late = finish(committing)
+    _ended_late(late, 1, TAKEN_OFF)
+    assert "aborted" in late.err
+    assert flow.offsets() == before
+    _goes_on(flow, started, committed=False)
+
+
+def test_what_was_aborted_and_completed_by_one_that_died_is_taken_off_by_the_next(flow):
+    run = flow.run()
+    with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):
+        _once_the_lease_is_free(lambda: flow.abort(run))
+        other = flow.start()  # planned before the late completion, committed after it
+        flow.write_all(other)
+    assert finish(committing).killed
+    assert completions(flow, started.instant), "it completed nothing, so this test shows nothing"
+    flow.commit(other)
+    _goes_on(flow, started, committed=False)
+
+
+def test_what_was_aborted_and_completed_before_later_commits_is_taken_off_by_the_next_start(flow):
+    run = flow.run()
+    with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):
+        _once_the_lease_is_free(lambda: flow.abort(run))
+        flow.interval()
+    assert finish(committing).killed
+    assert completions(flow, started.instant), "it completed nothing, so this test shows nothing"
+    _goes_on(flow, started, committed=False)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_was_finished_by_another_is_completed_once(flow, dies):
+    failpoint = "coordinator.after_hudi_commit=kill" if dies else ""
+    with _frozen(flow, flow.run(), failpoint=failpoint) as (started, committing):
+        _once_the_lease_is_free(lambda: flow.commit(started))
+    late = finish(committing)
+    if dies:
+        assert late.killed
+        assert len(completions(flow, started.instant)) == 2, "it completed nothing, so this test shows nothing"
+    else:
+        _ended_late(late, 0, TWICE)
+    _goes_on(flow, started, committed=True)
