@@ -369,6 +369,12 @@ class Flow:
         self.admin.create_topics([new])[self.topic].result(30)
         wait_for(lambda: self.topic in self.admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
 
+    def create_again(self, partitions: int = 1) -> None:
+        """Delete the topic, and make another one of its name."""
+        self.admin.delete_topics([self.topic])[self.topic].result(30)
+        wait_for(lambda: self.topic not in self.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+        self.create_topic(partitions)
+
     def produce(
         self, count: int, *, partitions: Sequence[int] = (0, 1), ids: Iterable[int] | None = None,
         values: str = "a", table_partitions: int = 2, fields: Mapping[str, Any] | None = None, **config: Any,

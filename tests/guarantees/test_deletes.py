@@ -115,3 +115,19 @@ def test_a_key_that_does_not_say_where_the_row_is_is_refused(make_flow):
     job = flow.write(started)
     assert job.wait() == 1
     assert "the field id is missing or null" in job.text()
+
+
+def test_changes_of_a_topic_that_was_made_again_are_newer_than_those_of_the_old_one(make_flow):
+    """Offsets begin at 0 again: by them alone, each change would lose against the old log's until it is as long."""
+    flow = make_flow(partitions=1, **TOMBSTONES)
+    model = Model(flow)
+    model.send(*(written(number, "old") for number in range(6)), *(written(number, "older") for number in range(3)))
+    flow.interval()
+    for version in ("new", "third"):
+        flow.create_again()
+        model.send(deleted(5), written(0, version), written(0, f"{version} twice"), written(7, version))
+        flow.set(source__kafka__on_offset_loss="earliest")
+        flow.interval()
+        model.check()
+    position = dict(flow.read("id", "_source_position"))
+    assert (position[0], position[3]) == ((2 << 48) + 2, 3)

@@ -19,6 +19,7 @@ from sluice.records.changes import (
     envelope_of,
     position_of,
     position_sql,
+    unavailable_sql,
 )
 
 ROW = {
@@ -139,3 +140,25 @@ def test_a_table_gets_its_further_columns_once(soft):
     assert names == ["id", POSITION, *([DELETED] if soft else [])]
     assert columns_with_changes(added, "debezium", soft=soft) == added
     assert columns_with_changes(ROW, "tombstones", soft=False)["fields"][-1]["type"] == "long"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("string", "c = cast(unhex('6e6f') as string)"),
+        ("binary", "c = unhex('6e6f')"),
+        ({"type": "array", "elementType": "integer"}, "c = cast(array(110, 111) as array<int>)"),
+        ({"type": "array", "elementType": "long"}, "c = cast(array(110, 111) as array<bigint>)"),
+        ({"type": "array", "elementType": "double"}, None),
+        ({"type": "map", "keyType": "string", "valueType": "long"}, None),
+        ("long", None),
+    ],
+)
+def test_the_placeholder_has_the_columns_type(kind, found):
+    assert unavailable_sql("c", kind, "no") == found
+
+
+def test_the_placeholder_of_uuids_is_the_one_that_java_makes_of_its_bytes():
+    made = unavailable_sql("c", {"type": "array", "elementType": "string"}, "__debezium_unavailable_value")
+    assert made is not None
+    assert "array('b68a35a7-17ad-35b3-af2a-ae46edb4545a')" in made

@@ -132,3 +132,15 @@ def test_the_coverage_of_another_log_is_forgotten():
     new = old.advance({FIRST: 5}, {}, {}, committed=[OffsetRange(FIRST, 0, 5)], forgotten=[FIRST])
     assert new.next_offset(FIRST) == 5
     assert new.covered(FIRST) == ((0, 5),)
+
+
+def test_another_log_of_a_topic_begins_another_era_once():
+    second = TopicPartition("kafka", "t", 1)
+    place = ("kafka", "t")
+    old = Checkpoint().advance({FIRST: 20, second: 7}, {}, {place: "a"})
+    assert old.eras({place: "a"}, []) == {place: 0}
+    assert old.eras({place: "b"}, []) == old.eras({place: "b"}, [FIRST, second]) == {place: 1}
+    new = old.advance({FIRST: 5, second: 5}, {}, {place: "b"}, forgotten=[FIRST, second])
+    assert new.eras({place: "b"}, []) == {place: 1}
+    assert new.advance({FIRST: 6}, {}, {place: "b"}, forgotten=[FIRST]).eras({place: "b"}, []) == {place: 2}
+    assert Checkpoint().eras({place: "a"}, []) == {}

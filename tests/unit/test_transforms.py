@@ -9,7 +9,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.records.plan import RecordPlan
 from sluice.records.settings import Transform
 from sluice.records.structs import field, struct
-from sluice.records.transforms import StepError, compiled, quoted, text
+from sluice.records.transforms import StepError, compiled, quoted, text, works_on
 
 COLUMNS = struct(
     [
@@ -95,3 +95,24 @@ def test_a_step_is_the_same_after_it_has_travelled():
     assert [t.kind for t in again.transforms] == ["filter", "set_", "mask", "drop", "route", "python"]
     assert RecordPlan.model_validate_json(plan.model_dump_json()) == plan
     assert StartCommit.model_fields["records"].annotation is RecordPlan
+
+
+@pytest.mark.parametrize(
+    ("given", "does"),
+    [
+        ({"filter": "length(note) > 3"}, True),
+        ({"filter": "notes > 3 OR a_note = 1"}, False),
+        ({"set": {"other": "upper(`NOTE`)"}}, True),
+        ({"set": {"note": "1"}}, True),
+        ({"select": ["id", "note", " `note` "]}, False),
+        ({"select": ["note AS n"]}, True),
+        ({"rename": {"note": "n"}}, True),
+        ({"drop": ["note"]}, False),
+        ({"flatten": {"columns": ["note"]}}, False),
+        ({"mask": {"columns": ["note"]}}, True),
+        ({"mask": {"columns": ["id"], "with": "text", "text": "note"}}, False),
+        ({"python": "mine:function"}, True),
+    ],
+)
+def test_a_step_works_on_a_column_if_it_may_see_or_change_its_value(given, does):
+    assert works_on(Transform.model_validate(given), "note") is does

@@ -31,6 +31,7 @@ _END_OF_TIME = "9" * 17  # later than any instant
 _STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 _REPLACE = "replacecommit"
 _PROPERTIES = ".hoodie/hoodie.properties"
+_MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
 
 
 class HudiTable:
@@ -499,12 +500,33 @@ def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGES
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
     _check_configuration(meta, writer)
+    meta = _merging_as_written(jvm, meta, writer)
     columns = _committed_columns(jvm, meta, writer)
     writer = _as_the_table_has_it(meta, writer)
     if columns is not None:
         schema = table_schema(jvm, writer.name, columns)
         writer = writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
     return HudiTable(jvm, meta, writer, columns, clock_wait)
+
+
+def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Any:
+    """The table with the writer's merge settings among its own, where its readers and compaction look for them.
+
+    Written once in a table's life, or when the setting changes; Hudi replaces the file of the table's settings whole.
+    """
+    wanted = {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
+    properties = meta.getTableConfig().getProps()
+    missing = {name: value for name, value in wanted.items() if properties.getProperty(name) != value}
+    if not missing:
+        return meta
+    changed = jvm.jvm.java.util.Properties()
+    for name, value in missing.items():
+        changed.setProperty(name, value)
+    with hudi_errors("setting how the table merges changes", table=writer.path):
+        config = jvm.jvm.org.apache.hudi.common.table.HoodieTableConfig
+        config.update(meta.getStorage(), meta.getMetaPath(), changed)
+        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(jvm.storage).setBasePath(writer.path).build()
 
 
 def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:

@@ -28,6 +28,8 @@ _KEEP_FIELDS = (
     "set_",
 )  # after these steps a record's fields are columns still, under their names
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
+_KEEPS_UNAVAILABLE = {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"}
+_UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 
 
 class Source(Section):
@@ -207,6 +209,12 @@ class Pipeline(Section):
         kafka = self.source.kafka
         return Limits(kafka.max_records, int(kafka.max_bytes) if kafka.max_bytes else None, average_record_bytes)
 
+    def _merging(self) -> dict[str, str]:
+        """How Hudi merges a change with the row before it: for a placeholder in the change, the row's value stays."""
+        if self.changes is None or self.changes.format != "debezium":
+            return {}
+        return {**_KEEPS_UNAVAILABLE, _UNAVAILABLE: self.changes.unavailable_value}
+
     def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableWriter:
         """What START-COMMIT says of the table, whose schema an interval pins."""
         hudi = self.sink.hudi
@@ -220,5 +228,9 @@ class Pipeline(Section):
             ordering_fields=hudi.ordering_field if self.changes is None else (POSITION,),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={**_NOT_INLINE, **hudi.options} if self.table_services else hudi.options,
+            options={
+                **self._merging(),
+                **(_NOT_INLINE if self.table_services else {}),
+                **hudi.options,
+            },
         )

@@ -65,6 +65,8 @@ class TopicCheckpoint(BaseModel):
         covered: the offsets that were committed. A partition that is not named, because a peer or an earlier release
             wrote the checkpoint, is taken as covered up to its next offset: rows are rather left out than doubled.
         passed_over: offsets that a person has said not to read. The table doesn't have them.
+        era: how many logs of this topic the table has read before this one. Offsets of different eras say nothing of
+            which record is the newer one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,6 +75,7 @@ class TopicCheckpoint(BaseModel):
     partitions: dict[int, int] = Field(default_factory=dict)
     covered: dict[int, Coverage] = Field(default_factory=dict)
     passed_over: dict[int, Coverage] = Field(default_factory=dict)
+    era: int = 0
 
     def coverage(self, partition: int) -> Coverage:
         """The committed offsets of a partition."""
@@ -138,6 +141,7 @@ class Checkpoint(BaseModel):
             passed_over: the offsets that are not to be read, from now on.
         """
         forgotten = set(forgotten)
+        eras = self.eras(topic_ids, forgotten)
         added, skipped = _by_partition(committed), _by_partition(passed_over)
         changed: dict[tuple[str, str], list[TopicPartition]] = {}
         for tp in dict.fromkeys((*next_offsets, *added, *skipped)):
@@ -145,7 +149,11 @@ class Checkpoint(BaseModel):
         clusters = {name: (cluster.cluster_id, dict(cluster.topics)) for name, cluster in self.clusters.items()}
         for (name, topic_name), partitions in changed.items():
             cluster_id, topics = clusters.get(name, (None, {}))
-            topic = _TopicDraft(topics.get(topic_name) or TopicCheckpoint(), topic_ids.get((name, topic_name)))
+            topic = _TopicDraft(
+                topics.get(topic_name) or TopicCheckpoint(),
+                topic_ids.get((name, topic_name)),
+                eras.get((name, topic_name), 0),
+            )
             for tp in partitions:
                 if tp in forgotten:
                     topic.forget(tp.partition)
@@ -155,6 +163,25 @@ class Checkpoint(BaseModel):
         return Checkpoint(
             clusters={name: ClusterCheckpoint(cluster_id=i, topics=topics) for name, (i, topics) in clusters.items()}
         )
+
+    def eras(
+        self, topic_ids: Mapping[tuple[str, str], str | None], forgotten: Iterable[TopicPartition]
+    ) -> dict[tuple[str, str], int]:
+        """The era of each topic in an interval that reads these logs; one more where the table knows another log of it.
+
+        Args:
+            topic_ids: Kafka's own ids of the topics.
+            forgotten: partitions whose known offsets are of a log that is gone.
+        """
+        renewed = {(tp.cluster, tp.topic) for tp in forgotten}
+        found = {}
+        for place in {*topic_ids, *renewed}:
+            known = self.topic(*place)
+            if known is not None:
+                topic_id = topic_ids.get(place)
+                another = bool(known.topic_id and topic_id and known.topic_id != topic_id)
+                found[place] = known.era + (another or place in renewed)
+        return found
 
     def to_metadata(self) -> dict[str, str]:
         """The checkpoint as commit metadata: our key always, the peers' keys where one topic is all there is."""
@@ -178,10 +205,11 @@ def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[tu
 class _TopicDraft:
     """A topic's checkpoint while a commit changes it: each partition costs as much as itself, not as the topic."""
 
-    def __init__(self, topic: TopicCheckpoint, topic_id: str | None) -> None:
+    def __init__(self, topic: TopicCheckpoint, topic_id: str | None, era: int) -> None:
         if topic.topic_id and topic_id and topic.topic_id != topic_id:
             topic = TopicCheckpoint()
         self._topic_id = topic_id or topic.topic_id
+        self._era = era
         self._partitions = dict(topic.partitions)
         self._covered = dict(topic.covered)
         self._passed_over = dict(topic.passed_over)
@@ -219,6 +247,7 @@ class _TopicDraft:
             partitions=dict(sorted(self._partitions.items())),
             covered=dict(sorted(self._covered.items())),
             passed_over=dict(sorted(self._passed_over.items())),
+            era=self._era,
         )
 
 

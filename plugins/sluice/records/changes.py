@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 from sluice.records.structs import Type, field, names, nullable, struct
 
@@ -22,13 +24,17 @@ POSITION_TYPE = "decimal(30,15)"
 """Integer part: the log file; fraction: the place in it. No wider one, for Hudi writes an ordering value into its
 delete blocks as a decimal of 30 digits, 15 of them a fraction."""
 OFFSET_TYPE = "long"
-"""Of a topic of tombstones the position is the Kafka offset."""
+"""Of a topic of tombstones the position is the Kafka offset, with the era of the topic's log in the upper bits."""
+ERA_BITS = 48
+"""Below them is the offset. A topic that was deleted and made again begins at offset 0, in the next era."""
 
 ROW_OPERATIONS = {"c": "create", "u": "update", "d": "delete", "r": "snapshot read"}
 TRUNCATE = "t"
 MESSAGE = "m"
 IN_SNAPSHOT = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")
 """What `source.snapshot` says of a record that a snapshot has read."""
+KEEPABLE = ("string", "binary")
+"""Types of which Hudi keeps a row's old value where a change has the placeholder for it."""
 _PLACE_DIGITS, _REST_DIGITS = 10, 5
 _LOW_BITS = 32
 _FILE_LIMIT = 10**15
@@ -156,6 +162,44 @@ def position_of(source: Mapping[str, Any]) -> Decimal | None:
         if within:
             return _decimal(int(number), place, 2 * row + 1)
     return Decimal(0) if in_snapshot else None
+
+
+def unavailable_sql(column: str, kind: Any, placeholder: str) -> str | None:
+    """Whether a column holds the placeholder for a value that the database didn't log, as Spark SQL.
+
+    PostgreSQL leaves values that are stored out of line (TOAST) out of its log where an update doesn't change them. The
+    connector puts its placeholder there, as the column's type has it (Debezium's UnchangedToastedPlaceholder).
+
+    Args:
+        column: the column as Spark SQL.
+        kind: its type.
+        placeholder: the connector's `unavailable.value.placeholder`.
+
+    Returns:
+        A condition that may be null, or None where the type has no placeholder.
+    """
+    text = f"unhex('{placeholder.encode().hex()}')"
+    as_string, codes = f"cast({text} as string)", placeholder.encode()
+    if kind == "string":
+        return f"{column} = {as_string}"
+    if kind == "binary":
+        return f"{column} = {text}"
+    if not isinstance(kind, Mapping):
+        return None
+    if kind["type"] == "map" and kind["keyType"] == kind["valueType"] == "string":
+        return f"element_at({column}, {as_string}) = {as_string}"
+    if kind["type"] != "array":
+        return None
+    element = kind["elementType"]
+    if element == "string":
+        uuid = UUID(bytes=md5(codes, usedforsecurity=False).digest(), version=3)  # Java's nameUUIDFromBytes
+        return f"{column} in (array({as_string}), array('{uuid}'))"
+    if element == "binary":
+        return f"{column} = array({text})"
+    if element in ("integer", "long"):
+        numbers = ", ".join(map(str, codes))
+        return f"{column} = cast(array({numbers}) as array<{'int' if element == 'integer' else 'bigint'}>)"
+    return None
 
 
 def columns_with_changes(columns: Type, changes_format: str, *, soft: bool) -> Type:

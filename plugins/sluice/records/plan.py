@@ -86,6 +86,8 @@ class RecordPlan(_Pinned):
         value: how values are decoded; its struct is None where it is the table's columns.
         key: how keys are decoded, None where nobody asks for them.
         columns: further columns by the part of the record that they hold.
+        eras: by topic, how many logs of it the table has read before this one, where any: offsets order the records of
+            one log only.
     """
 
     value: Format = Format()
@@ -94,3 +96,4 @@ class RecordPlan(_Pinned):
     changes: Changes | None = None
     transforms: tuple[Transform, ...] = ()
     errors: Errors = Errors()
+    eras: dict[str, int] = Field(default_factory=dict)

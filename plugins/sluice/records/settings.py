@@ -142,6 +142,8 @@ class Changes(Section):
     """hard: the row goes. soft: it stays, with true in its column `_deleted`."""
     truncate: Literal["fail", "ignore", "apply"] = "fail"
     """What a truncate event does: stop the interval, nothing, or delete the rows that were there."""
+    unavailable_value: Annotated[str, Field(min_length=1)] = "__debezium_unavailable_value"
+    """The connector's `unavailable.value.placeholder`: it stands for a value that the database didn't log."""
 
 
 class Errors(Section):

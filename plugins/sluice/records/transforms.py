@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,22 @@ def compiled(transform: Transform, columns: Type) -> Step:
     if transform.kind == "python":
         return Step(function=given)
     return _MAKE[transform.kind](given, columns)
+
+
+def works_on(transform: Transform, column: str) -> bool:
+    """Whether a step may look at a column's value or change it; one that only keeps or drops the column doesn't."""
+    given: Any = getattr(transform, transform.kind)
+    if transform.kind in ("drop", "flatten"):
+        return False
+    if transform.kind == "python":
+        return True
+    if transform.kind == "select":
+        given = [e for e in given if e.strip().strip("`").lower() != column.lower()]
+    elif isinstance(given, Mask):
+        given = given.columns
+    elif isinstance(given, Route):
+        given = given.by
+    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", str(given), re.IGNORECASE) is not None
 
 
 def quoted(name: str) -> str:

@@ -18,6 +18,8 @@ from sluice.protocol.messages import TableWriter
 from sluice.protocol.placement import Misplaced
 from sluice.records.changes import (
     DELETED,
+    ERA_BITS,
+    KEEPABLE,
     MESSAGE,
     POSITION,
     POSITION_TYPE,
@@ -26,9 +28,11 @@ from sluice.records.changes import (
     Envelope,
     envelope_of,
     position_sql,
+    unavailable_sql,
 )
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import names
+from sluice.records.transforms import works_on
 
 CHANGE: Final = "_sluice_change"
 """What a record does: one of the following."""
@@ -85,6 +89,7 @@ class ChangeStep:
         self._soft = plan.changes.delete == "soft"
         self._truncate = plan.changes.truncate
         self._debezium = plan.changes.format == "debezium"
+        self._placeholder = plan.changes.unavailable_value
         self._writer = writer
         self._problem = problem
         self._required = required
@@ -139,6 +144,9 @@ class ChangeStep:
             made[name] = from_key
         made[CHANGE] = F.when(F.col(NO_VALUE), self._deleting()).otherwise(WRITE)
         made[POSITION] = F.col("_kafka_offset")
+        for topic, era in self._plan.eras.items():
+            in_era = made[POSITION] + F.lit(era << ERA_BITS)
+            made[POSITION] = F.when(F.col("_kafka_topic") == topic, in_era).otherwise(made[POSITION])
         if self._soft:
             made[DELETED] = F.col(NO_VALUE)
         return decoded.select(*(column.alias(name) for name, column in made.items()))
@@ -159,12 +167,15 @@ class ChangeStep:
             .otherwise(WRITE)
         )
         after, before = self._image(envelope, "after"), self._image(envelope, "before")
+        unlogged = self._unlogged(envelope, operation)
+        for name, lacks in unlogged.items():
+            after[name] = F.coalesce(F.when(lacks, before[name]), after[name])
         row = {n: F.when(operation == "d", before[n]).otherwise(after[n]) for n in after}
         for name in self._key:
             from_key = F.col(f"{KEY}.`{name}`")
             row[name] = F.coalesce(row[name], from_key) if name in row else from_key
         decoded = decoded.withColumn(CHANGE, change).withColumn(POSITION, F.expr(position_sql(envelope)))
-        decoded = decoded.withColumn(self._problem, self._problem_of(envelope, operation))
+        decoded = decoded.withColumn(self._problem, self._problem_of(envelope, operation, unlogged))
         gone = {*of_value, *row, KEY, NO_VALUE, CHANGE, POSITION}
         kept = [F.col(f"`{name}`") for name in decoded.columns if name not in gone]
         if self._can_move():
@@ -179,7 +190,37 @@ class ChangeStep:
         there = name in envelope.images
         return {n: F.expr(envelope.field(name, n)) if there else F.lit(None) for n in names(envelope.row)}
 
-    def _problem_of(self, envelope: Envelope, operation: Column) -> Column:
+    def _unlogged(self, envelope: Envelope, operation: Column) -> dict[str, Column]:
+        """For each field that may have the connector's placeholder: whether an update has it there, true or false."""
+        kinds = {f["name"]: f["type"] for f in envelope.row["fields"]}
+        found = {}
+        for name, kind in kinds.items() if "after" in envelope.images else ():
+            there = unavailable_sql(envelope.field("after", name), kind, self._placeholder)
+            if there is not None:
+                found[name] = F.coalesce((operation == "u") & F.expr(there), F.lit(False))
+        return found
+
+    def _lost(self, envelope: Envelope, unlogged: Mapping[str, Column]) -> Column:
+        """The names of an event's fields whose values are nowhere to be had: not in it, nor by Hudi in the table."""
+        kinds = {f["name"]: f["type"] for f in envelope.row["fields"]}
+        lost = []
+        for name, lacks in unlogged.items():
+            if not self._keeps(name, kinds[name]):
+                nowhere = F.lit(True)
+                if "before" in envelope.images:
+                    before = envelope.field("before", name)
+                    there = unavailable_sql(before, kinds[name], self._placeholder)
+                    nowhere = F.expr(before).isNull() | F.coalesce(F.expr(str(there)), F.lit(False))
+                lost.append(F.when(lacks & nowhere, name))
+        return F.concat_ws(", ", *lost) if lost else F.lit("")
+
+    def _keeps(self, name: str, kind: Any) -> bool:
+        """Whether Hudi will find the placeholder in the row and keep the value that the row had."""
+        keyed = {n.lower() for n in (*self._writer.record_key, *self._writer.partition_fields)}
+        looked_at = any(works_on(transform, name) for transform in self._plan.transforms)
+        return kind in KEEPABLE and name.lower() not in keyed and not looked_at and not self._can_move()
+
+    def _problem_of(self, envelope: Envelope, operation: Column, unlogged: Mapping[str, Column]) -> Column:
         known = (*ROW_OPERATIONS, TRUNCATE, MESSAGE)
         real = ~F.col(NO_VALUE)
         reason = (
@@ -199,6 +240,13 @@ class ChangeStep:
                 "before does not say in which table partition the row was; the database must log whole rows: "
                 "REPLICA IDENTITY FULL in PostgreSQL, binlog_row_image=FULL in MySQL",
             )
+        lost = self._lost(envelope, unlogged)
+        words = F.concat(
+            F.lit("the database did not log the value of "),
+            lost,
+            F.lit(", and the row's old one can't be kept; with REPLICA IDENTITY FULL PostgreSQL logs it"),
+        )
+        reason = reason.when(lost != "", words)
         return F.coalesce(F.col(self._problem), reason)
 
     # Rows that move between table partitions ---------------------------------------------------------------------

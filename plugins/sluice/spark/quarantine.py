@@ -86,7 +86,7 @@ def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None
 
 
 def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataFrame:
-    """Rows of the quarantine's columns, in their order (`sluice.protocol.quarantine.SCHEMA`)."""
+    """Rows of the quarantine's columns, in their order (`sluice.protocol.quarantine.SCHEMA`), and `KAFKA_COLUMNS`."""
     record = F.col(RECORD)
     return bad.select(
         F.col("_kafka_topic").alias("kafka_topic"),
@@ -105,4 +105,5 @@ def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataF
         F.lit(attempt[0]).alias("range_number"),
         F.lit(attempt[1]).alias("attempt"),
         F.lit(day_of(start.transaction)).alias("day"),
+        *KAFKA_COLUMNS,
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field as _field
 from functools import reduce
+from itertools import pairwise
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,6 +55,8 @@ _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) 
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
 _LOOKED_AT: Final = "sluice_looked_at"
 _PLACES: Final = "_places"
+_ASTRAY: Final = r"(^|/)\.{1,2}(/|$)|^/|/$|//|^\.hoodie(/|$)"
+"""Values that are no folder of their own below the table."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,7 @@ class RecordChain:
                 )
         hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
         shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
-        return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing()))
+        return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing(), *self._misleading()))
 
     def _require_fit(self, frame: DataFrame) -> None:
         """Steps may make what they will, but what they make of a column must be what the table has there.
@@ -291,6 +294,20 @@ class RecordChain:
             a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
             lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}
         return [F.when(null, f"the field {n} is missing or null") for n, null in lacking.items()]
+
+    def _misleading(self) -> list[Column]:
+        """Why a row can't be told from another by its key, or would lie outside of the table."""
+        texts = {f.name for f in self._table.fields if f.dataType.typeName() == "string"}
+        found = []
+        for name, following in pairwise(self._writer.record_key):
+            if name in texts:
+                words = f"the field {name} holds ',{following}:', with which the row's key may be another row's as well"
+                found.append(F.when(F.col(f"`{name}`").contains(f",{following}:"), words))
+        for name in self._writer.partition_fields:
+            if name in texts:
+                words = f"the field {name} leads out of the table as a folder's name, or into Hudi's own"
+                found.append(F.when(F.col(f"`{name}`").rlike(_ASTRAY), words))
+        return found
 
     def _counts(self) -> list[Column]:
         bad = F.count(F.col(PROBLEM)).alias("bad")

@@ -28,6 +28,7 @@ _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _FEW = 500_000
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
@@ -162,12 +163,29 @@ class HudiWriter:
     def _append(self, frame: DataFrame) -> Written:
         """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
         helper = self._hudi.HoodieDatasetBulkInsertHelper
-        rows = frame.drop(*KAFKA_COLUMNS)
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
         table_config = self._table.getMetaClient().getTableConfig()
-        prepared = helper.prepareForBulkInsert(rows._jdf, self._config, table_config, partitioner, self._instant)
-        statuses = helper.bulkInsert(prepared, self._instant, self._table, self._config, False, False).collectAsList()
-        return Written(self._stats(statuses), rows._jdf)  # Hudi runs this query and builds its own on the rows
+        prepared = helper.prepareForBulkInsert(frame._jdf, self._config, table_config, partitioner, self._instant)
+        rows = self._named(DataFrame(prepared, self._spark))
+        statuses = helper.bulkInsert(rows._jdf, self._instant, self._table, self._config, False, True).collectAsList()
+        return Written(self._stats(statuses), frame._jdf)  # Hudi runs this query and builds its own on the rows
+
+    def _named(self, prepared: DataFrame) -> DataFrame:
+        """Rows named after their records, which no other row of the table is.
+
+        Hudi numbers the rows of each Spark task, from 0 in every application: two ranges of one interval would give
+        their rows the same keys and sequence numbers.
+        """
+        topics = sorted({r.topic for group in self._start.ranges for r in group})
+        number = F.lit(0)
+        for i, topic in enumerate(topics[1:], 1):
+            number = F.when(F.col("_kafka_topic") == topic, i).otherwise(number)
+        name = F.concat_ws("_", F.lit(self._instant), number, "_kafka_partition", "_kafka_offset")
+        given = {"_hoodie_commit_time": F.lit(self._instant), "_hoodie_commit_seqno": name}
+        if not self._writer.record_key:
+            given["_hoodie_record_key"] = name
+        columns = [c for c in prepared.columns if c not in KAFKA_COLUMNS]
+        return prepared.select(*(given[c].alias(c) if c in given else F.col(f"`{c}`") for c in columns))
 
     def _upsert(self, tagged: DataFrame) -> Written:
         """Records tagged with their file group beforehand, so that Hudi looks nothing up.
@@ -317,10 +335,14 @@ def _key_column(writer: TableWriter) -> Any:
 
 
 def _partition_path(writer: TableWriter) -> Any:
-    """Hudi's partition path, hive style (`name=value`) where the table asks for it."""
+    """Hudi's partition path, hive style (`name=value`) where the table asks for it.
+
+    An empty value has the folder that Hudi's own key generators give it: else its rows would stand in the table's root.
+    """
     hive = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false").lower() == "true"
-    parts = [
-        F.concat(F.lit(f"{f}="), F.col(f"`{f}`").cast("string")) if hive else F.col(f"`{f}`").cast("string")
-        for f in writer.partition_fields
-    ]
+    parts = []
+    for name in writer.partition_fields:
+        value = F.col(f"`{name}`").cast("string")
+        value = F.when(value == "", _NO_VALUE).otherwise(value)
+        parts.append(F.concat(F.lit(f"{name}="), value) if hive else value)
     return F.concat_ws("/", *parts) if parts else F.lit("")
