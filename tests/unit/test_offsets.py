@@ -143,4 +143,5 @@ def test_another_log_of_a_topic_begins_another_era_once():
     new = old.advance({FIRST: 5, second: 5}, {}, {place: "b"}, forgotten=[FIRST, second])
     assert new.eras({place: "b"}, []) == {place: 1}
     assert new.advance({FIRST: 6}, {}, {place: "b"}, forgotten=[FIRST]).eras({place: "b"}, []) == {place: 2}
+    assert new.advance({FIRST: 6}, {}, {}).topic(*place).era == 1
     assert Checkpoint().eras({place: "a"}, []) == {}

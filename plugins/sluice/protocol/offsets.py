@@ -149,11 +149,9 @@ class Checkpoint(BaseModel):
         clusters = {name: (cluster.cluster_id, dict(cluster.topics)) for name, cluster in self.clusters.items()}
         for (name, topic_name), partitions in changed.items():
             cluster_id, topics = clusters.get(name, (None, {}))
-            topic = _TopicDraft(
-                topics.get(topic_name) or TopicCheckpoint(),
-                topic_ids.get((name, topic_name)),
-                eras.get((name, topic_name), 0),
-            )
+            known = topics.get(topic_name) or TopicCheckpoint()
+            place = (name, topic_name)
+            topic = _TopicDraft(known, topic_ids.get(place), eras.get(place, known.era))
             for tp in partitions:
                 if tp in forgotten:
                     topic.forget(tp.partition)
