@@ -58,7 +58,7 @@ class TinyParticipant:
 
     def __init__(self, pipeline: Pipeline, settings: KafkaSettings) -> None:
         self._table = Path(pipeline.sink.hudi.path.removeprefix("file://"))
-        self._control = ControlTopic(settings, pipeline.control.topic)
+        self._control = ControlTopic(settings, pipeline.control_topic)
 
     def write(self, started: Started) -> None:
         table_log = self._control.table_log(f"file://{self._table}", started.control_offset)
@@ -212,7 +212,7 @@ class Table:
         out, took = self._step("start", "--run-id", f"run-{self._runs}")
         sample.start_process.append(took)
         found = json.loads(out)
-        self._participant.write(Started(found["instant"], found["control_offset"], ()))
+        self._participant.write(Started(found["instant"], found["control_offset"], (), digest=found["digest"]))
         _, took = self._step("commit", "--control-offset", str(found["control_offset"]))
         sample.commit_process.append(took)
 

@@ -17,8 +17,11 @@ def main() -> int:
     parser.add_argument("--table", required=True, help="the table's path, which keys its messages")
     parser.add_argument("--control-topic", required=True)
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
+    parser.add_argument("--start-digest", help="of the START-COMMIT that must stand there")
     arguments = parser.parse_args()
-    assignment = ServiceAssignment(arguments.table, arguments.control_topic, arguments.control_offset)
+    assignment = ServiceAssignment(
+        arguments.table, arguments.control_topic, arguments.control_offset, arguments.start_digest
+    )
     try:
         ServiceJob(assignment, KafkaSettings.from_environment("control")).run()
     except SluiceError as error:

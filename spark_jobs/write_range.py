@@ -18,9 +18,12 @@ def main() -> int:
     parser.add_argument("--control-topic", required=True)
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
     parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
+    parser.add_argument("--start-digest", help="of the START-COMMIT that must stand there")
     arguments = parser.parse_args()
     leave_the_time_to_the_parent()
-    assignment = Assignment(arguments.table, arguments.control_topic, arguments.control_offset, arguments.range)
+    assignment = Assignment(
+        arguments.table, arguments.control_topic, arguments.control_offset, arguments.range, arguments.start_digest
+    )
     try:
         source, control = KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
         Participant(assignment, source, control).run()

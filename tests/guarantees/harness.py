@@ -299,7 +299,7 @@ class Step:
     def started(self) -> Started:
         assert self.status == 0, self.err
         found = json.loads(self.out)
-        return Started(found["instant"], found["control_offset"], ((),) * found["ranges"])
+        return Started(found["instant"], found["control_offset"], ((),) * found["ranges"], digest=found["digest"])
 
 
 class Flow:
@@ -328,6 +328,7 @@ class Flow:
         if settings.get("sink__hudi__operation") == "upsert":
             # `produce` sends each key to a partition of the test's choosing, always the same one.
             self._settings["sink"]["hudi"]["key_placement"] = "trusted"
+        self.secrets: dict[str, str] = {}  # what the write jobs' Kafka connection has beside its address
         self._runs = 0
         self._jobs = 0
         self._next_id = 0
@@ -428,6 +429,16 @@ class Flow:
         assert producer.flush(30) == 0
         return offsets[0]
 
+    def produce_to(self, topic: str, key: bytes, value: bytes) -> int:
+        """One record of any topic's only partition; returns its offset."""
+        offsets: list[int] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        producer.produce(
+            topic, value, key, partition=0, on_delivery=lambda _, message: offsets.append(message.offset())
+        )
+        assert producer.flush(30) == 0
+        return offsets[0]
+
     def produce_keyed(
         self, records: Iterable[tuple[bytes | None, bytes | None]], *, partition: int | None = None, **config: Any
     ) -> list[tuple[int, int]]:
@@ -483,6 +494,12 @@ class Flow:
         bounds = control.bounds()
         return [message for batch in control.read(bounds.first, bounds.end) for _, message in batch]
 
+    def forget_control_messages(self) -> None:
+        """Delete what stands in the control topic, as retention does."""
+        end = ControlTopic(kafka_settings(self.bootstrap), self.control_topic).end()
+        for future in self.admin.delete_records([TopicPartition(self.control_topic, 0, end)]).values():
+            future.result(30)
+
     def send_as_it_is(self, message: ControlMessage) -> None:
         """Without what `send` does with a large one."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -512,7 +529,9 @@ class Flow:
         driver = self.drivers.idle()
         self._jobs += 1
         log = self.folder / f"{kind}-{self._jobs}.log"
-        kafka = replace(kafka_settings(self.bootstrap), java_options=self.pipeline.write.kafka_options)
+        known = kafka_settings(self.bootstrap)
+        with_secrets = {**known.librdkafka, **self.secrets}
+        kafka = replace(known, librdkafka=with_secrets, java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive)

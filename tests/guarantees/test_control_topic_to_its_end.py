@@ -20,8 +20,8 @@ OTHER = "file:///lake/other"
 
 def _abort(table: str, number: int) -> AbortCommit:
     return AbortCommit(
-        table=table, transaction=f"{number}", epoch=number, dag_id="dag", run_id="run", sender="coordinator",
-        time="2026-01-01T00:00:00Z", reason="a test",
+        table=table, transaction=f"2026010100000000{number}", epoch=number, dag_id="dag", run_id="run",
+        sender="coordinator", time="2026-01-01T00:00:00Z", reason="a test",
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from protocol_messages import TABLE, abort, ack, end, start, status
 
-from sluice.protocol.messages import ControlMessage
+from sluice.protocol.messages import ControlMessage, Moved
 from sluice.protocol.transaction import State, TableLog
 
 
@@ -195,3 +195,27 @@ def _without_turns(world: World) -> TableLog:
         log._last_turn = -1
         log.extend([(offset, message)])
     return log
+
+
+def moved(read_position: int) -> Moved:
+    envelope = start("9").model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id", "sender", "time"})
+    return Moved(**envelope, read_position=read_position, to="x")
+
+
+def test_a_table_that_has_moved_begins_and_commits_nothing_here_any_more():
+    log = fold(start("1"), moved(1), end("1"), start("2", read_position=3))
+    assert (log.moved.to, log.unfinished()) == ("x", None)
+    assert [t.state for t in log.transactions.values()] == [State.SUPERSEDED, State.VOID]
+
+
+@pytest.mark.parametrize("turn", [start("1"), end("1"), ack("1"), abort("1")], ids=["START", "END", "ACK", "ABORT"])
+def test_a_table_does_not_move_on_what_may_have_changed(turn):
+    first = [] if turn.type == "START-COMMIT" else [start("1")]
+    messages = [*first, turn]
+    log = fold(*messages, moved(len(messages) - 1))
+    assert log.moved is None
+    state = log.transactions["1"].state
+    assert log.extend([(len(messages) + 1, moved(len(messages) + 1))]).transactions["1"].state is (
+        State.SUPERSEDED if state is State.OPEN else state
+    )
+    assert (log.moved is None) == (state is State.DECIDED)

@@ -22,7 +22,7 @@ from sluice.airflow.failures import told
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
-from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control
+from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control, standing_at
 from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.errors import RetryableError, SluiceError
@@ -180,7 +180,11 @@ def _from_control_topic(pipeline: Pipeline, context: Context) -> dict[str, Any]:
     try:
         _, control = source_and_control(pipeline)
         if "control_offset" in opened:
-            return {"facts": interval_facts(read_transaction(pipeline, control, opened["control_offset"]))}
+            return {
+                "facts": interval_facts(
+                    read_transaction(standing_at(pipeline, opened), control, opened["control_offset"])
+                )
+            }
         ti = context["ti"]
         return of_run_or_last(pipeline, control, ti.dag_id, ti.run_id)
     except SluiceError as error:
@@ -198,7 +202,7 @@ def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -
     from sluice.protocol.transaction import State, TableLog
 
     table = pipeline.sink.hudi.path
-    messages = ControlTopic(control, pipeline.control.topic).recent(table, _LOOK_BACK)
+    messages = ControlTopic(control, pipeline.control_topic).recent(table, _LOOK_BACK)
     table_log = TableLog(table).extend(messages)
     of_run = table_log.of_run(dag_id, run_id)
     if of_run:

@@ -20,5 +20,5 @@ def read_transaction(pipeline: Pipeline, control: KafkaSettings, control_offset:
     from sluice.kafka.control_topic import ControlTopic
     from sluice.protocol.settlement import transaction_at
 
-    topic = ControlTopic(control, pipeline.control.topic)
+    topic = ControlTopic(control, pipeline.control_topic)
     return transaction_at(topic.table_log(pipeline.sink.hudi.path, control_offset), control_offset)

@@ -78,9 +78,11 @@ class SluiceWriteOperator(SparkSubmitOperator):
         control_offset: where the START-COMMIT stands in the control topic.
         instant: the transaction's id, for the logs.
         reads: topic, partitions and offsets, which name the mapped task.
+        control_topic: that topic's name; None of a run that an earlier release began.
+        digest: of the START-COMMIT, for the job to know it by.
     """
 
-    template_fields: Sequence[str] = ("reads", "instant", "range_number", "control_offset")
+    template_fields: Sequence[str] = ("reads", "instant", "range_number", "control_offset", "control_topic", "digest")
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
         control_offset: int,
         instant: str,
         reads: str,
+        control_topic: str | None = None,
+        digest: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -98,6 +102,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
         self.control_offset = control_offset
         self.instant = instant
         self.reads = reads
+        self.control_topic = control_topic
+        self.digest = digest
 
     def execute(self, context: Context) -> None:
         """Run the job, and see to it that a failure is told in the participant's own words.
@@ -106,6 +112,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
             SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
         """
         with told(context):
+            self.pipeline = self.pipeline.on_control_topic(self.control_topic)
             source, control = source_and_control(self.pipeline)
             if context["ti"].try_number > 1 and self._reported(self._transaction(control)):
                 log.info("an earlier attempt has reported this range already", range=self.reads)
@@ -127,7 +134,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
 
         write = self.pipeline.write
         master = spark_master(write.connection)
-        started = Started(self.instant, self.control_offset, ())
+        started = Started(self.instant, self.control_offset, (), self.control_topic, self.digest)
         self.application = str(APPLICATION)
         self.application_args = application_arguments(self.pipeline, started, self.range_number)
         self.conf = spark_conf(master, write.conf)
@@ -143,7 +150,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
     def _transaction(self, control: KafkaSettings) -> Transaction | None:
         from sluice.kafka.control_topic import ControlTopic
 
-        topic = ControlTopic(control, self.pipeline.control.topic)
+        topic = ControlTopic(control, self.pipeline.control_topic)
         table_log = topic.table_log(self.pipeline.sink.hudi.path, self.control_offset)
         return next((t for t in table_log.transactions.values() if t.start_offset == self.control_offset), None)
 

@@ -128,7 +128,7 @@ class SparkServiceOperator(SparkSubmitOperator):
         write = self.pipeline.write
         conf, memory = service_settings(self.pipeline)
         self.application = str(SERVICE_APPLICATION)
-        self.application_args = service_arguments(self.pipeline, planned.control_offset)
+        self.application_args = service_arguments(self.pipeline, planned.control_offset, planned.digest)
         self.conf = spark_conf(spark_master(write.connection), conf)
         self._hook = DriverHook(
             conf=self.conf,

@@ -25,7 +25,7 @@ from sluice.protocol.request import Request
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from sluice.coordinator import Coordinator, Run
+    from sluice.coordinator import Coordinator, Outcome, Run
     from sluice.protocol.messages import PlannedRange
     from sluice.protocol.transaction import Transaction
 
@@ -42,6 +42,13 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     source = replace(kafka_settings(pipeline.source.kafka.connection), java_options=pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
+
+
+def standing_at(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:
+    """The pipeline on the control topic in which a run's transaction stands, as the XCom of `start_commit` says."""
+    if transaction is None or "control_offset" not in transaction:
+        return pipeline
+    return pipeline.on_control_topic(transaction.get("control_topic"))
 
 
 def in_words(ranges: Iterable[PlannedRange]) -> str:
@@ -76,11 +83,13 @@ class _CoordinatorOperator(BaseOperator):
     def _step(self, context: Context) -> Any:
         raise NotImplementedError
 
-    def _coordinator(self) -> Coordinator:
+    def _coordinator(self, transaction: dict[str, Any] | None = None) -> Coordinator:
+        """Of the pipeline; for a transaction that is begun, on the control topic where it stands."""
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
         clusters = source_and_control(self.pipeline)
-        return Coordinator(self.pipeline, *clusters, is_running=is_running, registries=registry_settings)
+        pipeline = standing_at(self.pipeline, transaction)
+        return Coordinator(pipeline, *clusters, is_running=is_running, registries=registry_settings)
 
     def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run
@@ -108,7 +117,12 @@ class StartCommitOperator(_CoordinatorOperator):
             # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
             ti.xcom_push(key=TRANSACTION_KEY, value={"empty": started.summary, "first_try": ti.try_number == 1})
             return []
-        transaction = {"control_offset": started.control_offset, "instant": started.instant}
+        transaction = {
+            "control_offset": started.control_offset,
+            "instant": started.instant,
+            "control_topic": started.control_topic,
+            "digest": started.digest,
+        }
         ti.xcom_push(key=TRANSACTION_KEY, value=transaction)
         return [
             {"range_number": number, "reads": in_words(ranges), **transaction}
@@ -150,16 +164,20 @@ class CommitOperator(_CoordinatorOperator):
                 metrics.empty(self.pipeline)
             log.info("nothing to commit: no transaction was opened")
         else:
-            result = asdict(self._coordinator().commit(transaction["control_offset"], transaction["instant"]))
-            self._tell(context, transaction["control_offset"])
+            result = asdict(self._committed_outcome(transaction))
+            self._tell(context, transaction)
         context["ti"].xcom_push(key=NOTE_KEY, value=result["summary"])
         return result
 
-    def _tell(self, context: Context, control_offset: int) -> None:
+    def _committed_outcome(self, transaction: dict[str, Any]) -> Outcome:
+        digest = transaction.get("digest")  # none of a run that an earlier release began
+        return self._coordinator(transaction).commit(transaction["control_offset"], transaction["instant"], digest)
+
+    def _tell(self, context: Context, opened: dict[str, Any]) -> None:
         """Pass the commit on to those who watch; it stands, whether they can be told or not."""
         try:
             source, control = source_and_control(self.pipeline)
-            transaction = read_transaction(self.pipeline, control, control_offset)
+            transaction = read_transaction(standing_at(self.pipeline, opened), control, opened["control_offset"])
         except SluiceError as error:
             log.warning("committed, but the figures can't be read back: no metrics this time", reason=str(error))
             return
@@ -176,7 +194,7 @@ class AbortOperator(_CoordinatorOperator):
 
     def _step(self, context: Context) -> str:
         transaction = self._transaction(context)
-        coordinator = self._coordinator()
+        coordinator = self._coordinator(transaction)
         if transaction is not None and not self._left_open(coordinator, transaction):
             log.info("nothing was left open")
             return "nothing"

@@ -11,13 +11,14 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import infer, inspect, interval, quarantine, services
+from sluice.cli import control, infer, inspect, interval, quarantine, services
 from sluice.cli.shaping import TransformCheck
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
 
 app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(interval.app, name="interval")
+app.add_typer(control.app, name="control")
 app.add_typer(quarantine.app, name="quarantine")
 for _command in (
     inspect.plan,

@@ -16,6 +16,7 @@ from sluice.cli.output import Column, show, spans
 from sluice.cli.places import PipelineFile, coordinator, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
@@ -196,8 +197,11 @@ def history(file: Path) -> TableHistory:
     from sluice.protocol.history import TableHistory
 
     pipeline = load_pipeline(file)
-    reader = ControlReader(settings(pipeline)[1], pipeline.control.topic)
+    reader = ControlReader(settings(pipeline)[1], pipeline.control_topic)
     bounds = reader.bounds()
+    if bounds.end == 0 and pipeline.control.topic is None:  # a table that hasn't moved yet to its pipeline's own topic
+        reader = ControlReader(settings(pipeline)[1], SHARED_CONTROL_TOPIC)
+        bounds = reader.bounds()
     told = TableHistory(pipeline.sink.hudi.path)
     if bounds.first < bounds.end:
         for batch in reader.read(bounds.first, bounds.end):

@@ -32,7 +32,12 @@ def start(file: PipelineFile, run_id: RunId = BY_HAND) -> None:
     else:
         typer.echo(
             json.dumps(
-                {"instant": started.instant, "control_offset": started.control_offset, "ranges": len(started.ranges)}
+                {
+                    "instant": started.instant,
+                    "control_offset": started.control_offset,
+                    "ranges": len(started.ranges),
+                    "digest": started.digest,
+                }
             )
         )
 
@@ -83,7 +88,7 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
         exit_codes = [job.wait() for job in jobs]
         if any(exit_codes):
             raise SluiceError("A write job failed.", next_step="read its log above.", instant=started.instant)
-        return here.commit(started.control_offset).summary
+        return here.commit(started.control_offset, started.instant, started.digest).summary
     except SluiceError:
         typer.echo(here.abort(this).summary)
         raise

@@ -16,6 +16,7 @@ from sluice.cli.output import Column, show
 from sluice.cli.places import PipelineFile, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 
 if TYPE_CHECKING:
     from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
@@ -140,7 +141,7 @@ class _Quarantine:
 
         pipeline = load_pipeline(file)
         table = pipeline.sink.hudi.path
-        topic = f"{pipeline.control.topic}.redriven"
+        topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
         redriven = Redriven(settings(pipeline)[0], topic, table)
         return cls(file, pipeline, QuarantineFiles(quarantine_path(table, pipeline.errors)), redriven)
 

@@ -18,6 +18,7 @@ from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records
+from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.placement import fitting_partitioners
@@ -53,11 +54,12 @@ class Committer:
         control = session.pipeline.control
         self._leases = Leases(session.table_id, control.commit_timeout, control.clock_wait)
 
-    def commit(self, control_offset: int, instant: str | None) -> Outcome:
+    def commit(self, control_offset: int, instant: str | None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
         session = self._session
         table_log = session.control.table_log(session.table_id, control_offset)
         transaction = transaction_at(table_log, control_offset, instant)
+        require_digest(transaction.start, digest)
         if transaction.state is State.COMMITTED:
             log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
             return self.outcome(transaction)
@@ -254,15 +256,24 @@ class Committer:
             reported,
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
             self._fitting(transaction, committed),
+            self._session.control.topic,
         )
+        note["signed_from"] = self._signed_from(transaction, committed)
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
-        table = table.written_as(start.writer)
+        table = table.written_as(with_schema_of(start.writer, table.writer))
         table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
     def _repaired(self, table: HudiTable, committed: Committed) -> bool:
         """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
         control, first = self._session.control, committed.recent_control_offsets[0]
         return self.fence.repair(table, control.table_log(self._session.table_id, first))
+
+    def _signed_from(self, transaction: Transaction, committed: Committed) -> int | None:
+        """The control-topic offset after which each message of the table has to be signed, None where none has."""
+        if not self._session.control.signatures.asked_for:
+            return None
+        known = None if committed.elsewhere else committed.transaction.get("signed_from")
+        return transaction.lease_offset if known is None else int(known)
 
     def finish(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
@@ -370,6 +381,6 @@ class Committer:
                 reason=redact_text(reason),
                 standing_offsets=standing,
                 lease_offset=lease,
-                table_partitions=tuple(sorted(opened_in))[:_PARTITIONS_NAMED],
+                table_partitions=tuple(sorted(filter(is_inside, opened_in)))[:_PARTITIONS_NAMED],
             )
         )

@@ -88,18 +88,19 @@ class Coordinator:
                 )
             return RecordPinner(self._session).pin(table, None)
 
-    def commit(self, control_offset: int, instant: str | None = None) -> Outcome:
+    def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.
 
         Args:
             control_offset: what `start` returned.
             instant: the instant that must stand there, if known: a control topic can be recreated.
+            digest: of the START-COMMIT that must stand there, if known.
 
         Raises:
             RetryableError: Kafka or Hudi don't answer, or another process is committing; safe to run again.
             IntervalError, ActionRequiredError: a range is missing, the audit failed, or the transaction was superseded.
         """
-        return self._committer.commit(control_offset, instant)
+        return self._committer.commit(control_offset, instant, digest)
 
     def needs_abort(self, control_offset: int) -> bool:
         """Whether the transaction still has to be ended; asks the control topic only, so it costs no JVM."""

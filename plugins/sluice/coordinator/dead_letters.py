@@ -10,7 +10,7 @@ from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, ensure_topic, identity_of
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.quarantine import set_aside
+from sluice.protocol.quarantine import quarantine_path, set_aside
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
 
@@ -34,7 +34,10 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
     """
     start = transaction.start
-    topic = start.records.errors.dead_letter_topic
+    errors = (
+        session.pipeline.errors
+    )  # not what START-COMMIT says: whoever writes to the control topic could name any topic
+    topic = errors.dead_letter_topic
     if topic is None or start.quarantine is None or not set_aside(transaction):
         return
     settings = session.cluster.settings
@@ -45,7 +48,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
             log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
             return
         reach("coordinator.before_dead_letters")
-        bad = QuarantineFiles(start.quarantine.path).records(paths)
+        bad = QuarantineFiles(quarantine_path(session.table_id, errors)).records(paths)
         letters = _letters(session.pipeline.name, start, topic, limit, bad)
         sent = sender.send(letters, remember=(topic, transaction.id))
     log.info("dead letters sent", instant=transaction.id, topic=topic, records=sent)

@@ -39,7 +39,7 @@ class Fence:
             transaction = table_log.get(instant)
             if transaction is None and not completion.requested:
                 transaction = self._look_back(table, instant)
-            if transaction is not None and transaction.state is State.ABORTED:
+            if transaction is not None and transaction.state is State.ABORTED and self._is_of(table, transaction):
                 self._take_off(table, transaction, completion)
                 repaired = True
             elif transaction is not None and len(completion.files) > 1:
@@ -65,11 +65,29 @@ class Fence:
         table.take_off(transaction.id, completion.files)
         table.rollback(transaction.id)
 
+    def _is_of(self, table: HudiTable, transaction: Transaction) -> bool:
+        """Whether a commit is that of the transaction: its note says where its START stands.
+
+        Anybody who may write to the topic could name a committed instant in a START and an ABORT of their own.
+        """
+        written = table.written_by(transaction.id)
+        if written is None:
+            return False
+        here = self._session.control.topic
+        standing = (written.note.get("control_topic") or here, written.note.get("control_offset"))
+        if standing == (here, transaction.start_offset):
+            return True
+        log.error("an aborted START-COMMIT names a committed instant that isn't its own", instant=transaction.id)
+        return False
+
     def _look_back(self, table: HudiTable, instant: str) -> Transaction | None:
         """The transaction of a commit of ours that began before the log that is at hand."""
         written = table.written_by(instant)
         if written is None or "control_offset" not in written.note:
             return None
         start = int(written.note["control_offset"])
+        topic = str(written.note.get("control_topic") or self._session.control.topic)
+        if topic != self._session.control.topic:
+            return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)
         return found if found is not None and found.start_offset == start else None

@@ -22,6 +22,7 @@ from sluice.protocol.quarantine import (
     SCHEMA,
     day_of,
     may_have_left_files,
+    quarantine_path,
     quarantine_writer,
     registered_files,
     set_aside,
@@ -44,9 +45,7 @@ class Quarantine:
         errors = self._session.pipeline.errors
         if errors.tolerance == "none":
             return None
-        columns = struct_of_ddl(table.jvm, SCHEMA)
-        avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
-        pinned = quarantine_writer(writer, errors, avro)
+        pinned = self._writer(table, writer)
         quarantine = open_table(table.jvm, pinned, table.clock_wait)
         if quarantine.name != pinned.name:
             raise ActionRequiredError(
@@ -83,24 +82,45 @@ class Quarantine:
         Returns:
             The files that were deleted.
         """
-        by_quarantine: dict[str, list[Transaction]] = {}
+        path = quarantine_path(self._session.table_id, self._session.pipeline.errors)
+        ended = []
         for transaction in transactions:
             pinned = transaction.start.quarantine
-            if pinned is not None and may_have_left_files(transaction):
-                by_quarantine.setdefault(pinned.path, []).append(transaction)
-        deleted = []
-        for path, ended in by_quarantine.items():
-            quarantine = self._open(table, ended[-1])
-            committed: dict[str, set[str]] = {}
-            for t in ended:
-                stands = t.state is State.COMMITTED or quarantine.state_of(t.id) != "absent"
-                committed[t.id] = registered_files(t) if stands else set()
-            deleted += [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
-        return deleted
+            if pinned is None or not may_have_left_files(transaction):
+                continue
+            if pinned.path == path:
+                ended.append(transaction)
+            else:
+                log.info("not the pipeline's quarantine, left as it is", quarantine=pinned.path, instant=transaction.id)
+        if not ended:
+            return []
+        quarantine = self._open(table, ended[-1])
+        committed: dict[str, set[str]] = {}
+        for t in ended:
+            stands = t.state is State.COMMITTED or quarantine.state_of(t.id) != "absent"
+            committed[t.id] = registered_files(t) if stands else set()
+        return [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
 
-    @staticmethod
-    def _open(table: HudiTable, transaction: Transaction) -> HudiTable:
-        """The quarantine that a transaction's START-COMMIT names."""
-        pinned = transaction.start.quarantine
-        assert pinned is not None
+    def _writer(self, table: HudiTable, writer: TableWriter) -> TableWriter:
+        columns = struct_of_ddl(table.jvm, SCHEMA)
+        avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
+        return quarantine_writer(writer, self._session.pipeline.errors, avro)
+
+    def _open(self, table: HudiTable, transaction: Transaction) -> HudiTable:
+        """The pipeline's quarantine, which has to be the one that a transaction's START-COMMIT names.
+
+        Raises:
+            ActionRequiredError: it names another one.
+        """
+        pinned = self._writer(table, table.writer)
+        named = transaction.start.quarantine
+        assert named is not None
+        if named.path != pinned.path:
+            raise ActionRequiredError(
+                "The interval that is to be finished has set its bad records aside in another quarantine.",
+                next_step="set errors.quarantine back until that interval is finished; then change it again.",
+                quarantine=named.path,
+                in_pipeline=pinned.path,
+                instant=transaction.id,
+            )
         return open_table(table.jvm, pinned, table.clock_wait).written_as(pinned)

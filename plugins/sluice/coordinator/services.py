@@ -27,6 +27,7 @@ from sluice.kafka.hold import Hold
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
+from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State, Transaction
 
@@ -43,6 +44,7 @@ class Planned:
     service: Service
     instants: tuple[str, ...]
     control_offset: int
+    digest: str | None = None
 
 
 class Services:
@@ -113,7 +115,8 @@ class Services:
                 hold.acknowledge()
                 return Outcome("empty", f"No {service} is due yet.", hold.transaction.id)
         log.info("planned a table service", service=service, table=self._session.table_id, instants=instants)
-        return Planned(service, instants, hold.transaction.start_offset)
+        transaction = hold.transaction
+        return Planned(service, instants, transaction.start_offset, start_digest(transaction.start))
 
     def state(self, control_offset: int) -> State:
         """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
@@ -158,7 +161,10 @@ class Services:
         session = self._session
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = session.committed(table)
+        if not self._starter.settle_elsewhere(table, run, committed):
+            return None
         table_log = session.control.table_log(session.table_id, committed.recent_control_offsets[0])
+        self._starter.require_here(table_log)
         holder = self._turns.held_by_another(table_log, run)
         if holder is not None:
             return holder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +17,7 @@ from sluice.hudi.table import HudiTable, open_table, table_exists
 from sluice.kafka.cluster import KafkaCluster
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
-from sluice.pipeline.model import Pipeline
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -43,6 +44,8 @@ class Started:
     instant: str
     control_offset: int
     ranges: tuple[tuple[PlannedRange, ...], ...]
+    control_topic: str | None = None
+    digest: str | None = None  # of that START-COMMIT, which the write jobs look for (protocol/confine.py)
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,24 @@ class Committed:
 
     checkpoint: Checkpoint
     transaction: Mapping[str, Any]
+    elsewhere: str | None = None
+    """The control topic in which its START stands, None where that is the pipeline's."""
 
     @property
     def control_offset(self) -> int:
-        """Where the START of the last commit stands in the control topic, 0 before the first."""
-        return int(self.transaction.get("control_offset", 0))
+        """Where the START of the last commit stands in the control topic, 0 before the first in this one."""
+        return 0 if self.elsewhere else int(self.transaction.get("control_offset", 0))
 
     @property
     def recent_control_offsets(self) -> list[int]:
-        """Where the STARTs of the last commits stand, oldest first."""
-        return [int(offset) for offset in self.transaction.get("recent_control_offsets", [self.control_offset])]
+        """Where the STARTs of the last commits stand in the control topic, oldest first."""
+        return [0] if self.elsewhere else self.offsets_there
+
+    @property
+    def offsets_there(self) -> list[int]:
+        """The same, in whichever control topic they stand."""
+        last = int(self.transaction.get("control_offset", 0))
+        return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
 
 
 def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
@@ -93,7 +104,7 @@ class Session:
         self.pipeline = pipeline
         self.registries = registries
         self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
-        self.control = ControlTopic(control, pipeline.control.topic)
+        self.control = ControlTopic(control, pipeline.control_topic)
         self.table_id = pipeline.sink.hudi.path
         self._topics: tuple[str, ...] | None = None
         self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
@@ -110,7 +121,7 @@ class Session:
         if kafka.topics_pattern is None:
             return kafka.topics
         if self._topics is None:
-            own = (self.pipeline.control.topic, self.pipeline.errors.dead_letter_topic)
+            own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, self.pipeline.errors.dead_letter_topic)
             self._topics = self.cluster.topics_like(kafka.topics_pattern, own)
         return self._topics
 
@@ -135,9 +146,26 @@ class Session:
         """What the timeline says."""
         metadata = table.last_checkpoint() if table else None
         if metadata is None:
-            return Committed(Checkpoint(), {})
+            return Committed(Checkpoint(), {}, self._elsewhere({}))
         checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.topics)
-        return Committed(checkpoint, json.loads(metadata.get(TRANSACTION_KEY, "{}")))
+        note = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
+        committed = Committed(checkpoint, note, self._elsewhere(note))
+        signed_from = note.get("signed_from")
+        if signed_from is not None and committed.elsewhere is None:
+            self.control.signatures.require(self.table_id, int(signed_from))
+        return committed
+
+    def _elsewhere(self, note: Mapping[str, Any]) -> str | None:
+        """The control topic of the last commit where it isn't this one. Earlier releases didn't note its name."""
+        topic = note.get("control_topic") or self.pipeline.control.topic or SHARED_CONTROL_TOPIC
+        return str(topic) if topic != self.control.topic else None
+
+    def on_control_topic(self, topic: str) -> Session:
+        """The same clusters and table, on another control topic."""
+        other = copy(self)
+        other.pipeline = self.pipeline.on_control_topic(topic)
+        other.control = ControlTopic(self.control.settings, topic)
+        return other
 
     def envelope(self, transaction: str, epoch: int, run: Run) -> dict[str, Any]:
         """The fields that every message carries."""

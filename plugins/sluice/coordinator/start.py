@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.records import RecordPinner
@@ -16,6 +17,7 @@ from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import LostOffsets, StartCommit
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
@@ -38,6 +40,7 @@ class Starter:
         self._planner = Planner(session)
         self._records = RecordPinner(session)
         self._quarantine = Quarantine(session)
+        self._mover = Mover(session, is_running, _end_superseded_on)
 
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
@@ -86,8 +89,12 @@ class Starter:
     def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._session.committed(table)
+        if not self.settle_elsewhere(table, run, committed):
+            return None
         # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
         table_log = self._session.control.table_log(self._session.table_id, committed.recent_control_offsets[0])
+        self.require_here(table_log)
+        self._refuse_unknown_secret(committed)
         held = self._turns.held_by_another(table_log, run)
         if held is not None:
             return held
@@ -131,7 +138,15 @@ class Starter:
             ranges=[", ".join(map(str, group)) for group in start.ranges],
             **_said(behind=sorted(map(str, task.plan.behind)), passed_over=[str(r) for r in start.passed_over]),
         )
-        return Started(start.transaction, offset, start.ranges)
+        return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
+
+    def settle_elsewhere(self, table: HudiTable, run: Run, committed: Committed) -> bool:
+        """Settle the table on another control topic, if its last commit was there; False to look at it all again."""
+        return self._mover.settle(table, run, committed)
+
+    def require_here(self, table_log: TableLog) -> None:
+        """Check that the table hasn't left this control topic; raises ActionRequiredError where it has."""
+        self._mover.require_here(table_log)
 
     def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
         if run.request.kind != "continue":
@@ -142,6 +157,19 @@ class Starter:
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
         return Outcome("empty", f"Empty window: no new records, nothing opened ({positions}).")
+
+    def _refuse_unknown_secret(self, committed: Committed) -> None:
+        """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
+        control, offset = self._session.control, committed.control_offset
+        if committed.elsewhere is None and committed.transaction and offset in control.signatures.refused:
+            raise ActionRequiredError(
+                "The control messages of this table's last commit are signed with another secret than this one.",
+                next_step="put the secret that was there before into sluice.control.secret.previous of the Kafka "
+                "connection until each pipeline has committed once.",
+                table=self._session.table_id,
+                control_topic=control.topic,
+                offset=offset,
+            )
 
     def _refuse_foreign_rows(self, table: HudiTable, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
@@ -235,6 +263,12 @@ class Starter:
         swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
+
+
+def _end_superseded_on(session: Session, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
+    Starter(session, Committer(session), lambda _dag_id, _run_id: False).end_superseded(
+        table, table_log, committed, own
+    )
 
 
 def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyPlacement | None:

@@ -34,7 +34,7 @@ class _Watched:
         self.failed: set[str] = set()
         self.told: set[str] = set()
         self._settings = settings
-        self._watch = ControlTopicWatch(settings, demo.pipeline.control.topic)
+        self._watch = ControlTopicWatch(settings, demo.pipeline.control_topic)
         self._earlier = {i.start.transaction for i in self._watch.intervals(demo.name) if i.over}
         self._base = sum(self._watch.committed_offsets(demo.name).values())
         self.backlog = sum(high for _, high in bounds(settings, demo.topic).values()) - self._base

@@ -351,6 +351,19 @@ class HudiTable:
 
         Looks through the active timeline, then the archived one.
         """
+        metadata = self._completed(instant)
+        if metadata is None:
+            return None
+        note = metadata.getExtraMetadata().get(TRANSACTION_KEY)
+        if note is None:
+            return None
+        groups: dict[str, tuple[str, ...]] = {}
+        for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
+            groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
+        return WrittenInterval(instant, json.loads(str(note)), groups)
+
+    def _completed(self, instant: str) -> Any | None:
+        """A completed commit's metadata, of the active timeline or the archived one."""
         archived = self._meta.getArchivedTimeline()
         if self._meta.reloadActiveTimeline().isBeforeTimelineStarts(instant):
             archived.loadCompletedInstantDetailsInMemory(_just_before(instant), instant)
@@ -359,16 +372,7 @@ class HudiTable:
             timeline = self._meta.getActiveTimeline()
         found = timeline.getCommitsTimeline().filterCompletedInstants()
         instants = [i for i in found.getInstants() if str(i.requestedTime()) == instant]
-        if not instants:
-            return None
-        metadata = timeline.readCommitMetadata(instants[0])
-        note = metadata.getExtraMetadata().get(TRANSACTION_KEY)
-        if note is None:
-            return None
-        groups: dict[str, tuple[str, ...]] = {}
-        for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
-            groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
-        return WrittenInterval(instant, json.loads(str(note)), groups)
+        return timeline.readCommitMetadata(instants[0]) if instants else None
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
         """File groups of an append interval that don't hold its rows any more, and the instant that took them away.
@@ -416,6 +420,7 @@ class HudiTable:
             What was deleted, relative to the table.
         """
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
+        registered: dict[str, set[str] | None] = {}
         markers = {instant: self.marker_partitions(instant) for instant in committed}
         deleted = []
         for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
@@ -424,12 +429,31 @@ class HudiTable:
                 relative = f"{partition}/{name}" if partition else name
                 instant = instant_in(name)
                 if info.isFile() and instant is not None and relative not in committed.get(instant, {relative}):
+                    if instant not in registered:  # asked of the few that have any: it costs a read of the timeline
+                        registered[instant] = self._registered_by(instant)
+                    own = registered[instant]
+                    if own is None or relative in own:
+                        continue  # a message has lied about what was committed
                     storage.deleteFile(info.getPath())
                     deleted.append(relative)
         for instant, left in markers.items():
             if left:
                 storage.deleteDirectory(path_class(self._meta.getMarkerFolderPath(instant)))
         return deleted
+
+    def _registered_by(self, instant: str) -> set[str] | None:
+        """The files that the timeline's own commit of an instant names, none of one that it doesn't have.
+
+        None where the commit can't be read any more: any file may be one of its.
+        """
+        state = self.state_of(instant)
+        if state == "absent":
+            return set()
+        found = self._completed(instant) if state == "completed" else None
+        if found is None:
+            return None
+        stats = [s for group in dict(found.getPartitionToWriteStats()).values() for s in group]
+        return {str(stat.getPath()) for stat in stats}
 
     def _data_files(self, partition: str, instants: Iterable[str]) -> str:
         """A pattern of the data files of those instants, so that all others are told apart inside the JVM.

@@ -16,6 +16,7 @@ from sluice.kafka.failures import kafka_errors
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.plan import ClusterState, PartitionBounds
 
+_NOT_DATA = ("__", "sluice-control-")  # Kafka's own topics, and pipelines' control topics
 TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
 
 
@@ -40,7 +41,7 @@ class KafkaCluster:
         with kafka_errors("asking for the topics", **where):
             known = self._admin.list_topics(timeout=TIMEOUT).topics
         found = tuple(
-            sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith("__") and t not in but_not)
+            sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith(_NOT_DATA) and t not in but_not)
         )
         if not found:
             raise ActionRequiredError(

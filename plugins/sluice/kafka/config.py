@@ -11,6 +11,9 @@ from typing import Any, Literal
 from sluice.errors import ActionRequiredError
 
 Role = Literal["source", "control"]
+CONTROL_SECRET = "sluice.control.secret"
+_OURS = "sluice."  # settings of ours in a connection, which no Kafka client is told
+_NOT_CLIENTS = ("group.id", "auto.offset.reset")
 
 # librdkafka's name -> the Java client's, where they differ and Spark's reader needs them.
 _JAVA_NAMES = {
@@ -60,9 +63,15 @@ class KafkaSettings:
         """Comma-separated host:port list."""
         return str(self.librdkafka.get("bootstrap.servers") or self.librdkafka.get("metadata.broker.list") or "")
 
+    @property
+    def control_secrets(self) -> tuple[str, ...]:
+        """What control messages are signed with: the present secret, then the one before it; none by default."""
+        names = (CONTROL_SECRET, f"{CONTROL_SECRET}.previous")
+        return tuple(str(self.librdkafka[name]) for name in names if self.librdkafka.get(name))
+
     def client(self, **more: Any) -> dict[str, Any]:
         """Settings for a confluent-kafka client, with `more` laid over them (underscores stand for dots)."""
-        settings = {k: v for k, v in self.librdkafka.items() if k not in ("group.id", "auto.offset.reset")}
+        settings = {k: v for k, v in self.librdkafka.items() if k not in _NOT_CLIENTS and not k.startswith(_OURS)}
         # Errors reach us as exceptions; librdkafka's own lines on standard error would only cut into the story.
         quiet = {"log_level": 2, "log.connection.close": False}
         return {**quiet, **settings, **{k.replace("_", "."): v for k, v in more.items()}}
@@ -74,7 +83,7 @@ class KafkaSettings:
             ActionRequiredError: a setting that secures the connection has no counterpart here, so that Spark would
                 connect in another way than the coordinator does.
         """
-        given = {k: str(v) for k, v in self.librdkafka.items()}
+        given = {k: str(v) for k, v in self.librdkafka.items() if not k.startswith(_OURS)}
         java = {"bootstrap.servers": self.bootstrap_servers}
         for name, value in given.items():
             if name in _SAME_IN_JAVA:

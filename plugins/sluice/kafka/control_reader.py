@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
@@ -14,8 +14,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
+from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.signing import Signatures
 from sluice.protocol.wire import MessagePart, assemble, decode
 
 TIMEOUT = 5.0  # seconds: somebody is waiting for a page
@@ -42,6 +44,7 @@ class ControlReader:
         self.settings = settings
         self.topic = topic
         self.unreadable = 0
+        self._signatures = Signatures(topic, settings.control_secrets, _tell(topic))
         self._admin = _admin(settings)
         self._where = {
             "control_topic": topic,
@@ -73,6 +76,8 @@ class ControlReader:
         for records in self._records(start, end):
             batch = []
             for record in records:
+                if not self._counts(record):
+                    continue
                 try:
                     message = self._message(record)
                 except ValueError:  # an RFC-32 sink may share the topic
@@ -81,6 +86,10 @@ class ControlReader:
                     if message is not None:
                         batch.append((_offset(record), message))
             yield batch
+
+    def _counts(self, record: Message) -> bool:
+        key, value = record.key() or b"", record.value() or b""
+        return self._signatures.counts(_offset(record), key, value, record.headers() or [])
 
     def messages(self, offsets: Sequence[int], table: str) -> list[tuple[int, dict[str, Any]]]:
         """One table's messages at the given offsets (ascending) as they stand in the topic."""
@@ -155,6 +164,13 @@ class ControlReader:
                 yield _offset(record)
             elif error.fatal() or not error.retriable():
                 raise classify(error, "reading the control topic", **self._where)
+
+
+def _tell(topic: str) -> Callable[[int, str], None]:
+    def tell(offset: int, reason: str) -> None:
+        log.error("a control message doesn't count", control_topic=topic, offset=offset, reason=reason)
+
+    return tell
 
 
 def log_ends(

@@ -15,13 +15,19 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_there_is_a_leader
 from sluice.logs import log
-from sluice.protocol.messages import ControlMessage
+from sluice.protocol.confine import refusal
+from sluice.protocol.messages import ControlMessage, SetAside
+from sluice.protocol.signing import Signatures
 from sluice.protocol.transaction import TableLog
 from sluice.protocol.wire import MessagePart, assemble, decode, encode
 
 TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
+
+
+class UnreadableError(ActionRequiredError):
+    """A message of the table that this release can't read."""
 
 
 class ControlTopic:
@@ -36,12 +42,19 @@ class ControlTopic:
         self.settings = settings
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
+        self._told: set[int] = set()  # offsets of messages that don't count
+        self.signatures = Signatures(topic, settings.control_secrets, self._tell_unsigned)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
         self._where = {
             "control_topic": topic,
             "connection": settings.name,
             "bootstrap_servers": settings.bootstrap_servers,
         }
+
+    def exists(self) -> bool:
+        """Whether there is such a topic."""
+        with kafka_errors("looking for the control topic", **self._where):
+            return self.topic in self._admin.list_topics(timeout=TIMEOUT).topics
 
     def ensure(self) -> None:
         """Create the topic on first use, and check that it has one partition."""
@@ -84,6 +97,16 @@ class ControlTopic:
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""
+        outside = refusal(message, message.table)
+        if outside is not None:
+            raise ActionRequiredError(
+                f"{message.type} would not count, for it names what is not inside of the table.",
+                next_step="if a partition column holds addresses, or paths such as `..`, write another column "
+                "in its place by a transform.",
+                reason=outside,
+                table=message.table,
+                **self._where,
+            )
         limit = self._message_limit()
         try:
             encoded = encode(message, limit)
@@ -116,8 +139,10 @@ class ControlTopic:
         def on_delivery(error: KafkaError | None, record: Message) -> None:
             failed.append(error) if error is not None else delivered.append(record)
 
+        key = message.table.encode()
         for value in values:
-            producer.produce(self.topic, value=value, key=message.table.encode(), partition=0, on_delivery=on_delivery)
+            headers = self.signatures.headers(key, value)
+            producer.produce(self.topic, value, key, partition=0, on_delivery=on_delivery, headers=headers)
         undelivered = producer.flush(TIMEOUT + 5)
         if failed:
             raise classify(failed[0], f"sending {message.type}", table=message.table, **self._where)
@@ -156,6 +181,17 @@ class ControlTopic:
         first = max(0, end - number, self._bound(OffsetSpec.earliest()))
         return list(self._messages(table, first, end)) if first < end else []
 
+    def read_one(self, table: str, offset: int) -> ControlMessage | None:
+        """The message of a table at an offset; None where none stands there that counts.
+
+        Raises:
+            UnreadableError: it can't be read.
+        """
+        end = min(self.end(), offset + 1)
+        if not max(0, self._bound(OffsetSpec.earliest())) <= offset < end:
+            return None
+        return next((message for found, message in self._messages(table, offset, end) if found == offset), None)
+
     def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
         """Yield the log whenever a message has been folded into it, and twice a second, until `stop` is set."""
         consumer = self._consumer(table_log.position)
@@ -178,10 +214,19 @@ class ControlTopic:
             consumer.close()
 
     def _messages(self, table: str, start: int, end: int) -> Iterator[tuple[int, ControlMessage]]:
+        unreadable: dict[int, UnreadableError] = {}
         for record in self._records(start, end):
-            message = self._decode(record, table)
+            try:
+                message = self._decode(record, table)
+            except UnreadableError as error:  # a SET-ASIDE may follow
+                unreadable[_offset(record)] = error
+                continue
+            if isinstance(message, SetAside):
+                unreadable.pop(message.offset, None)
             if message is not None:
                 yield _offset(record), message
+        if unreadable:
+            raise next(iter(unreadable.values()))
 
     def _records(self, start: int, end: int) -> Iterator[Message]:
         consumer = self._consumer(start)
@@ -231,19 +276,24 @@ class ControlTopic:
     def _decode(self, record: Message, table: str) -> ControlMessage | None:
         if _key(record) != table:
             return None
+        if not self.signatures.counts(_offset(record), table.encode(), record.value() or b"", record.headers() or []):
+            return None
         try:
             found = decode(record.value() or b"")
-            if not isinstance(found, MessagePart):
-                return found
-            return self._whole(found, _offset(record), table) if found.stands else None
+            if isinstance(found, MessagePart):
+                whole = self._whole(found, _offset(record), table) if found.stands else None
+            else:
+                whole = found
         except ValueError as error:
-            raise ActionRequiredError(
+            raise UnreadableError(
                 "A message of this table in the control topic can't be read.",
-                next_step="if a newer release has written it, upgrade this one; else find who writes to the topic.",
+                next_step="if a newer release has written it, upgrade this one; else find who writes to the topic, and "
+                "have it left out: sluice control set-aside FILE --offset N --reason WHY.",
                 offset=record.offset() if record.offset() != OFFSET_INVALID else None,
                 table=table,
                 **self._where,
             ) from error
+        return None if whole is None else self._counting(record, whole, table)
 
     def _whole(self, last: MessagePart, offset: int, table: str) -> ControlMessage | None:
         """The message whose last part stands at an offset; None where its first parts have left the topic."""
@@ -255,6 +305,24 @@ class ControlTopic:
             if _offset(record) in wanted and _key(record) == table:
                 found[_offset(record)] = record.value() or b""
         return assemble(last, [found[o] for o in wanted if o in found])
+
+    def _counting(self, record: Message, message: ControlMessage, table: str) -> ControlMessage | None:
+        """The message, None of one that names what is outside of its table: it is told once, and doesn't count."""
+        reason = refusal(message, table)
+        if reason is None:
+            return message
+        self._tell_once(
+            _offset(record), "a control message names what is outside of its table; it doesn't count", reason
+        )
+        return None
+
+    def _tell_unsigned(self, offset: int, reason: str) -> None:
+        self._tell_once(offset, "a control message is not from who has the secret; it doesn't count", reason)
+
+    def _tell_once(self, offset: int, what: str, reason: str) -> None:
+        if offset not in self._told:
+            self._told.add(offset)
+            log.error(what, control_topic=self.topic, offset=offset, reason=reason)
 
 
 def _key(record: Message) -> str | None:

@@ -138,7 +138,7 @@ class _Demo:
                 made = ensure_topic(settings, demo.topic)
                 state = f"made, {PARTITIONS} partitions" if made else "there already; its records stay, new ones follow"
                 self._out.print(f"Topic    {demo.topic}: {state}; {demo.stream.total:,} records will be published")
-                ControlTopic(settings, demo.pipeline.control.topic).ensure()
+                ControlTopic(settings, demo.pipeline.control_topic).ensure()
         return pipelines
 
     def _compare(

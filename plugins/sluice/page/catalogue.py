@@ -19,7 +19,7 @@ from sluice.page.follower import ControlFollower
 from sluice.page.kept import refresh_all
 from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipelines, pipeline_files
-from sluice.pipeline.model import Control, Pipeline
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
 ROOTS_VARIABLE = "SLUICE_TABLE_ROOTS"
@@ -103,15 +103,17 @@ class Catalogue:
 
     def _topics(self, of_files: list[Entry], others: frozenset[str]) -> Mapping[ControlTopicId, None]:
         topics = [entry.control for entry in of_files if entry.control]
-        if others:  # made in Python: theirs is the default one unless the environment names others
-            topics.append(ControlTopicId(Kafka.model_fields["connection"].default, Control().topic))
+        connection = Kafka.model_fields["connection"].default
+        for dag_id in sorted(others):  # made in Python: theirs are the default ones unless the environment names others
+            topics.append(ControlTopicId(connection, default_control_topic(dag_id)))
+        if others:
+            topics.append(ControlTopicId(connection, SHARED_CONTROL_TOPIC))
         for item in filter(None, os.environ.get(TOPICS_VARIABLE, "").split(",")):
             connection, separator, topic = item.strip().partition(":")
             if not (connection and separator and topic):
                 raise ActionRequiredError(
                     f"{TOPICS_VARIABLE} is not a list of connection:topic.",
-                    next_step="write it as kafka_default:hudi-control-topic,other:its-topic in the API server's "
-                    "environment.",
+                    next_step="write it as kafka_default:its-topic,other:its-topic in the API server's environment.",
                 )
             topics.append(ControlTopicId(connection, topic))
         return dict.fromkeys(topics)
@@ -171,4 +173,4 @@ class Catalogue:
 def control_topic(pipeline: Pipeline) -> ControlTopicId:
     """Where a pipeline's messages stand."""
     control = pipeline.control
-    return ControlTopicId(control.connection or pipeline.source.kafka.connection, control.topic)
+    return ControlTopicId(control.connection or pipeline.source.kafka.connection, pipeline.control_topic)

@@ -253,7 +253,7 @@ class Page:
     def _timeline_banner(entry: Entry, timeline: Known[Timeline | None]) -> list[Json]:
         if entry.table is None or may_look_at(entry):
             return _read_banner(f"The timeline of {entry.table}", timeline)
-        return [_banner("info", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
+        return [_banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
     def _ends(self, entry: Entry) -> list[Kept[LogEnds]]:
         """The logs' ends of the pipeline's topics, for each cluster."""

@@ -21,6 +21,9 @@ from sluice.sections import Duration, Options, Section, parse_duration
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
+SHARED_CONTROL_TOPIC = "hudi-control-topic"
+"""The control topic of every pipeline that named none, before each had one of its own."""
+CONTROL_TOPIC_PREFIX = "sluice-control-"
 _KEEP_FIELDS = (
     "filter",
     "mask",
@@ -62,8 +65,8 @@ class Write(Section):
 class Control(Section):
     """The control topic."""
 
-    topic: str = "hudi-control-topic"
-    """Its name; several tables can share one."""
+    topic: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=249)] = None
+    """Its name; `sluice-control-<pipeline>` by default. A table that has been on another one moves to it by itself."""
     connection: str | None = None
     """The cluster that it is on; the source's by default."""
     commit_timeout: Duration = timedelta(minutes=10)
@@ -190,6 +193,22 @@ class Pipeline(Section):
         return self
 
     @property
+    def control_topic(self) -> str:
+        """The control topic's name."""
+        return self.control.topic or default_control_topic(self.name)
+
+    def on_control_topic(self, topic: str | None) -> Pipeline:
+        """The same pipeline on the control topic where a transaction of it stands.
+
+        Args:
+            topic: its name; None of a transaction that an earlier release began, which didn't say.
+        """
+        topic = topic or self.control.topic or SHARED_CONTROL_TOPIC
+        if topic == self.control_topic:
+            return self
+        return self.model_copy(update={"control": self.control.model_copy(update={"topic": topic})})
+
+    @property
     def services_dag_id(self) -> str:
         """The id of the DAG of the table services."""
         return f"{self.name}{SERVICES_SUFFIX}"
@@ -234,3 +253,8 @@ class Pipeline(Section):
                 **hudi.options,
             },
         )
+
+
+def default_control_topic(pipeline: str) -> str:
+    """The control topic of a pipeline that names none: its own, so that a right to write to it is for one table."""
+    return f"{CONTROL_TOPIC_PREFIX}{pipeline}"

@@ -347,7 +347,31 @@ class AbortCommit(_Message):
     standing_offsets: tuple[PlannedRange, ...] = ()
 
 
-ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit
+class Moved(_Message):
+    """The table's messages go on in another control topic: nothing of it is begun in this one any more.
+
+    It counts as a START-COMMIT does, by the turn rule; then it supersedes what is open, and each later START is void.
+    """
+
+    type: Literal["MOVED"] = "MOVED"
+    read_position: int
+    to: str
+
+
+class SetAside(_Message):
+    """A message that can't be read is left out by all readers, because a person says so.
+
+    Attributes:
+        offset: where it stands in the control topic.
+        reason: why, in that person's words.
+    """
+
+    type: Literal["SET-ASIDE"] = "SET-ASIDE"
+    offset: int
+    reason: str
+
+
+ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SetAside
 _ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Field(discriminator="type")])
 
 

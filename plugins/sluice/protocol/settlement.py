@@ -202,6 +202,7 @@ def commit_note(
     reported: Mapping[int, WriteStatus],
     earlier: Sequence[int],
     fitting: Mapping[str, Sequence[str]],
+    control_topic: str,
 ) -> dict[str, Any]:
     """Our note of the transaction in the commit's metadata, beside the offsets.
 
@@ -210,6 +211,7 @@ def commit_note(
         reported: the statuses that are committed.
         earlier: where the STARTs of the commits before it stand, oldest first.
         fitting: by topic, the partitioners that explain where all keys are.
+        control_topic: the topic in which they and its own stand.
     """
     counts = count_records(reported)
     bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
@@ -217,6 +219,7 @@ def commit_note(
     return {
         "instant": transaction.id,
         "epoch": start.epoch,
+        "control_topic": control_topic,
         "control_offset": transaction.start_offset,
         "recent_control_offsets": [*earlier, transaction.start_offset][-REMEMBERED_INTERVALS:],
         "dag_id": start.dag_id,

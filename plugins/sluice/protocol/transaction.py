@@ -30,6 +30,7 @@ from sluice.protocol.messages import (
     AckCommit,
     ControlMessage,
     EndCommit,
+    Moved,
     StartCommit,
     WriteStatus,
     join,
@@ -106,6 +107,7 @@ class TableLog:
         self.table = table
         self.transactions: dict[str, Transaction] = {}
         self.position = 0
+        self.moved: Moved | None = None  # where the table's messages go on
         self._last_turn = -1  # offset of the last START, END, ACK or ABORT of this table
 
     def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableLog:
@@ -150,6 +152,9 @@ class TableLog:
         if isinstance(message, StartCommit):
             self._start(offset, message)
             return
+        if isinstance(message, Moved):
+            self._move(offset, message)
+            return
         transaction = self.transactions.get(message.transaction)
         if isinstance(message, WriteStatus):
             if transaction is not None:
@@ -173,11 +178,23 @@ class TableLog:
         if known is not None:  # the producer's own retry; the first one stands
             self._last_turn = offset
             return
-        void = self._last_turn >= message.read_position or self.unfinished() is not None
-        state = State.VOID if void else State.OPEN
+        state = State.VOID if self._is_void(message) else State.OPEN
         if state is State.OPEN:
-            for earlier in self.transactions.values():
-                if earlier.state is State.OPEN:
-                    earlier.state = State.SUPERSEDED
+            self._supersede()
         self._last_turn = offset
         self.transactions[message.transaction] = Transaction(message, offset, state)
+
+    def _move(self, offset: int, message: Moved) -> None:
+        if not self._is_void(message):
+            self._supersede()
+            self.moved = message
+        self._last_turn = offset
+
+    def _is_void(self, message: StartCommit | Moved) -> bool:
+        taken = self._last_turn >= message.read_position
+        return taken or self.unfinished() is not None or self.moved is not None
+
+    def _supersede(self) -> None:
+        for earlier in self.transactions.values():
+            if earlier.state is State.OPEN:
+                earlier.state = State.SUPERSEDED

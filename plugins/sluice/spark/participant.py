@@ -19,6 +19,7 @@ from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.logs import log
+from sluice.protocol.confine import require_digest
 from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
 from sluice.protocol.placement import PlacedKeys
 from sluice.protocol.transaction import TableLog, Transaction
@@ -39,6 +40,7 @@ class Assignment:
     control_topic: str
     control_offset: int
     range: int
+    digest: str | None = None
 
 
 class Participant:
@@ -71,6 +73,7 @@ class Participant:
     def _transaction(self, table_log: TableLog) -> Transaction:
         for transaction in table_log.transactions.values():
             if transaction.start_offset == self._assignment.control_offset:
+                require_digest(transaction.start, self._assignment.digest)
                 if not transaction.is_open:
                     raise _ended(transaction)
                 return transaction

@@ -21,6 +21,7 @@ from sluice.kafka.control_topic import ControlTopic
 from sluice.kafka.hold import Hold
 from sluice.logs import log
 from sluice.process import identity
+from sluice.protocol.confine import require_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State
 from sluice.spark.participant import Watch
@@ -36,6 +37,7 @@ class ServiceAssignment:
     table: str
     control_topic: str
     control_offset: int
+    digest: str | None = None
 
 
 class ServiceJob:
@@ -54,6 +56,7 @@ class ServiceJob:
         """
         hold = Hold.at(self._control, self._assignment.table, self._assignment.control_offset)
         start = hold.transaction.start
+        require_digest(start, self._assignment.digest)
         if hold.transaction.state is State.COMMITTED:
             log.info("an earlier attempt has done this service", service=start.service)
             return

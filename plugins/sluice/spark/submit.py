@@ -19,15 +19,19 @@ SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 def application_arguments(pipeline: Pipeline, started: Started, number: int) -> list[str]:
     """Arguments of one range's write job. They name places only: settings and secrets travel in the environment."""
-    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control.topic]
+    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control_topic]
     arguments += ["--control-offset", str(started.control_offset), "--range", str(number)]
-    return arguments
+    return [*arguments, *_digest(started.digest)]
 
 
-def service_arguments(pipeline: Pipeline, control_offset: int) -> list[str]:
+def service_arguments(pipeline: Pipeline, control_offset: int, digest: str | None = None) -> list[str]:
     """Arguments of the job that carries a table service out under the START-COMMIT at that control-topic offset."""
-    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control.topic]
-    return [*arguments, "--control-offset", str(control_offset)]
+    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control_topic]
+    return [*arguments, "--control-offset", str(control_offset), *_digest(digest)]
+
+
+def _digest(digest: str | None) -> list[str]:
+    return ["--start-digest", digest] if digest is not None else []
 
 
 def submit_command(pipeline: Pipeline, started: Started, number: int, master: str) -> list[str]:
@@ -41,10 +45,10 @@ def spark_submit(pipeline: Pipeline, master: str, application: Path, arguments: 
     return [*submit, str(application), *arguments]
 
 
-def service_command(pipeline: Pipeline, control_offset: int, master: str) -> list[str]:
+def service_command(pipeline: Pipeline, control_offset: int, master: str, digest: str | None = None) -> list[str]:
     """The same for a compaction or clustering."""
     submit = _spark_submit(master, *service_settings(pipeline))
-    return [*submit, str(SERVICE_APPLICATION), *service_arguments(pipeline, control_offset)]
+    return [*submit, str(SERVICE_APPLICATION), *service_arguments(pipeline, control_offset, digest)]
 
 
 def service_settings(pipeline: Pipeline) -> tuple[dict[str, str], str]:

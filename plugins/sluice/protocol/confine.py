@@ -1,0 +1,123 @@
+"""What a message of the control topic may name: nothing outside of its table. Pure, so that all readers agree.
+
+Whoever may write to the topic could else have files deleted, other tables written, or Hudi's options chosen. Three
+rules keep a message to its table:
+
+- `refusal`, asked by each reader of each message: instants, file names, file groups and table partitions are names
+  inside the table. A message that names anything else doesn't count, as if it were not there;
+- `start_digest` travels from the coordinator to its write jobs beside the topic, so that these take the plan, the
+  schema and Hudi's options of that START-COMMIT and of no other;
+- a coordinator takes paths and options of table and quarantine from its pipeline, and the schema alone from a START.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sluice.errors import IntervalError
+from sluice.protocol.messages import AbortCommit, ControlMessage, StartCommit, TableWriter, WriteStatus
+
+_INSTANT = re.compile(r"\d{14,17}")
+_SCHEME = re.compile(r"[A-Za-z][\w+.\-]*:/")
+_FILE_GROUP = re.compile(r"[\w.\-]{1,200}")
+_BASE_FILE = re.compile(r"(?P<group>[\w.\-]+)_\d+-\d+-\d+_(?P<instant>\d{14,17})\.\w+")
+_LOG_FILE = re.compile(r"\.(?P<group>[\w.\-]+)_\d{14,17}\.log\.\d+(?:_\d+-\d+-\d+)?(?:\.cdc)?")
+_FILE_FIELDS = ("baseFile", "prevBaseFile")
+_INNER_FOLDERS = (".hoodie", ".hoodie_partition_metadata")
+
+
+def refusal(message: ControlMessage, table: str) -> str | None:
+    """Why a message doesn't count, None of one that names nothing outside of its table.
+
+    Args:
+        message: what was read.
+        table: the message's key.
+    """
+    return next(_refusals(message, table), None)
+
+
+def is_inside(partition: str) -> bool:
+    """Whether a table partition's path is one below the table, and none of Hudi's own folders."""
+    parts = partition.split("/")
+    plain = not any(part in (".", "..") for part in parts) and not any(ord(c) < 32 for c in partition)
+    return plain and not partition.startswith("/") and not _SCHEME.match(partition) and parts[0] not in _INNER_FOLDERS
+
+
+def _refusals(message: ControlMessage, table: str) -> Iterator[str]:
+    if message.table != table:
+        yield f"it is keyed by {table} and says that it is of {message.table}"
+    if not _INSTANT.fullmatch(message.transaction):
+        yield f"{message.transaction!r} is no instant"
+    if isinstance(message, StartCommit):
+        yield from _of_start(message)
+    elif isinstance(message, AbortCommit):
+        yield from _of_partitions(message.table_partitions)
+    elif isinstance(message, WriteStatus):
+        for stat in (*message.stats, *message.quarantine_stats):
+            yield from _of_stat(stat, message.transaction)
+
+
+def _of_start(start: StartCommit) -> Iterator[str]:
+    if start.writer.path != start.table:
+        yield f"it would write to {start.writer.path}"
+    if start.replays is not None and not _INSTANT.fullmatch(start.replays):
+        yield f"{start.replays!r} is no instant"
+    yield from _of_partitions(start.replaced_file_groups)
+    for groups in start.replaced_file_groups.values():
+        yield from (f"{group!r} is no file group" for group in groups if not _FILE_GROUP.fullmatch(group))
+
+
+def _of_partitions(partitions: Iterable[str]) -> Iterator[str]:
+    return (f"{partition!r} is no partition of the table" for partition in partitions if not is_inside(partition))
+
+
+def _of_stat(stat: Mapping[str, Any], instant: str) -> Iterator[str]:
+    partition, path, group = (str(stat.get(name) or "") for name in ("partitionPath", "path", "fileId"))
+    yield from _of_partitions([partition])
+    if not path and not partition and not group:
+        return  # it names nothing; the audit or Hudi will say what they think of it
+    folder, _, name = path.rpartition("/")
+    base, log = _BASE_FILE.fullmatch(name), _LOG_FILE.fullmatch(name)
+    found = base or log
+    if folder != partition or found is None or found["group"] != group:
+        yield f"{path!r} is no file of the file group {group!r} in the partition {partition!r}"
+    elif base and base["instant"] != instant:
+        yield f"{path!r} is of another instant"
+    others = [str(stat[field]) for field in _FILE_FIELDS if stat.get(field)]
+    for other in (*others, *map(str, stat.get("logFiles") or ())):
+        if "/" in other or (_BASE_FILE.fullmatch(other) is None and _LOG_FILE.fullmatch(other) is None):
+            yield f"{other!r} is no name of a file"
+
+
+def start_digest(start: StartCommit) -> str:
+    """SHA-256 in hex of all that a START-COMMIT says: of its meaning, however it is packed, without defaults."""
+    said = start.model_dump(exclude_defaults=True, exclude_none=True)
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def require_digest(start: StartCommit, digest: str | None) -> None:
+    """Check that the START-COMMIT is the one that the coordinator has sent.
+
+    Args:
+        start: what stands in the control topic.
+        digest: what the coordinator has told; None of one of an earlier release, which told nothing.
+
+    Raises:
+        IntervalError: another one stands there.
+    """
+    if digest is not None and start_digest(start) != digest:
+        raise IntervalError(
+            "The START-COMMIT in the control topic is not the one that this interval's start_commit has sent.",
+            next_step="run it anew; if all of its tasks ran on one release, find who else writes to the control topic.",
+            table=start.table,
+            instant=start.transaction,
+        )
+
+
+def with_schema_of(start: TableWriter, own: TableWriter) -> TableWriter:
+    """A table's writer as the pipeline has it, with the schema that a START-COMMIT has pinned."""
+    return own.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})

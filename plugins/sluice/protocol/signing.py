@@ -1,0 +1,76 @@
+"""Keyed digests of control messages: whoever may write to the topic, but hasn't the secret, can't say anything. Pure.
+
+Each Kafka record carries HMAC-SHA256 over its topic, key and value in a header. Where a secret is configured, a record
+whose digest isn't right doesn't count. One without a digest counts only where it stands before the table's first
+signed record: those are of the time before there was a secret, and nobody can send anything into the past. Where that
+first one has left the topic, the last commit's note says from where on signatures are asked for.
+
+A record that somebody sends again as it was signed says nothing new: what it begins is void, what it decides names a
+lease that isn't the last one, and a range's first status counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Sequence
+
+HEADER = "sluice-hmac"
+Headers = Sequence[tuple[str, bytes | str | None]]
+
+
+class Signatures:
+    """Signs and checks the records of one control topic.
+
+    Args:
+        topic: its name.
+        secrets: the present secret, and the one before it while it is being replaced; none where nothing is signed.
+        tell: is told of an offset whose record doesn't count, once, and why.
+    """
+
+    def __init__(self, topic: str, secrets: Sequence[str], tell: Callable[[int, str], None]) -> None:
+        self._topic = topic.encode()
+        self._secrets = [secret.encode() for secret in secrets]
+        self._tell = tell
+        self._required_from: dict[bytes, int] = {}
+        self.refused: set[int] = set()
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether records are signed, and have to be."""
+        return bool(self._secrets)
+
+    def headers(self, key: bytes, value: bytes) -> list[tuple[str, bytes]]:
+        """The headers of a record that is sent."""
+        return [(HEADER, self._digest(self._secrets[0], key, value))] if self._secrets else []
+
+    def require(self, table: str, after: int) -> None:
+        """Ask for signatures of all of a table's records after an offset."""
+        key = table.encode()
+        self._required_from[key] = min(after, self._required_from.get(key, after))
+
+    def counts(self, offset: int, key: bytes, value: bytes, headers: Iterable[tuple[str, bytes | str | None]]) -> bool:
+        """Whether a record counts, as far as who has sent it."""
+        if not self._secrets:
+            return True
+        given = [v.encode() if isinstance(v, str) else v or b"" for name, v in headers if name == HEADER]
+        if given:
+            right = any(hmac.compare_digest(given[-1], self._digest(s, key, value)) for s in self._secrets)
+            if right:
+                self.require(key.decode(errors="replace"), offset)
+            return right or self._refuse(offset, "its signature is wrong")
+        required_from = self._required_from.get(key)
+        if required_from is None or offset <= required_from:
+            return True
+        return self._refuse(offset, "it isn't signed")
+
+    def _refuse(self, offset: int, reason: str) -> bool:
+        if offset not in self.refused:
+            self.refused.add(offset)
+            self._tell(offset, reason)
+        return False
+
+    def _digest(self, secret: bytes, key: bytes, value: bytes) -> bytes:
+        lengths = b"".join(len(part).to_bytes(8, "big") for part in (self._topic, key))
+        content = b"sluice-control\x00" + lengths + self._topic + key + value
+        return hmac.new(secret, content, hashlib.sha256).hexdigest().encode()

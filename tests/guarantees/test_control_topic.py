@@ -1,0 +1,239 @@
+"""The control topic is no way in: what a message may name, whose messages count, and how a table moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sluice.coordinator import Coordinator, Started
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC, default_control_topic
+from sluice.protocol.confine import start_digest
+from sluice.protocol.messages import AbortCommit, Moved, StartCommit, WriteStatus
+from sluice.protocol.settlement import commit_note
+
+from .harness import Flow, Step, finish, kafka_settings
+
+FOREIGN = "20250101000000000"
+OPTIONS = {"hoodie.parquet.compression.codec": "gzip"}
+
+
+def forged(flow: Flow, start: StartCommit, victim: str) -> list[Any]:
+    """What somebody might send who may write to the topic: of the table, and not from its coordinator."""
+    envelope = start.model_dump(include={"table", "epoch", "dag_id", "run_id"})
+    envelope |= {"sender": "coordinator", "time": datetime.now(UTC)}
+    elsewhere = start.writer.model_copy(update={"path": victim, "options": OPTIONS})
+    starts = [
+        start.model_copy(update={"transaction": FOREIGN, "writer": elsewhere, "read_position": 10**9}),
+        start.model_copy(update={"transaction": "*", "read_position": 10**9}),
+        start.model_copy(update={"transaction": FOREIGN, "quarantine": elsewhere, "read_position": 10**9}),
+        start.model_copy(update={"read_position": 10**9, "ranges": ((),)}),  # a committed instant's id once more
+    ]
+    status: dict[str, Any] = {**envelope, "range": 0, "attempt": "forged"}
+    stat = {
+        "fileId": "x-0",
+        "path": f"../victim/x-0_0-0-0_{FOREIGN}.parquet",
+        "partitionPath": "../victim",
+    }
+    statuses = [WriteStatus(**status, transaction=i, stats=(stat,)) for i in (FOREIGN, start.transaction)]
+    aborts = [
+        AbortCommit(**envelope, transaction=i, reason="forged", table_partitions=("p0", "p1", *more))
+        for i in (FOREIGN, start.transaction)
+        for more in (("../victim", victim), ())
+    ]
+    return [*starts, *statuses, *aborts]
+
+
+def test_forged_messages_delete_read_and_write_nothing(make_flow: Callable[..., Flow]) -> None:
+    flow = make_flow()
+    flow.produce(20)
+    flow.interval()
+    (start,) = [m for m in flow.messages() if isinstance(m, StartCommit)]
+    victim = flow.path.parent / "victim"
+    victim.mkdir()
+    files = [victim / f"x-0_0-0-0_{instant}.parquet" for instant in (FOREIGN, start.transaction)]
+    for file in files:
+        file.write_text("mine")
+    flow.forget_control_messages()  # as retention does: nothing there says any more what was committed
+    for message in forged(flow, start, f"file://{victim}"):
+        flow.send_as_it_is(message)
+    flow.produce(10)
+    for _ in range(2):  # the first START supersedes what was forged, the second looks for its files again
+        flow.interval()
+        flow.check()
+        flow.produce(4)
+    assert sorted(victim.iterdir()) == sorted(files)
+    assert not (victim / ".hoodie").exists()
+
+
+def test_a_write_job_takes_the_start_that_its_coordinator_has_sent(make_flow: Callable[..., Flow]) -> None:
+    flow = make_flow()
+    flow.produce(4)
+    started = flow.start()
+    (start,) = [m for m in flow.messages() if isinstance(m, StartCommit)]
+    options = start.writer.model_copy(update={"options": OPTIONS})
+    another = start_digest(start.model_copy(update={"writer": options}))
+    job = flow.write(replace(started, digest=another))
+    assert job.wait() == 1
+    assert "is not the one that this interval's start_commit has sent" in job.text()
+    assert not flow.data_files()
+    with pytest.raises(IntervalError, match="is not the one"):
+        flow.coordinator().commit(started.control_offset, started.instant, another)
+    flow.write_all(started)
+    flow.commit(started)
+    flow.check()
+
+
+# Whose messages count, and which can be read -----------------------------------------------------------------------
+
+SECRET = {"sluice.control.secret": "hunter2"}
+
+
+def with_secret(flow: Flow, **secrets: str) -> Coordinator:
+    known = kafka_settings(flow.bootstrap)
+    return Coordinator(flow.pipeline, replace(known, librdkafka={**known.librdkafka, **secrets}), None, flow.jvm)
+
+
+def one_interval(flow: Flow, **secrets: str) -> str:
+    """An interval whose coordinator has these secrets; its write jobs come by them through their environment."""
+    coordinator = with_secret(flow, **secrets)
+    started = coordinator.start(flow.run())
+    assert isinstance(started, Started)
+    flow.secrets = secrets
+    flow.write_all(started)
+    return str(coordinator.commit(started.control_offset, started.instant, started.digest).instant)
+
+
+def test_with_a_secret_only_signed_messages_count(
+    make_flow: Callable[..., Flow], capfd: pytest.CaptureFixture[str]
+) -> None:
+    flow = make_flow()
+    flow.produce(6)
+    one_interval(flow)  # of the time before the secret
+    flow.produce(6)
+    one_interval(flow, **SECRET)
+    flow.check()
+    signed_from = flow.note()["signed_from"]
+    flow.produce(6)
+    coordinator = with_secret(flow, **SECRET)
+    started = coordinator.start(flow.run())
+    assert isinstance(started, Started)
+    start = next(m for m in reversed(flow.messages()) if isinstance(m, StartCommit))
+    envelope = start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id"})
+    envelope |= {"sender": "coordinator", "time": datetime.now(UTC)}
+    offset = flow.send(AbortCommit(**envelope, reason="forged"))  # as an old release, or anybody, would send it
+    flow.produce_to(flow.control_topic, flow.table.encode(), b"no message at all")
+    capfd.readouterr()
+    flow.write_all(started)
+    coordinator.commit(started.control_offset, started.instant, started.digest)
+    flow.check()
+    assert flow.note()["signed_from"] == signed_from
+    told = [
+        line for line in capfd.readouterr().out.splitlines() if "doesn't count" in line and f"offset={offset}" in line
+    ]
+    assert len(told) == 1, told
+    flow.produce(2)
+    with pytest.raises(ActionRequiredError, match="signed with another secret"):
+        with_secret(flow, **{"sluice.control.secret": "new"}).start(flow.run())
+    one_interval(flow, **{"sluice.control.secret": "new", "sluice.control.secret.previous": "hunter2"})
+    flow.check()
+
+
+def set_aside(flow: Flow, offset: int) -> Step:
+    told = ("control", "set-aside", str(flow.file), "--offset", str(offset), "--reason", "a test")
+    return finish(flow._spawn(*told, failpoint=""))
+
+
+def test_a_message_that_cannot_be_read_stops_its_table_alone(make_flow: Callable[..., Flow]) -> None:
+    flow, other = make_flow(), make_flow()
+    other.set(control__topic=flow.control_topic)
+    for one in (flow, other):
+        one.produce(4)
+        one.interval()
+        one.produce(4)
+    bad = flow.produce_to(flow.control_topic, flow.table.encode(), b'{"type": "OF-THE-FUTURE"}')
+    with pytest.raises(ActionRequiredError, match=rf"offset={bad}\D.*sluice control set-aside"):
+        flow.start()
+    other.interval()
+    other.check()
+    readable = set_aside(flow, 0)
+    assert (readable.status, "which can be read" in readable.err) == (1, True), readable.err
+    done = set_aside(flow, bad)
+    assert done.status == 0, done.err
+    flow.interval()
+    flow.check()
+
+
+# The way to another control topic ---------------------------------------------------------------------------------
+
+
+def on_the_shared_topic(make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch) -> Flow:
+    """A table whose commits don't say on which control topic they were made, as those of earlier releases don't."""
+
+    def note(*arguments: Any) -> dict[str, Any]:
+        return {name: value for name, value in commit_note(*arguments).items() if name != "control_topic"}
+
+    monkeypatch.setattr("sluice.coordinator.commit.commit_note", note)
+    flow = make_flow(control__topic=SHARED_CONTROL_TOPIC)
+    flow.control_topic = SHARED_CONTROL_TOPIC
+    flow.produce(10)
+    flow.interval()
+    flow.produce(6)
+    return flow
+
+
+def move(flow: Flow) -> None:
+    flow.set(control__topic=None)
+    flow.control_topic = default_control_topic(flow.pipeline.name)
+
+
+def test_an_open_interval_is_superseded_when_its_table_moves(
+    make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = on_the_shared_topic(make_flow, monkeypatch)
+    started = flow.start()
+    flow.write_all(started)
+    monkeypatch.undo()
+    move(flow)
+    for point in ("before_moved", "after_moved"):
+        assert flow.step("start", "--run-id", point, failpoint=f"coordinator.{point}=kill").killed
+    flow.set(control__topic=SHARED_CONTROL_TOPIC)  # a process that has the old configuration still
+    with pytest.raises(IntervalError, match="superseded"):
+        flow.commit(started)
+    with pytest.raises(ActionRequiredError, match=f"moved from .*{SHARED_CONTROL_TOPIC} to sluice-control-"):
+        flow.start()
+    move(flow)
+    assert flow.step("start", "--run-id", "r", failpoint="coordinator.after_start_commit=kill").killed
+    flow.interval()
+    flow.check()
+    assert (flow.note()["control_topic"], flow.jvm.pending(str(flow.path))) == (flow.control_topic, [])
+    flow.produce(4)
+    flow.interval()
+    flow.check()
+    flow.control_topic = SHARED_CONTROL_TOPIC
+    assert [m.to for m in flow.messages() if isinstance(m, Moved) and m.table == flow.table] == [
+        default_control_topic(flow.pipeline.name)
+    ]
+
+
+def test_a_decided_interval_is_finished_before_its_table_moves(
+    make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = on_the_shared_topic(make_flow, monkeypatch)
+    started = flow.start()
+    flow.write_all(started)
+    offset = str(started.control_offset)
+    assert flow.step("commit", "--control-offset", offset, failpoint="coordinator.before_hudi_commit=kill").killed
+    monkeypatch.undo()
+    move(flow)
+    flow.interval_is_empty()
+    flow.check()
+    assert flow.note()["instant"] == started.instant
+    flow.produce(4)
+    flow.interval()
+    flow.check()
+    assert flow.note()["control_topic"] == flow.control_topic

@@ -1,0 +1,116 @@
+"""A message names nothing outside of its table, whoever has written it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sluice.errors import IntervalError
+from sluice.protocol.confine import refusal, require_digest, start_digest
+from sluice.protocol.messages import AbortCommit, StartCommit, TableWriter, WriteStatus, decode, encode
+from sluice.records.plan import Format, RecordPlan, WriterSchema
+
+TABLE, INSTANT = "s3a://lake/orders", "20260101000000000"
+ENVELOPE: dict[str, Any] = {
+    "table": TABLE, "transaction": INSTANT, "epoch": 1, "dag_id": "d", "run_id": "r", "sender": "s",
+    "time": datetime(2026, 1, 1, 12, tzinfo=UTC),
+}  # fmt: skip
+GROUP = "be915637-db15-470e-94cb-189f48b39e12-0"
+BASE = f"{GROUP}_0-0-0_{INSTANT}.parquet"
+LOG = f".{GROUP}_{INSTANT}.log.1_0-12-34"
+
+
+def writer(**fields: Any) -> TableWriter:
+    return TableWriter(**{
+        "path": TABLE, "name": "orders", "table_type": "COPY_ON_WRITE", "operation": "append", "record_key": (),
+        "partition_fields": (), "ordering_fields": (), "schema_ddl": "id BIGINT", "schema_avro": "{}", "options": {},
+        **fields,
+    })  # fmt: skip
+
+
+def start(**fields: Any) -> StartCommit:
+    return StartCommit(**{**ENVELOPE, "read_position": 0, "ranges": (), "writer": writer(), **fields})
+
+
+def status(name: str = "stats", **stat: Any) -> WriteStatus:
+    stats = ({"fileId": GROUP, "path": f"JFK/{BASE}", "partitionPath": "JFK", "prevCommit": "null", **stat},)
+    return WriteStatus(**ENVELOPE, range=0, attempt="a", **{name: stats})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        start(),
+        start(replaced_file_groups={"": (GROUP,), "p=1/q=2": (GROUP,)}, replays=INSTANT),
+        AbortCommit(**ENVELOPE, reason="r", table_partitions=("", "p=1", "2026-01-01 10:00:00", "..x", "a..b", "ä/ö")),
+        status(),
+        status(path=BASE, partitionPath=""),
+        status(path=BASE, partitionPath=None),
+        status(path=f"a/b/{LOG}", partitionPath="a/b", logFiles=[LOG], baseFile=BASE),
+        status("quarantine_stats"),
+    ],
+)
+def test_what_the_product_sends_counts(message):
+    assert refusal(message, TABLE) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        start(table="s3a://lake/other", writer=writer(path="s3a://lake/other")),
+        start(writer=writer(path="s3a://lake/other")),
+        start(transaction="../../x"),
+        start(transaction="*}"),
+        start(replays="*"),
+        start(replaced_file_groups={"../other": (GROUP,)}),
+        start(replaced_file_groups={"p": ("../x",)}),
+        *(
+            AbortCommit(**ENVELOPE, reason="r", table_partitions=("ok", bad))
+            for bad in ("..", "../other", "a/../../b", "/etc", "s3a://other/x", "file:/etc", ".hoodie",
+                        ".hoodie/timeline", ".", "a/./b", "a\nb", "a\x00")
+        ),
+        *(
+            status(kind, **stat)
+            for kind in ("stats", "quarantine_stats")
+            for stat in (
+                {"path": f"../{BASE}", "partitionPath": ".."},
+                {"path": f"/etc/{BASE}", "partitionPath": "/etc"},
+                {"path": f"s3a://other/{BASE}", "partitionPath": "s3a://other"},
+                {"path": f".hoodie/{BASE}", "partitionPath": ".hoodie"},
+                {"path": f"LAX/{BASE}"},
+                {"path": "JFK/../LAX/x.parquet"},
+                {"path": "JFK/hoodie.properties"},
+                {"path": ""},
+                {"path": None},
+                {"path": f"JFK/{GROUP}_0-0-0_20250101000000000.parquet"},
+                {"fileId": "another"},
+                {"fileId": None},
+                {"baseFile": f"../{BASE}"},
+                {"prevBaseFile": "/etc/passwd"},
+                {"logFiles": [LOG, "../../x"]},
+            )
+        ),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_message_that_names_what_is_outside_does_not_count(message):
+    assert refusal(message, TABLE)
+
+
+def test_the_digest_is_of_what_a_start_says_however_it_travels():
+    many = tuple(WriterSchema(id=n, text="x" * 100, struct={"a": n}) for n in range(1000))
+    sent = start(records=RecordPlan(value=Format(converter="avro", schemas=many)), topic_ids={"c": {"t": None}})
+    read = decode(encode(sent))
+    assert isinstance(read, StartCommit)
+    assert b'"xz"' in encode(sent)
+    require_digest(read, start_digest(sent))
+    require_digest(read, None)
+    for forged in (
+        read.model_copy(update={"writer": writer(options={"hoodie.x": "y"})}),
+        read.model_copy(update={"quarantine": writer(path="s3a://other")}),
+        read.model_copy(update={"records": RecordPlan(value=Format(converter="os:system"))}),
+    ):
+        with pytest.raises(IntervalError, match="not the one"):
+            require_digest(forged, start_digest(sent))
