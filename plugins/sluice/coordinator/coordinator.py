@@ -100,6 +100,7 @@ class Coordinator:
             RetryableError: Kafka or Hudi don't answer, or another process is committing; safe to run again.
             IntervalError, ActionRequiredError: a range is missing, the audit failed, or the transaction was superseded.
         """
+        self._session.control.expect_to_send()
         return self._committer.commit(control_offset, instant, digest)
 
     def needs_abort(self, control_offset: int) -> bool:

@@ -24,6 +24,8 @@ from sluice.protocol.wire import MessagePart, assemble, decode, encode
 TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
+_LARGEST = 1_000_000_000  # bytes; librdkafka's own bound. The topic's limit is looked at before each message
+_LOOK_FOR_STOP = 0.1  # seconds
 
 
 class UnreadableError(ActionRequiredError):
@@ -45,6 +47,7 @@ class ControlTopic:
         self._told: set[int] = set()  # offsets of messages that don't count
         self.signatures = Signatures(topic, settings.control_secrets, self._tell_unsigned)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._producers: list[Producer] = []  # those that wait for their next message
         self._where = {
             "control_topic": topic,
             "connection": settings.name,
@@ -58,6 +61,7 @@ class ControlTopic:
 
     def ensure(self) -> None:
         """Create the topic on first use, and check that it has one partition."""
+        self.expect_to_send()
         with kafka_errors("looking for the control topic", **self._where):
             known = self._admin.list_topics(timeout=TIMEOUT).topics.get(self.topic)
         if known is not None:
@@ -79,6 +83,25 @@ class ControlTopic:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the control topic", **self._where) from error
+
+    def expect_to_send(self) -> None:
+        """Connect a producer while other things are done: before its first message it takes half a second.
+
+        librdkafka asks for a producer's id as soon as it is made, finds no connection that is up yet, and asks again
+        500 ms later, however near the broker is (`rd_kafka_idemp_pid_timer_restart`).
+        """
+        if not self._producers:
+            self._producers.append(self._producer())
+
+    def _producer(self) -> Producer:
+        return Producer(
+            self.settings.client(
+                enable_idempotence=True,
+                acks="all",
+                message_max_bytes=_LARGEST,
+                delivery_timeout_ms=int(TIMEOUT * 1000),
+            )
+        )
 
     def end(self) -> int:
         """The offset that the next message will get, or a later one."""
@@ -120,16 +143,14 @@ class ControlTopic:
                 table=message.table,
                 **self._where,
             ) from error
-        producer = Producer(
-            self.settings.client(
-                enable_idempotence=True,
-                acks="all",
-                message_max_bytes=limit + _OVERHEAD,
-                delivery_timeout_ms=int(TIMEOUT * 1000),
-            )
-        )
+        try:
+            producer = self._producers.pop()  # another thread that sends meanwhile makes its own
+        except IndexError:
+            producer = self._producer()
         earlier = self._deliver(producer, message, encoded.earlier)
-        return self._deliver(producer, message, [encoded.last(earlier)])[0]
+        offset = self._deliver(producer, message, [encoded.last(earlier)])[0]
+        self._producers.append(producer)  # one that failed isn't used again
+        return offset
 
     def _deliver(self, producer: Producer, message: ControlMessage, values: Sequence[bytes]) -> list[int]:
         """Send values that are a message or parts of it, and return their offsets once all stand."""
@@ -193,11 +214,11 @@ class ControlTopic:
         return next((message for found, message in self._messages(table, offset, end) if found == offset), None)
 
     def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
-        """Yield the log whenever a message has been folded into it, and twice a second, until `stop` is set."""
+        """Yield the log whenever a message has been folded into it, and ten times a second, until `stop` is set."""
         consumer = self._consumer(table_log.position)
         try:
             while not stop.is_set():
-                record = consumer.poll(0.5)
+                record = consumer.poll(_LOOK_FOR_STOP)
                 if record is None:
                     yield table_log
                     continue

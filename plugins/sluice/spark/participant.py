@@ -59,6 +59,7 @@ class Participant:
         Raises:
             SluiceError: the range could not be written; a failed WRITE-STATUS has told the coordinator why.
         """
+        self._control.expect_to_send()
         table_log = self._control.table_log(self._assignment.table, self._assignment.control_offset)
         transaction = self._transaction(table_log)
         try:

@@ -54,6 +54,7 @@ class ServiceJob:
             IntervalError: the transaction doesn't hold the table any more; nothing was completed.
             RetryableError: the Spark job failed.
         """
+        self._control.expect_to_send()
         hold = Hold.at(self._control, self._assignment.table, self._assignment.control_offset)
         start = hold.transaction.start
         require_digest(start, self._assignment.digest)
