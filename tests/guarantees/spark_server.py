@@ -1,6 +1,7 @@
 """A Spark driver that runs one write job after another, and reads tables: starting a JVM is most of a small job's time.
 
 Each job is `write_range.main()` with the command line, environment and Spark settings that a job of its own would have.
+Only Spark's session outlives it, since making one takes as long as the rest of a warm job.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ def service(arguments: Sequence[str], environment: dict[str, str], log: str) -> 
 
 def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
     os.environ.update(environment)
+    SparkSession.stop = _keep  # type: ignore[method-assign]
     with open(log, "a", buffering=1) as file, contextlib.redirect_stdout(file):  # noqa: PTH123
         sys.argv = [str(entry.__file__), *arguments]
         try:
@@ -38,6 +40,12 @@ def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str
             traceback.print_exc(file=file)
             return 1
         return status
+
+
+def _keep(spark: SparkSession) -> None:
+    """What a job's `stop` does here: end what still runs of it, and forget what it has cached."""
+    spark.sparkContext.cancelAllJobs()
+    spark.catalog.clearCache()
 
 
 def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
