@@ -59,7 +59,7 @@ test: install ## Run all tests (three at a time; name some with ARGS="-k offsets
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-fast: install ## Run only the tests that start no process: seconds
-	$(RUN) -m pytest tests/unit $(ARGS)
+	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)
 
 lint: install ## Check style and types
 	$(RUN) -m ruff check $(wildcard $(SOURCES))

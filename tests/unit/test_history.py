@@ -190,15 +190,15 @@ def many(number: int) -> Iterator[tuple[int, ControlMessage]]:
         yield first + 5, ack_of(instant)
 
 
-def test_ten_thousand_transactions_fold_in_linear_time():
+def test_thousands_of_transactions_fold_in_linear_time():
     def seconds(number: int) -> float:
         messages = list(many(number))
         began = time.process_time()
         TableHistory(TABLE).extend(messages)
         return time.process_time() - began
 
-    small, large = seconds(1_000), seconds(10_000)
-    assert large < 30 * small, f"{small:.2f} s for 1,000 transactions, {large:.2f} s for 10,000"
+    small, large = seconds(400), seconds(4_000)
+    assert large < 30 * small, f"{small:.2f} s for 400 transactions, {large:.2f} s for 4,000"
 
 
 def test_a_thousand_transactions_take_little_memory():
