@@ -1,7 +1,7 @@
 """A Spark driver that runs one write job after another, and reads tables: starting a JVM is most of a small job's time.
 
 Each job is `write_range.main()` with the command line, environment and Spark settings that a job of its own would have.
-Only Spark's session outlives it, since making one takes as long as the rest of a warm job.
+Only Spark's session outlives one that has succeeded, since making one takes as long as the rest of a warm job.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from multiprocessing.connection import Client
 from types import ModuleType
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import table_service
 import write_range
+
+_STOP = SparkSession.stop
 
 
 def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
@@ -32,20 +35,29 @@ def service(arguments: Sequence[str], environment: dict[str, str], log: str) -> 
 def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
     os.environ.update(environment)
     SparkSession.stop = _keep  # type: ignore[method-assign]
+    status = 1
     with open(log, "a", buffering=1) as file, contextlib.redirect_stdout(file):  # noqa: PTH123
         sys.argv = [str(entry.__file__), *arguments]
         try:
-            status: int = entry.main()
+            status = entry.main()
         except Exception:
             traceback.print_exc(file=file)
-            return 1
-        return status
+    if status != 0:
+        _end()
+    return status
 
 
 def _keep(spark: SparkSession) -> None:
-    """What a job's `stop` does here: end what still runs of it, and forget what it has cached."""
-    spark.sparkContext.cancelAllJobs()
+    """What a job's `stop` does here: forget what it has cached."""
     spark.catalog.clearCache()
+
+
+def _end() -> None:
+    """Tasks of a job that failed may still run: they end with its session, as they do in a process of its own."""
+    session = SparkSession._instantiatedSession
+    if session is not None:
+        with contextlib.suppress(Py4JError, OSError):  # its JVM is gone
+            _STOP(session)
 
 
 def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
