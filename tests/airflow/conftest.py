@@ -78,7 +78,7 @@ class Api:
         with self._opener.open(request, timeout=120) as response:
             return json.load(response)
 
-    def until(self, what: str, check: Callable[[], Any], timeout: float = 180.0) -> Any:
+    def until(self, what: str, check: Callable[[], Any], timeout: float = 900.0) -> Any:
         """Ask again and again until there is an answer that is true."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:

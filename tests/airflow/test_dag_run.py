@@ -22,7 +22,9 @@ from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.home import SluiceHome
 
-pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
+from .calm import CALM, PATIENCE
+
+pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark]
 
 PAST = datetime(2026, 1, 10, 10, tzinfo=UTC)
 PASSWORD = "hunter2-of-the-broker"
@@ -152,11 +154,11 @@ def place(
         dags_folder=dags,
         paused=False,
         spark_master="local[1]",
-        extra={"AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka})},
+        extra={**CALM, "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka})},
     )
     airflow = LocalAirflow(environment)
     try:
-        airflow.start()
+        airflow.start(PATIENCE)
         client = api(airflow.environment.url, ADMIN, environment.credentials().password)
         yield Place(client, topic, base / "lake", airflow.environment)
     finally:

@@ -27,7 +27,9 @@ from sluice.local.credentials import ADMIN
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 
-pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(420)]
+from .calm import CALM, PATIENCE
+
+pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark]
 
 KAFKA_PASSWORD = "hunter2-of-the-broker"
 HOOK_PASSWORD = "hunter2-of-the-webhook"
@@ -258,11 +260,15 @@ def place(
         dags_folder=dags,
         paused=False,
         spark_master="local[1]",
-        extra={**settings, **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(c) for name, c in connections.items()}},
+        extra={
+            **CALM,
+            **settings,
+            **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(c) for name, c in connections.items()},
+        },
     )
     airflow = LocalAirflow(environment)
     try:
-        airflow.start()
+        airflow.start(PATIENCE)
         client = api(airflow.environment.url, ADMIN, environment.credentials().password)
         client.until("the example", lambda: client.call("/api/v2/dags/example_new_flights"))
         client.call("/api/v2/dags/example_new_flights", {"is_paused": False}, method="PATCH")
@@ -372,7 +378,7 @@ def test_a_committed_interval_over_its_limits_is_a_warning(place: Place, hanging
 
 
 def test_a_run_that_hangs_is_told_by_the_deadline(place: Place, hanging: str, recovered: dict[str, Any]) -> None:
-    (post,) = place.api.until("the deadline", lambda: place.inbox.posted("hangs"), timeout=60)
+    (post,) = place.api.until("the deadline", lambda: place.inbox.posted("hangs"))
     assert (post["kind"], post["run_id"]) == ("deadline", hanging)
     assert post["seconds_without_commit"] >= 4
     assert place.api.call(f"/api/v2/dags/hangs/dagRuns/{hanging}")["state"] == "running"

@@ -23,9 +23,10 @@ from sluice.local.airflow import AirflowEnvironment, LocalAirflow
 from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 
+from ..airflow.calm import CALM, PATIENCE
 from .servers import LOOPBACK, CommandLines, PostgreSql, SparkCluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kafka
 
 PROJECT = Path(__file__).parents[2]
 # Scheduled, so that Airflow starts the one run by itself; without retries, so that nothing is made good in silence.
@@ -86,6 +87,7 @@ def place(
         dags_folder=dags,
         spark_master=spark_cluster.url,
         extra={
+            **CALM,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgresql.url,
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
             "SLUICE_LAKE": str(base / "lake"),
@@ -96,7 +98,7 @@ def place(
     )
     airflow = LocalAirflow(environment)
     try:
-        airflow.start()
+        airflow.start(PATIENCE)
         spark_cluster.await_worker()
         api = AirflowApi(airflow.environment)
         for name in KEYS:  # only now: a scheduler that is up before the API server is fails its first tasks
@@ -132,7 +134,7 @@ def _dags(folder: Path, topics: dict[str, str], control: str) -> Path:
     return folder
 
 
-def _ended(api: AirflowApi, dag_id: str, timeout: float = 240) -> DagRun:
+def _ended(api: AirflowApi, dag_id: str, timeout: float = 900) -> DagRun:
     """The DAG's first run, once it has ended."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
