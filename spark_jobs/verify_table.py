@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from sluice.kafka.config import KafkaSettings
 from sluice.spark.compare import compare
+from sluice.spark.tokens import java_settings
 from sluice.spark.verify import as_json
 
 
@@ -18,7 +19,9 @@ def main() -> int:
     task, answer = map(Path, sys.argv[1:])
     spark = SparkSession.builder.appName("sluice verify").getOrCreate()
     try:
-        found = compare(spark, KafkaSettings.from_environment("source").java(), json.loads(task.read_text()))
+        found = compare(
+            spark, java_settings(spark, KafkaSettings.from_environment("source")), json.loads(task.read_text())
+        )
     finally:
         spark.stop()
     answer.write_text(as_json(found))

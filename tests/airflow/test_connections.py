@@ -49,9 +49,43 @@ def test_secrets_are_masked_in_logs(connection: Any) -> None:
     assert SECRET not in str(redact(f"login failed with {SECRET}"))
 
 
+def test_settings_of_sparks_client_have_a_place_of_their_own(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    java = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": f"x required p={SECRET};"}
+    connection(conn_type="kafka", extra={"bootstrap.servers": "k:9092", "java": java})
+    settings = kafka_settings("c")
+    assert "java" not in settings.librdkafka
+    assert settings.java() == {"bootstrap.servers": "k:9092", **java}
+    assert SECRET not in str(redact(f"refused {java['sasl.jaas.config']}"))
+    more = settings.with_java_options({"sasl.mechanism": "PLAIN"}).java()
+    assert more["sasl.mechanism"] == "PLAIN"
+
+
+def test_a_function_needs_airflows_allow_list(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"bootstrap.servers": "k:9092", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "my.token"}
+    connection(conn_type="kafka", extra=extra)
+    with pytest.raises(ActionRequiredError, match="doesn't allow"):
+        kafka_settings("c")
+    monkeypatch.setenv("AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST", "other.one, my.token")
+    assert kafka_settings("c").token_callable == "my.token"
+
+
+def test_amazons_brokers_get_amazons_tokens(connection: Any) -> None:
+    brokers = "b-1.demo.abcde1.c2.kafka.eu-west-1.amazonaws.com:9098"
+    extra = {"bootstrap.servers": brokers, "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    connection(conn_type="kafka", extra=extra)
+    settings = kafka_settings("c")
+    assert settings.token_callable == "sluice.kafka.tokens.msk_iam"
+    assert settings.librdkafka["sasl.oauthbearer.config"] == "region=eu-west-1"
+    connection(conn_type="kafka", extra={**extra, "sasl.oauthbearer.method": "oidc"})
+    assert kafka_settings("c").token_callable is None
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
+        ({"conn_type": "kafka", "host": "k", "extra": {"java": "x"}}, "`java` in the Kafka connection"),
         (None, "airflow connections add c --conn-type kafka"),
         ({"conn_type": "spark", "host": "k"}, "is of type spark, not kafka"),
         ({"conn_type": "kafka"}, "names no bootstrap servers"),

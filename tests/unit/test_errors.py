@@ -36,23 +36,6 @@ def test_settings_never_show_their_secrets():
     assert "hush" not in repr(settings)
 
 
-def test_settings_are_translated_for_spark():
-    given = {
-        "bootstrap.servers": "b:9092", "security.protocol": "SASL_SSL", "sasl.mechanisms": "SCRAM-SHA-512",
-        "sasl.username": "u", "sasl.password": 'p"\\', "ssl.ca.location": "/ca.pem", "group.id": "g",
-    }  # fmt: skip
-    java = KafkaSettings("k", given).java()
-    assert java["sasl.mechanism"] == "SCRAM-SHA-512"
-    assert java["sasl.jaas.config"].endswith('ScramLoginModule required username="u" password="p\\"\\\\";')
-    assert java["ssl.truststore.location"] == "/ca.pem"
-    assert "group.id" not in java
-
-
-def test_what_cannot_be_translated_is_refused_not_dropped():
-    with pytest.raises(ActionRequiredError, match="SASL mechanism"):
-        KafkaSettings("k", {"bootstrap.servers": "b", "sasl.username": "u", "sasl.mechanisms": "OAUTHBEARER"}).java()
-
-
 def test_settings_without_brokers_are_refused():
     with pytest.raises(ActionRequiredError, match="bootstrap servers"):
         KafkaSettings("k", {})

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from airflow.sdk import Connection
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.tokens import MSK_IAM, msk_region
 from sluice.registry.config import RegistrySettings
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
@@ -21,9 +24,10 @@ _HOW_SPARK = (
 _HOW_REGISTRY = "airflow connections add {id} --conn-type http --conn-host https://registry:8081"
 # A Spark connection that is written as a URI has its scheme for a type, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
-_SECRET_PARTS = ("password", "secret", "jaas", "token", "key.pem", "user.info")
+_SECRET_PARTS = ("password", "passphrase", "secret", "jaas", "token", "key.pem", "keystore.key", "user.info")
 # Settings of Airflow's own Kafka provider that name Python functions; no other client understands them.
-_CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_delivery")
+_CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery")
+_JAVA = "java"
 
 
 def kafka_settings(connection_id: str) -> KafkaSettings:
@@ -33,11 +37,17 @@ def kafka_settings(connection_id: str) -> KafkaSettings:
     taken where the extra field doesn't say otherwise; a login without `security.protocol` means SASL_SSL, so that a
     password never leaves this machine unencrypted by oversight. What is secret is masked in every log of the task.
 
+    `java` in the extra field holds settings of Spark's client under the Java client's own names. `oauth_cb` is the
+    dotted name of a Python function; as with Airflow's provider, `[apache_kafka] callback_allowlist` has to name it. An
+    MSK cluster with OAUTHBEARER and no further word gets AWS's own.
+
     Raises:
-        ActionRequiredError: the connection is missing, is of another type, or names no brokers.
+        ActionRequiredError: the connection is missing, is of another type, names no brokers, or a function that the
+            allow-list doesn't.
     """
     connection = _connection(connection_id, ("kafka",), _HOW_KAFKA)
     settings = {name: value for name, value in _extra(connection).items() if name not in _CALLBACKS}
+    java = _java_options(settings.pop(_JAVA, {}), connection_id)
     if connection.host and "bootstrap.servers" not in settings:
         port = "" if ":" in connection.host else f":{connection.port or 9092}"
         settings["bootstrap.servers"] = f"{connection.host}{port}"
@@ -46,7 +56,46 @@ def kafka_settings(connection_id: str) -> KafkaSettings:
         mechanism = {} if "sasl.mechanism" in settings else {"sasl.mechanisms": "PLAIN"}
         settings = {"security.protocol": "SASL_SSL", **mechanism, **login, **settings}
     _mask(settings)
-    return KafkaSettings(connection_id, settings)
+    _mask(java)
+    found = KafkaSettings(connection_id, settings, java)
+    if "oauth_cb" in settings:
+        _require_allowed(str(settings["oauth_cb"]), connection_id)
+    return _with_msk_iam(found)
+
+
+def _java_options(given: Any, connection_id: str) -> dict[str, str]:
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise ActionRequiredError(
+            "`java` in the Kafka connection's extra field is not a JSON object of texts.",
+            next_step='correct it, for example to {"java": {"sasl.jaas.config": "…"}}.',
+            connection=connection_id,
+        )
+    return dict(given)
+
+
+def _require_allowed(name: str, connection_id: str) -> None:
+    """Check the provider's own allow-list: whoever may edit connections may not therefore run any code."""
+    allowed = conf.get("apache_kafka", "callback_allowlist", fallback="") or ""
+    if name not in {one.strip() for one in allowed.split(",")}:
+        raise ActionRequiredError(
+            "The Kafka connection's oauth_cb names a function that Airflow's configuration doesn't allow.",
+            next_step="name it in [apache_kafka] callback_allowlist (AIRFLOW__APACHE_KAFKA__CALLBACK_ALLOWLIST) on "
+            "every worker, or take it out of the connection.",
+            connection=connection_id,
+            oauth_cb=name,
+        )
+
+
+def _with_msk_iam(found: KafkaSettings) -> KafkaSettings:
+    """Log-in by IAM where the brokers are Amazon's and nothing else says where OAUTHBEARER's tokens come from."""
+    given = found.librdkafka
+    mechanism = str(given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "").upper()
+    region = msk_region(found.bootstrap_servers)
+    told = ("oauth_cb", "sasl.oauthbearer.method", "sasl.oauthbearer.metadata.authentication.type")
+    if mechanism != "OAUTHBEARER" or region is None or any(name in given for name in told):
+        return found
+    iam = {"sasl.oauthbearer.config": f"region={region}", **given, "oauth_cb": MSK_IAM}
+    return replace(found, librdkafka=iam)
 
 
 def registry_settings(connection_id: str) -> RegistrySettings:

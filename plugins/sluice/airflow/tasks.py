@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -39,7 +39,7 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     Raises:
         ActionRequiredError: a connection is missing or wrong.
     """
-    source = replace(kafka_settings(pipeline.source.kafka.connection), java_options=pipeline.write.kafka_options)
+    source = kafka_settings(pipeline.source.kafka.connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,7 +33,7 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
         return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
     from sluice.airflow.connections import kafka_settings
 
-    source = replace(kafka_settings(pipeline.source.kafka.connection), java_options=pipeline.write.kafka_options)
+    source = kafka_settings(pipeline.source.kafka.connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
 

@@ -43,6 +43,7 @@ class Coordinator:
         registries: Registries = registry_of_environment,
     ) -> None:
         self.pipeline = pipeline
+        self._source = source
         self._session = Session(pipeline, source, control or source, jvm, registries)
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
@@ -54,6 +55,7 @@ class Coordinator:
             RetryableError: another transaction of the table is about to commit, or Kafka or Hudi don't answer.
             ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
         """
+        self._source.require_for_spark()
         return self._starter.start(run)
 
     def plan(self, request: Request) -> tuple[Task, Position]:

@@ -5,35 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from sluice.errors import ActionRequiredError
+from sluice.kafka.java_settings import translate
+from sluice.kafka.tokens import token_callable
 
 Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
 _OURS = "sluice."  # settings of ours in a connection, which no Kafka client is told
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
-
-# librdkafka's name -> the Java client's, where they differ and Spark's reader needs them.
-_JAVA_NAMES = {
-    "sasl.mechanisms": "sasl.mechanism",
-    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
-    "ssl.key.password": "ssl.key.password",
-}
-_SAME_IN_JAVA = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.jaas.config",
-    "client.id",
-    "client.rack",
-    "request.timeout.ms",
-)
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 
 
 @dataclass(frozen=True)
@@ -72,50 +54,42 @@ class KafkaSettings:
     def client(self, **more: Any) -> dict[str, Any]:
         """Settings for a confluent-kafka client, with `more` laid over them (underscores stand for dots)."""
         settings = {k: v for k, v in self.librdkafka.items() if k not in _NOT_CLIENTS and not k.startswith(_OURS)}
+        if isinstance(settings.get("oauth_cb"), str):
+            settings["oauth_cb"] = token_callable(settings["oauth_cb"], self.name)
         # Errors reach us as exceptions; librdkafka's own lines on standard error would only cut into the story.
         quiet = {"log_level": 2, "log.connection.close": False}
         return {**quiet, **settings, **{k.replace("_", "."): v for k, v in more.items()}}
 
-    def java(self) -> dict[str, str]:
+    def with_java_options(self, more: Mapping[str, str]) -> KafkaSettings:
+        """The same with further settings of Spark's Java client, which win over those that it has."""
+        return replace(self, java_options={**self.java_options, **more})
+
+    @property
+    def token_callable(self) -> str | None:
+        """The dotted name of the Python function that makes tokens for Spark's client; None where it needs none."""
+        own_login = "sasl.jaas.config" in self.java_options
+        return str(self.librdkafka["oauth_cb"]) if "oauth_cb" in self.librdkafka and not own_login else None
+
+    def java(self, token_login: Mapping[str, str] | None = None) -> dict[str, str]:
         """The same settings for the Java client that Spark's Kafka source uses.
 
-        Raises:
-            ActionRequiredError: a setting that secures the connection has no counterpart here, so that Spark would
-                connect in another way than the coordinator does.
-        """
-        given = {k: str(v) for k, v in self.librdkafka.items() if not k.startswith(_OURS)}
-        java = {"bootstrap.servers": self.bootstrap_servers}
-        for name, value in given.items():
-            if name in _SAME_IN_JAVA:
-                java[name] = value
-            elif name in _JAVA_NAMES:
-                java[_JAVA_NAMES[name]] = value
-        if "sasl.username" in given and "sasl.jaas.config" not in {**given, **self.java_options}:
-            java["sasl.jaas.config"] = self._jaas(given, java.get("sasl.mechanism", ""))
-        if "ssl.ca.location" in given:
-            java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
-        if "ssl.certificate.location" in given and "ssl.keystore.location" not in self.java_options:
-            raise ActionRequiredError(
-                "A client certificate in separate PEM files can't be handed to Spark's Kafka client.",
-                next_step="put certificate and key into one PEM file and name it in `ssl.keystore.location` "
-                "under `write.kafka_options` with `ssl.keystore.type: PEM`.",
-                connection=self.name,
-            )
-        return {**java, **self.java_options}
+        Args:
+            token_login: how that client comes to the tokens of `token_callable` (`sluice.spark.tokens`).
 
-    def _jaas(self, given: Mapping[str, str], mechanism: str) -> str:
-        module = _LOGIN_MODULES.get(mechanism.upper())
-        if module is None:
-            raise ActionRequiredError(
-                "This SASL mechanism needs Java's own settings for Spark.",
-                next_step="name `sasl.jaas.config` under `write.kafka_options`; it is handed on by environment only.",
-                connection=self.name,
-                mechanism=mechanism or "(none)",
-            )
-        quoted = {
-            k: given.get(k, "").replace("\\", "\\\\").replace('"', '\\"') for k in ("sasl.username", "sasl.password")
-        }
-        return f'{module} required username="{quoted["sasl.username"]}" password="{quoted["sasl.password"]}";'
+        Raises:
+            ActionRequiredError: a setting that secures the connection can't be carried over; it is named.
+        """
+        given = {name: _as_text(value) for name, value in self.librdkafka.items() if value is not None}
+        java = {"bootstrap.servers": self.bootstrap_servers}
+        return java | translate(given, self.java_options, self.name, token_login)
+
+    def require_for_spark(self) -> None:
+        """Check that Spark can connect as the coordinator does, before anything is begun that would need it to.
+
+        Raises:
+            ActionRequiredError: as `java`.
+        """
+        self.java({} if self.token_callable else None)
 
     def to_environment(self, role: Role) -> dict[str, str]:
         """The settings as an environment variable, which is how a Spark driver gets them: not its command line."""
@@ -135,6 +109,10 @@ class KafkaSettings:
                 next_step="start write jobs through the DAG, or set the variable in the Spark driver's environment.",
             )
         return cls(**json.loads(text))
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _variable(role: Role) -> str:

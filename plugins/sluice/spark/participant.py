@@ -28,6 +28,7 @@ from sluice.spark.placement import KeyCheck
 from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
+from sluice.spark.tokens import java_settings
 from sluice.spark.truncate import require_truncates_apply
 from sluice.spark.write import HudiWriter, Written
 
@@ -107,14 +108,15 @@ class Participant:
         start = transaction.start
         planned = start.ranges[self._assignment.range]
         headers = "headers" in start.records.columns.values()
-        records = read_range(spark, self._source.java(), planned, start.isolation_level, headers=headers)
+        kafka = java_settings(spark, self._source)
+        records = read_range(spark, kafka, planned, start.isolation_level, headers=headers)
         chain = RecordChain(spark, start.records, start.writer, planned)
         keys = KeyCheck(spark, start, self._assignment.range)
         writer = HudiWriter(spark, start)
         here = {r.topic_partition for r in planned}
         later = [r for r in start.later if r.topic_partition in here]
         if later:
-            rows = chain.rows(read_range(spark, self._source.java(), later, start.isolation_level, headers=headers))
+            rows = chain.rows(read_range(spark, kafka, later, start.isolation_level, headers=headers))
             writer.remember_deletes(rows)
         written = writer.write(chain.rows(keys.watch(records)), start.emptied_at)
         left_out = chain.counts(written.dataset)
@@ -132,7 +134,7 @@ class Participant:
         return self._status(start, written, left_out, keys.found(written.dataset, left_out.changes), aside)
 
     def _read_again(self, spark: SparkSession, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
-        return read_range(spark, self._source.java(), planned, start.isolation_level, headers=True)
+        return read_range(spark, java_settings(spark, self._source), planned, start.isolation_level, headers=True)
 
     def _status(
         self, start: StartCommit, written: Written, left_out: Counted, keys: tuple[PlacedKeys, ...], aside: SetAside

@@ -1,0 +1,90 @@
+"""Tokens that Python makes for OAUTHBEARER: librdkafka's `oauth_cb`, by its dotted name, as MSK's IAM needs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from sluice.errors import ActionRequiredError
+
+TokenCallable = Callable[[str], tuple[Any, ...]]
+MSK_IAM = "sluice.kafka.tokens.msk_iam"
+_MSK = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::\d+)?(?=$|[,\s])", re.I)
+
+
+@dataclass(frozen=True)
+class Token:
+    """What an `oauth_cb` returns; the token never shows in a repr.
+
+    Attributes:
+        value: the token.
+        expires: when it stops to hold, in seconds since 1970.
+        principal: whose it is; brokers look into the token itself.
+        extensions: SASL extensions that are sent beside it.
+    """
+
+    value: str = field(repr=False)
+    expires: float
+    principal: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+def token_callable(name: str, connection: str) -> TokenCallable:
+    """The Python function of that dotted name.
+
+    Raises:
+        ActionRequiredError: it can't be imported.
+    """
+    module, _, function = name.rpartition(".")
+    try:
+        found: TokenCallable = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ActionRequiredError(
+            f"The connection's oauth_cb can't be imported: {type(error).__name__}.",
+            next_step="install its module on every Airflow worker, or put it on PYTHONPATH: Spark's driver is a "
+            "process of its own, which doesn't look into Airflow's dags folder.",
+            connection=connection,
+            oauth_cb=name,
+        ) from error
+    return found
+
+
+def ask(name: str, config: str, connection: str) -> Token:
+    """A new token from the function of that name.
+
+    Raises:
+        ActionRequiredError: it can't be imported.
+        Exception: whatever it raises itself.
+    """
+    value, expires, *more = token_callable(name, connection)(config)
+    return Token(str(value), float(expires), *more)
+
+
+def msk_region(bootstrap_servers: str) -> str | None:
+    """The AWS region of an Amazon MSK cluster, by its brokers' names; None of any other cluster."""
+    found = _MSK.search(bootstrap_servers)
+    return found.group("region").lower() if found else None
+
+
+def msk_iam(config: str) -> tuple[str, float]:
+    """A token for Amazon MSK with IAM, signed with the AWS credentials of this process.
+
+    Args:
+        config: `sasl.oauthbearer.config`: `region=eu-west-1`.
+
+    Raises:
+        ActionRequiredError: AWS's signer isn't installed.
+    """
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+    except ImportError:
+        raise ActionRequiredError(
+            "Amazon MSK with IAM needs AWS's signer, which isn't installed.",
+            next_step="pip install aws-msk-iam-sasl-signer-python on every Airflow worker.",
+        ) from None
+    region = dict(part.split("=", 1) for part in config.split() if "=" in part)["region"]
+    token, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
+    return str(token), expires_ms / 1000

@@ -1,0 +1,165 @@
+"""Kafka's settings as Spark's client takes them, and, where Python makes the tokens, a place that it gets them from.
+
+A token lives for minutes, a job may for hours, and executors have no Python. So they ask the driver, over TLS with a
+certificate of this driver's own: its place, the certificate and a secret stand in the JAAS entry that travels with the
+job, and nothing on a disk.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import ssl
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from pyspark.sql import SparkSession
+
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.java_settings import OAUTH_LOGIN, jaas
+from sluice.kafka.tokens import Token, ask
+from sluice.logs import log
+
+_HANDLER = "sluice.kafka.DriverTokenHandler"
+_LIFETIME = timedelta(days=30)  # of the certificate: longer than any job
+
+
+def java_settings(spark: SparkSession, kafka: KafkaSettings) -> dict[str, str]:
+    """The settings of Spark's Kafka client.
+
+    Raises:
+        ActionRequiredError: something that secures the connection can't be carried over; it is named.
+    """
+    if kafka.token_callable is None:
+        return kafka.java()
+    return kafka.java(_token_login(spark, kafka, kafka.token_callable))
+
+
+def _token_login(spark: SparkSession, kafka: KafkaSettings, function: str) -> dict[str, str]:
+    _require_handler(spark, kafka)
+    conf: Any = spark.sparkContext.getConf()
+    host = str(conf.get("spark.driver.host", "127.0.0.1"))
+    config = str(kafka.librdkafka.get("sasl.oauthbearer.config", ""))
+    endpoint = _endpoint(host, str(conf.get("spark.driver.bindAddress", host)), function, config, kafka.name)
+    options = {"url": endpoint.url, "secret": endpoint.secret, "certificate": endpoint.certificate}
+    return {"sasl.jaas.config": jaas(OAUTH_LOGIN, options), "sasl.login.callback.handler.class": _HANDLER}
+
+
+def _require_handler(spark: SparkSession, kafka: KafkaSettings) -> None:
+    jvm: Any = spark._jvm
+    found = jvm.java.lang.ClassLoader.getSystemClassLoader().getResource(f"{_HANDLER.replace('.', '/')}.class")
+    if found is None:
+        raise ActionRequiredError(
+            "The class that hands the tokens of oauth_cb to Spark's Kafka client is missing.",
+            next_step="make the jars anew: `python -m sluice.local jars` (or `make install`).",
+            connection=kafka.name,
+        )
+
+
+@cache  # one for each driver, whatever the number of reads; it ends with the process
+def _endpoint(host: str, bind: str, function: str, config: str, connection: str) -> TokenEndpoint:
+    return TokenEndpoint(host, bind, lambda: ask(function, config, connection))
+
+
+class TokenEndpoint:
+    """An HTTPS server that answers with a new token whoever knows its secret.
+
+    Args:
+        host: the name or address by which executors reach the driver.
+        bind: the address to listen on.
+        make: makes a token.
+    """
+
+    def __init__(self, host: str, bind: str, make: Callable[[], Token]) -> None:
+        self.secret = secrets.token_urlsafe(32)
+        self._make = make
+        self._lock = Lock()
+        server = _Server((bind, 0), _Handler)
+        server.endpoint = self
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.certificate = _identify(context, host)
+        server.context = context
+        self.url = f"https://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}/"
+        Thread(target=server.serve_forever, name="sluice-tokens", daemon=True).start()
+
+    def answer(self, authorization: str) -> bytes | None:
+        """The token, line by line as the Java side reads it; None for whoever doesn't know the secret."""
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.secret}".encode()):
+            return None
+        with self._lock:  # the function may not expect to be called from several threads at once
+            token = self._make()
+        lines = [str(int(token.expires * 1000)), token.principal or "oauth", token.value]
+        return "\n".join([*lines, *(f"{k}={v}" for k, v in token.extensions.items()), ""]).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    endpoint: TokenEndpoint
+    context: ssl.SSLContext
+    daemon_threads = True
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shake hands in the request's own thread, so that nobody can keep others waiting."""
+        request.settimeout(30)
+        with suppress(OSError), self.context.wrap_socket(request, server_side=True) as secured:
+            super().finish_request(secured, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:  # http.server's name
+        """Answer with a token."""
+        try:
+            body = self.server.endpoint.answer(self.headers.get("Authorization", ""))
+        except Exception as error:
+            log.error("no token for Kafka: oauth_cb failed", reason=f"{type(error).__name__}: {error}")
+            self.send_error(503)
+            return
+        if body is None:
+            self.send_error(401)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: who asks is our own executor."""
+
+
+def _identify(context: ssl.SSLContext, host: str) -> str:
+    """Give the server a key and a certificate that it signs itself; returns the certificate in PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sluice driver")])
+    now = datetime.now(UTC)
+    try:
+        place: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        place = x509.DNSName(host)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number())
+    # An executor's clock may be behind or ahead by hours, for all that this is about.
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + _LIFETIME)
+    builder = builder.add_extension(x509.SubjectAlternativeName([place]), critical=False)
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:  # Python's ssl reads keys from files only
+        file = Path(folder) / "pair.pem"
+        file.touch(0o600)
+        file.write_bytes(private + certificate)
+        context.load_cert_chain(file)
+    return certificate.decode()
