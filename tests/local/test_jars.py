@@ -9,7 +9,8 @@ import pytest
 from sluice.local import jars, truststore
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
-from sluice.local.java import java_command, java_home, java_version
+from sluice.local.java import java_command, java_home
+from sluice.runtime import java_version
 
 
 def _entries(home: SluiceHome, name: str) -> set[str]:

@@ -22,7 +22,7 @@ class HudiJvm:
         self.pid = pid
         self.jvm = gateway.jvm
         configuration = self.jvm.org.apache.hadoop.conf.Configuration()
-        for name, value in {**runtime.LOCAL_DISK, **hadoop}.items():
+        for name, value in {**runtime.local_disk(), **hadoop}.items():
             configuration.set(name, value)
         self.storage = self.jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         self.Option = self.jvm.org.apache.hudi.common.util.Option
@@ -47,7 +47,7 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
         hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside those that
             HADOOP_CONF_DIR holds.
     """
-    jars = runtime.jars("coordinator") + runtime.spark_jars()
+    jars = runtime.jars("coordinator") + runtime.local_jars() + runtime.spark_jars()
     py4j_jar = next(jar for jar in jars if jar.name.startswith("py4j-"))
     class_path = [str(jar) for jar in jars]
     if os.environ.get("HADOOP_CONF_DIR"):

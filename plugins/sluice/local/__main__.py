@@ -13,6 +13,7 @@ from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
+from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
 
 _BROKER_PORT = 9092
@@ -37,6 +38,12 @@ def jars() -> None:
 
         changed = ensure_jars(home, show)
     _console.print(f"The jars are in {home.jars}." if changed else "The jars are there already.")
+
+
+@app.command()
+def checksums() -> None:
+    """Print the checksums of what ivy.xml resolves to now, for jars.sha256: after a change of ivy.xml, on purpose."""
+    typer.echo(current_checksums(SluiceHome.from_env()), nl=False)
 
 
 @app.command()

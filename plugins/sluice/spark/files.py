@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import re
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from sluice.errors import ActionRequiredError
+from sluice.spark.settings import is_local
 
 
 @cache
@@ -32,7 +32,7 @@ def on_every_machine(spark: SparkSession, content: bytes, suffix: str) -> str:
         ActionRequiredError: the driver's folder can't be written.
     """
     context = spark.sparkContext
-    local = re.match(r"local(\[|$)", str(context.master)) is not None  # and not local-cluster
+    local = is_local(str(context.master))
     name = f"sluice-{hashlib.sha256(content).hexdigest()[:32]}"
     path = _own_folder() / f"{name}.{suffix}" if local else Path(f"{name}-{context.applicationId}.{suffix}")
     if path.exists():

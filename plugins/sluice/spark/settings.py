@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from sluice import runtime
@@ -20,7 +21,6 @@ _GIVEN = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Else a date that the Spark of before 3.0 may have read in another way, such as 2023-02-30, ends the job.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    **{f"spark.hadoop.{name}": value for name, value in runtime.LOCAL_DISK.items()},
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
     "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
 }
@@ -46,6 +46,11 @@ _DRIVER_OPTIONS = [
 ]
 
 
+def is_local(master: str) -> bool:
+    """Whether executors run in the driver's own JVM."""
+    return re.match(r"local(\[|$)", master) is not None  # and not local-cluster
+
+
 def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
     """The settings of one write job.
 
@@ -55,14 +60,17 @@ def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
         user: the pipeline's `write.conf`; it wins, but for Java options, which are joined.
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
-    conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join(jars)}
+    here = [str(jar) for jar in runtime.local_jars()] if is_local(master) else []
+    conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join([*jars, *here])}
+    if here:
+        conf |= {f"spark.hadoop.{name}": value for name, value in runtime.local_disk().items()}
     options = [*_DRIVER_OPTIONS, *_AVRO_LIMITS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]
-    if not master.startswith("local"):
+    if not is_local(master):
         conf["spark.jars"] = ",".join(jars)
     conf |= user
     options += user.get("spark.driver.extraJavaOptions", "").split()
     conf["spark.driver.extraJavaOptions"] = " ".join(options)
-    if not master.startswith("local"):
+    if not is_local(master):
         theirs = [*_AVRO_LIMITS, *user.get("spark.executor.extraJavaOptions", "").split()]
         conf["spark.executor.extraJavaOptions"] = " ".join(theirs)
     return conf
