@@ -220,7 +220,11 @@ class Table:
         command = [sys.executable, "-m", "sluice.cli", "interval", name, str(self.file), *arguments]
         begun = time.perf_counter()
         done = subprocess.run(
-            command, env=driver_environment(self.settings, self.settings), capture_output=True, text=True, check=False
+            command,
+            env=driver_environment(self.settings, self.settings, "local"),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-4000:])

@@ -6,10 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from sluice.kafka.config import KafkaSettings
 from sluice.spark.compare import compare
+from sluice.spark.session import spark_session
 from sluice.spark.tokens import java_settings
 from sluice.spark.verify import as_json
 
@@ -17,7 +16,7 @@ from sluice.spark.verify import as_json
 def main() -> int:
     """Run the comparison; the answer says what it found, whatever that is."""
     task, answer = map(Path, sys.argv[1:])
-    spark = SparkSession.builder.appName("sluice verify").getOrCreate()
+    spark = spark_session("sluice verify")
     try:
         found = compare(
             spark, java_settings(spark, KafkaSettings.from_environment("source")), json.loads(task.read_text())

@@ -15,7 +15,7 @@ _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hour
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _PREFIX = "SLUICE_"
 # They hold credentials. Whatever a pipeline file names is shown: in logs, in messages, on the page.
-_SECRET = ("SLUICE_KAFKA_", "SLUICE_SCHEMA_REGISTRY", "SLUICE_CONTROL_SECRET")
+_SECRET = ("SLUICE_KAFKA_", "SLUICE_SCHEMA_REGISTRY", "SLUICE_CONTROL_SECRET", "SLUICE_SPARK_PRIVATE")
 
 
 def parse_duration(value: Any) -> Any:
@@ -75,6 +75,33 @@ def _as_text(value: Any) -> Any:
 
 
 Options = Annotated[dict[str, str], BeforeValidator(_as_text)]
+
+
+# The end of a name that is a secret's; Azure's names end with the account that they are for.
+_SECRET_NAME = re.compile(
+    r"(pass(word|wd|phrase)|secret|token|jaas\.config|user\.info|credentials?"
+    r"|(secret|access|api|private|account|shared|encryption)[._-]?key|keystore\.key)"
+    r"($|\.[\w-]+\.(dfs|blob)\.core\.windows\.net$)",
+    re.IGNORECASE,
+)
+PRIVATE_HUDI = 'the Spark connection\'s extra field, as {"hudi": {"hoodie.…": "…"}}'
+PRIVATE_SPARK = 'the Spark connection\'s extra field, as {"conf": {"spark.…": "…"}}'
+PRIVATE_KAFKA = 'the Kafka connection\'s extra field, as {"java": {"…": "…"}}'
+_NO_SECRET = re.compile(r"^(|true|false|\d+)$", re.IGNORECASE)
+
+
+def refuse_secrets(options: Mapping[str, str], instead: str) -> None:
+    """Check that none of the options is a secret, by its name.
+
+    Raises:
+        ValueError: one is; its value shows nowhere.
+    """
+    named = sorted(k for k, v in options.items() if _SECRET_NAME.search(k) and not _NO_SECRET.match(str(v)))
+    if named:
+        raise ValueError(
+            f"{', '.join(named)}: a secret must not stand in a pipeline file, which others read; it would show in "
+            f"messages, logs and command lines. Put it into {instead}"
+        )
 
 
 class Section(BaseModel):

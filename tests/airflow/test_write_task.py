@@ -112,7 +112,7 @@ def test_retries_follow_the_recovery_class() -> None:
 
 def test_kafka_settings_travel_in_the_environment_only() -> None:
     settings = KafkaSettings("kafka_default", {"bootstrap.servers": "k:9092", "sasl.password": "s3cr3t-of-kafka"})
-    environment = driver_environment(settings, settings)
+    environment = driver_environment(settings, settings, "local")
     assert json.loads(environment["SLUICE_KAFKA_SOURCE"])["librdkafka"]["sasl.password"] == "s3cr3t-of-kafka"
     assert "SLUICE_KAFKA_CONTROL" in environment
     package = Path(environment["PYTHONPATH"].split(os.pathsep)[0]) / "sluice"

@@ -259,7 +259,7 @@ def kafka_settings(bootstrap: str) -> KafkaSettings:
 def environment(bootstrap: str, **more: str) -> dict[str, str]:
     """The environment of the product's processes."""
     settings = kafka_settings(bootstrap)
-    product = driver_environment(settings, settings)
+    product = driver_environment(settings, settings, MASTER)
     python_path = os.pathsep.join([product["PYTHONPATH"], str(APPLICATION.parent)])
     return {**product, "PYTHONPATH": python_path, VARIABLE: "", **more}
 

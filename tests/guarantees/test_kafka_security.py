@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from sluice.coordinator import Coordinator, Outcome, Started
 from sluice.errors import ActionRequiredError, SluiceError
+from sluice.failpoints import VARIABLE
 from sluice.kafka.config import KafkaSettings
 from sluice.local.home import SluiceHome
-from sluice.spark.submit import application_arguments
+from sluice.local.process import free_port
+from sluice.private import PrivateSettings
+from sluice.protocol.messages import encode
+from sluice.spark.submit import application_arguments, driver_environment, submit_command
 
-from .harness import CLUSTER, Drivers, Flow, Job, SharedJvm
-from .secured_broker import SecuredBroker
+from .harness import CLUSTER, MASTER, Drivers, Flow, Job, Pause, SharedJvm
+from .secured_broker import SECRET, SecuredBroker
 
 WAYS = [
     "SCRAM-SHA-512",
@@ -92,6 +101,81 @@ def test_a_wrong_log_in_is_told_as_such(secured: SecuredBroker, flow: Flow, way:
     with pytest.raises(SluiceError) as caught:
         coordinator(flow, settings).start(flow.run())
     assert "another" not in str(caught.value)
+
+
+def test_no_secret_shows_while_a_job_runs(secured: SecuredBroker, flow: Flow, tmp_path: Path) -> None:
+    """On no command line, in no message, log or event log, and not on Spark's pages; and nobody else can reach them."""
+    identity = secured.authority.identify("more")
+    given = {
+        **secured.settings("SCRAM-SHA-512"),
+        "ssl.certificate.pem": identity.pem,
+        "ssl.key.pem": identity.key_pem(),
+    }
+    kafka = KafkaSettings(CLUSTER, given, {"sasl.login.refresh.min.period.seconds": "60"})
+    private = PrivateSettings(
+        {"spark.hadoop.fs.s3a.secret.key": "s3cr3t-of-s3"}, {"hoodie.x.api.key": "s3cr3t-of-hudi"}
+    )
+    secrets = [SECRET, "s3cr3t-of-s3", "s3cr3t-of-hudi", identity.key_pem().splitlines()[1]]
+    port = free_port()
+    conf = {"spark.ui.enabled": True, "spark.ui.port": port}
+    conf |= {"spark.eventLog.enabled": True, "spark.eventLog.dir": tmp_path.as_uri()}
+    flow.set(write__conf=conf)
+    flow.produce(3, partitions=(0,))
+    started = coordinator(flow, kafka).start(flow.run())
+    assert isinstance(started, Started)
+    pause = Pause("participant.after_write", flow.folder)
+    log = tmp_path.parent / f"{tmp_path.name}.log"
+    environment = driver_environment(kafka, kafka, MASTER)
+    environment |= {**private.to_environment(), VARIABLE: pause.failpoint}
+    with log.open("wb") as out:
+        driver = subprocess.Popen(
+            submit_command(flow.pipeline, started, 0, MASTER), env=environment, cwd=flow.folder, stdout=out,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        pause.wait()
+        shown = {"command lines": "\n".join(" ".join(p.cmdline()) for p in processes())}
+        shown["Spark's pages"] = "\n".join(spark_pages(port))
+        assert "spark.hadoop.fs.s3a.secret.key" in shown["Spark's pages"], "the settings' page was not read"
+        assert listening(driver.pid) == {"127.0.0.1"}
+    finally:
+        pause.release()
+        assert driver.wait(120) == 0, log.read_text()[-4000:]
+        flow.set(write__conf=None)
+    coordinator(flow, kafka).commit(started.control_offset)
+    shown["its log"] = log.read_text()
+    shown["the event log"] = "\n".join(f.read_text() for f in tmp_path.iterdir())
+    shown["messages"] = "\n".join(encode(message).decode() for message in flow.messages())
+    assert shown["the event log"]
+    assert [(place, secret) for place, text in shown.items() for secret in secrets if secret in text] == []
+
+
+def processes() -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it has ended, or is another's
+            process.cmdline()
+            yield process
+
+
+def spark_pages(port: int) -> Iterator[str]:
+    """What the driver's UI shows of its settings, and of what it runs."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(path: str) -> str:
+        with opener.open(f"http://127.0.0.1:{port}/{path}", timeout=30) as response:
+            return str(response.read().decode())
+
+    application = json.loads(get("api/v1/applications"))[0]["id"]
+    for page in ("environment", "jobs", "stages", "sql", "allexecutors"):
+        yield get(f"api/v1/applications/{application}/{page}")
+    yield get("environment/")
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process and its children wait for others."""
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    found = [c for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return {c.laddr.ip.removeprefix("::ffff:") for c in found}
 
 
 def test_what_spark_cannot_carry_is_refused_before_anything_is_opened(secured: SecuredBroker, flow: Flow) -> None:

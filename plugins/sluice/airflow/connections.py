@@ -15,6 +15,7 @@ from airflow.sdk.log import mask_secret
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.tokens import MSK_IAM, msk_region
+from sluice.private import PrivateSettings
 from sluice.registry.config import RegistrySettings
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
@@ -154,6 +155,35 @@ def spark_master(connection_id: str) -> str:
     whole = connection.conn_type == "spark" and ("://" in connection.host or not connection.port)
     master = connection.host if whole else f"{connection.conn_type}://{connection.host}"
     return f"{master}:{connection.port}" if connection.port else master
+
+
+def private_settings(connection_id: str) -> PrivateSettings:
+    """What the extra field of a Spark connection says beside Airflow's own keys: `conf` of Spark, `hudi` of Hudi.
+
+    Nothing where there is no such connection: steps that need Spark ask for its master, and say so.
+
+    Raises:
+        ActionRequiredError: the connection is of another type, or they are no JSON objects of such names.
+    """
+    try:
+        Connection.get(connection_id)
+    except AirflowNotFoundException:
+        return PrivateSettings()
+    extra = _extra(_connection(connection_id, _SPARK_TYPES, _HOW_SPARK))
+    found = {}
+    for key, prefix in (("conf", "spark."), ("hudi", "hoodie.")):
+        given = extra.get(key, {})
+        if not isinstance(given, dict) or not all(name.startswith(prefix) for name in given):
+            raise ActionRequiredError(
+                f"`{key}` in the Spark connection's extra field is not a JSON object of {prefix}* names.",
+                next_step=f'correct it, for example to {{"{key}": {{"{prefix}…": "…"}}}}.',
+                connection=connection_id,
+            )
+        found[key] = {
+            name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+        }
+        _mask(found[key])
+    return PrivateSettings(**found)
 
 
 def _connection(connection_id: str, types: tuple[str, ...], how: str) -> Connection:

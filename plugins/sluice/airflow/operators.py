@@ -17,11 +17,12 @@ from airflow.sdk.exceptions import AirflowException
 
 from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import told
-from sluice.airflow.tasks import source_and_control
+from sluice.airflow.tasks import source_and_control, take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.private import PrivateSettings
 
 if TYPE_CHECKING:
     from sluice.protocol.transaction import Transaction
@@ -137,7 +138,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
         started = Started(self.instant, self.control_offset, (), self.control_topic, self.digest)
         self.application = str(APPLICATION)
         self.application_args = application_arguments(self.pipeline, started, self.range_number)
-        self.conf = spark_conf(master, write.conf)
+        take_private_settings(self.pipeline)
+        self.conf = spark_conf(master, write.conf, PrivateSettings.from_environment().conf)
         self._hook = DriverHook(
             conf=self.conf,
             conn_id=write.connection,
@@ -145,7 +147,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
             name=f"sluice-{self.pipeline.name}-{self.instant}-{self.range_number}",
             application_args=self.application_args,
         )
-        self._hook.environment = driver_environment(source, control)
+        self._hook.environment = driver_environment(source, control, master)
 
     def _transaction(self, control: KafkaSettings) -> Transaction | None:
         from sluice.kafka.control_topic import ControlTopic

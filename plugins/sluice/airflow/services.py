@@ -12,10 +12,11 @@ from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY
 from sluice.airflow.operators import DriverHook
-from sluice.airflow.tasks import is_running, source_and_control
+from sluice.airflow.tasks import is_running, source_and_control, take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.private import PrivateSettings
 
 if TYPE_CHECKING:
     from sluice.coordinator import Run
@@ -30,6 +31,7 @@ def services_of(pipeline: Pipeline) -> Services:
     """
     from sluice.coordinator.services import Services  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
+    take_private_settings(pipeline)
     return Services(pipeline, *source_and_control(pipeline), is_running=is_running)
 
 
@@ -129,7 +131,8 @@ class SparkServiceOperator(SparkSubmitOperator):
         conf, memory = service_settings(self.pipeline)
         self.application = str(SERVICE_APPLICATION)
         self.application_args = service_arguments(self.pipeline, planned.control_offset, planned.digest)
-        self.conf = spark_conf(spark_master(write.connection), conf)
+        master = spark_master(write.connection)
+        self.conf = spark_conf(master, conf, PrivateSettings.from_environment().conf)
         self._hook = DriverHook(
             conf=self.conf,
             conn_id=write.connection,
@@ -137,4 +140,4 @@ class SparkServiceOperator(SparkSubmitOperator):
             name=f"sluice-{self.pipeline.name}-{self.service}",
             application_args=self.application_args,
         )
-        self._hook.environment = driver_environment(*source_and_control(self.pipeline))
+        self._hook.environment = driver_environment(*source_and_control(self.pipeline), master)

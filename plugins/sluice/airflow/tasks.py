@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
-from sluice.airflow.connections import kafka_settings, registry_settings
+from sluice.airflow.connections import kafka_settings, private_settings, registry_settings
 from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
@@ -51,6 +52,15 @@ def standing_at(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipel
     return pipeline.on_control_topic(transaction.get("control_topic"))
 
 
+def take_private_settings(pipeline: Pipeline) -> None:
+    """Give this task's process the secret settings of its Spark connection: its clients and its driver read them there.
+
+    Raises:
+        ActionRequiredError: the connection is missing or wrong.
+    """
+    os.environ.update(private_settings(pipeline.write.connection).to_environment())
+
+
 def in_words(ranges: Iterable[PlannedRange]) -> str:
     """What one write job reads, as the name of its mapped task: topic, partitions and offsets."""
     ranges = tuple(ranges)
@@ -87,6 +97,7 @@ class _CoordinatorOperator(BaseOperator):
         """Of the pipeline; for a transaction that is begun, on the control topic where it stands."""
         from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
 
+        take_private_settings(self.pipeline)
         clusters = source_and_control(self.pipeline)
         pipeline = standing_at(self.pipeline, transaction)
         return Coordinator(pipeline, *clusters, is_running=is_running, registries=registry_settings)
@@ -222,6 +233,7 @@ class CatalogSyncOperator(_CoordinatorOperator):
     def _step(self, context: Context) -> str:  # noqa: ARG002
         from sluice.coordinator.catalog import sync
 
+        take_private_settings(self.pipeline)
         synced = ", ".join(sync(self.pipeline))
         log.info("catalogs are in step with the table", catalogs=synced)
         return synced

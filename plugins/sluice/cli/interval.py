@@ -82,7 +82,7 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     if isinstance(started, Outcome):
         return started.summary
     commands = [submit_command(pipeline, started, n, master) for n in range(len(started.ranges))]
-    environment = driver_environment(*settings(pipeline))
+    environment = driver_environment(*settings(pipeline), master)
     jobs = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         exit_codes = [job.wait() for job in jobs]

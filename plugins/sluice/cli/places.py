@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sluice.pipeline import Pipeline, load_pipeline
+from sluice.private import VARIABLE as PRIVATE
 
 if TYPE_CHECKING:
     from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
@@ -21,8 +22,9 @@ PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
 def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
     """The clusters of the records and of the control topic.
 
-    SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver. Without them the pipeline's Airflow
-    connections are taken, from AIRFLOW_CONN_* variables, a secrets backend, or Airflow's database.
+    SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver; SLUICE_SPARK_PRIVATE goes with them. Without
+    them the pipeline's Airflow connections are taken, from AIRFLOW_CONN_* variables, a secrets backend, or Airflow's
+    database.
 
     Raises:
         ActionRequiredError: there are none, or they are wrong.
@@ -31,8 +33,10 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-    from sluice.airflow.connections import kafka_settings
+    from sluice.airflow.connections import kafka_settings, private_settings
 
+    if PRIVATE not in os.environ:
+        os.environ.update(private_settings(pipeline.write.connection).to_environment())
     source = kafka_settings(pipeline.source.kafka.connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source

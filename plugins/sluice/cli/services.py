@@ -38,7 +38,7 @@ def service(
         typer.echo(planned.summary)
         return
     command = service_command(pipeline, planned.control_offset, master, planned.digest)
-    if subprocess.run(command, env=driver_environment(source, control), check=False).returncode != 0:
+    if subprocess.run(command, env=driver_environment(source, control, master), check=False).returncode != 0:
         services.give_up(planned.control_offset, "its Spark job failed")
         raise SluiceError("The Spark job of the table service failed.", next_step="read its log above.", service=name)
     typer.echo(f"Done: {name} {', '.join(planned.instants)}.")

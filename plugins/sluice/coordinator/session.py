@@ -18,6 +18,7 @@ from sluice.kafka.cluster import KafkaCluster
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
+from sluice.private import PrivateSettings
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -86,7 +87,7 @@ class Committed:
 
 def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
     """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system."""
-    conf = pipeline.write.conf
+    conf = {**pipeline.write.conf, **PrivateSettings.from_environment().conf}
     return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
 
 

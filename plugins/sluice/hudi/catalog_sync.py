@@ -12,6 +12,7 @@ from sluice.hudi.jvm import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
+from sluice.private import PrivateSettings
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
 GLUE_TOOL = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
@@ -60,7 +61,8 @@ def sync_options(pipeline: Pipeline, catalog: Catalog) -> dict[str, str]:
         options |= {f"{_HIVE}mode": "hms", f"{_HIVE}metastore.uris": catalog.uris}
     if isinstance(catalog, Glue) and catalog.region:
         options["hoodie.aws.region"] = catalog.region
-    return options | {name: value for name, value in catalog.options.items() if name.startswith("hoodie.")}
+    own = {**catalog.options, **PrivateSettings.from_environment().hudi}
+    return options | {name: value for name, value in own.items() if name.startswith("hoodie.")}
 
 
 def _sync(jvm: HudiJvm, pipeline: Pipeline, catalog: Catalog) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice.errors import ActionRequiredError
+from sluice.private import PrivateSettings
 from sluice.protocol.messages import TableWriter
 
 KEY_GENERATORS = {
@@ -84,6 +85,7 @@ def write_options(writer: TableWriter) -> dict[str, str]:
         **DEFAULTS,
         **(UPSERT_DEFAULTS if writer.operation == "upsert" else {}),
         **writer.options,
+        **PrivateSettings.from_environment().hudi,
         **REQUIRED,
         "hoodie.table.name": writer.name,
         "hoodie.table.type": writer.table_type,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from sluice.sections import Duration, Expanded, Options, Section
+from sluice.sections import PRIVATE_HUDI, Duration, Expanded, Options, Section, refuse_secrets
 
 
 class Catalog(Section):
@@ -18,6 +18,12 @@ class Catalog(Section):
     """The table's name in the catalog; the Hudi table's by default."""
     options: Options = Field(default_factory=dict)
     """Further options: `hoodie.datasource.hive_sync.*`, `hoodie.datasource.meta.sync.*` and `hive.*`."""
+
+    @field_validator("options")
+    @classmethod
+    def _no_secrets(cls, options: dict[str, str]) -> dict[str, str]:
+        refuse_secrets(options, PRIVATE_HUDI)
+        return options
 
 
 class HiveMetastore(Catalog):

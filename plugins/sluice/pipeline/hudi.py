@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from sluice.sections import OneOrMore, Options, Section, TablePath, require_hoodie_names
+from sluice.sections import PRIVATE_HUDI, OneOrMore, Options, Section, TablePath, refuse_secrets, require_hoodie_names
 
 
 class Hudi(Section):
@@ -50,4 +50,5 @@ class Hudi(Section):
         if self.operation == "append" and self.key_placement == "hashed":
             raise ValueError("key_placement is for operation upsert; an append looks for no key")
         require_hoodie_names(self.options)
+        refuse_secrets(self.options, PRIVATE_HUDI)
         return self

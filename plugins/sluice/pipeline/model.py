@@ -17,7 +17,7 @@ from sluice.protocol.messages import TableWriter
 from sluice.protocol.plan import Limits
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Errors, Transform
-from sluice.sections import Duration, Options, Section, parse_duration
+from sluice.sections import PRIVATE_KAFKA, PRIVATE_SPARK, Duration, Options, Section, parse_duration, refuse_secrets
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
@@ -60,6 +60,12 @@ class Write(Section):
     """Further settings of Spark's Kafka client, under the Java client's names."""
     driver_memory: str = "1g"
     """Memory of each Spark driver."""
+
+    @model_validator(mode="after")
+    def _no_secrets(self) -> Write:
+        refuse_secrets(self.conf, PRIVATE_SPARK)
+        refuse_secrets(self.kafka_options, PRIVATE_KAFKA)
+        return self
 
 
 class Control(Section):

@@ -7,7 +7,17 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
-from sluice.sections import Duration, OneOrMore, Options, Section, parse_duration, require_hoodie_names
+from sluice.sections import (
+    PRIVATE_HUDI,
+    PRIVATE_SPARK,
+    Duration,
+    OneOrMore,
+    Options,
+    Section,
+    parse_duration,
+    refuse_secrets,
+    require_hoodie_names,
+)
 
 
 class Compaction(Section):
@@ -60,4 +70,6 @@ class TableServices(Section):
         if self.keep_timeline <= self.keep_commits:
             raise ValueError("keep_timeline must be larger than keep_commits: cleaning reads the timeline")
         require_hoodie_names(self.options)
+        refuse_secrets(self.options, PRIVATE_HUDI)
+        refuse_secrets(self.conf, PRIVATE_SPARK)
         return self

@@ -28,6 +28,7 @@ from sluice.spark.placement import KeyCheck
 from sluice.spark.quarantine import SetAside, set_aside
 from sluice.spark.read import observed, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
+from sluice.spark.session import spark_session
 from sluice.spark.tokens import java_settings
 from sluice.spark.truncate import require_truncates_apply
 from sluice.spark.write import HudiWriter, Written
@@ -91,7 +92,7 @@ class Participant:
         planned = start.ranges[self._assignment.range]
         log.info("reading", **self._place(transaction), offsets=[str(r) for r in planned])
         reach("participant.before_write")
-        spark = SparkSession.builder.appName(f"sluice {start.dag_id} {start.transaction}").getOrCreate()
+        spark = spark_session(f"sluice {start.dag_id} {start.transaction}")
         try:
             with Watch(self._control, table_log, transaction, spark) as watch:
                 try:

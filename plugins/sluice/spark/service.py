@@ -25,6 +25,7 @@ from sluice.protocol.confine import require_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State
 from sluice.spark.participant import Watch
+from sluice.spark.session import spark_session
 
 _WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
 _SERVICE_CLIENT = "org.apache.hudi.client.BaseHoodieTableServiceClient"
@@ -61,7 +62,7 @@ class ServiceJob:
         if hold.transaction.state is State.COMMITTED:
             log.info("an earlier attempt has done this service", service=start.service)
             return
-        spark = SparkSession.builder.appName(f"sluice {start.service} {start.transaction}").getOrCreate()
+        spark = spark_session(f"sluice {start.service} {start.transaction}")
         try:
             self._serve(spark, hold)
         except SluiceError:

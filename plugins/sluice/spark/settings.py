@@ -13,6 +13,9 @@ _GIVEN = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
     "spark.ui.enabled": "false",
+    # What its page of settings, event logs and the Kafka source's own log lines hide: more than by default.
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|jaas|credential|user[.]info|"
+    "(access|api|private|account|shared|encryption)[._-]?key|keystore[.]key",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
@@ -46,22 +49,49 @@ _DRIVER_OPTIONS = [
 ]
 
 
+_LOOPBACK = "127.0.0.1"
+
+
+def _channels(master: str, private: Mapping[str, str]) -> dict[str, str]:
+    """Who may talk to driver and executors: whoever knows the application's secret, and encrypted.
+
+    Spark makes a secret for each application where driver and executors share a launcher. On a standalone cluster
+    master and workers have to know it beforehand, so there it is for the Spark connection to say.
+    """
+    own_secret = "spark.authenticate.secret" in private
+    if not own_secret and not is_local(master) and not master.startswith(("yarn", "k8s://")):
+        return {}
+    secured = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+    here = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+    return {**secured, **(here if is_local(master) else {})}
+
+
+def driver_address(master: str) -> dict[str, str]:
+    """Environment of a driver whose executors are in its own JVM: with it the UI, too, is bound to the loopback."""
+    return {"SPARK_LOCAL_IP": _LOOPBACK} if is_local(master) else {}
+
+
 def is_local(master: str) -> bool:
     """Whether executors run in the driver's own JVM."""
     return re.match(r"local(\[|$)", master) is not None  # and not local-cluster
 
 
-def spark_conf(master: str, user: Mapping[str, str]) -> dict[str, str]:
+def spark_conf(master: str, user: Mapping[str, str], private: Mapping[str, str] | None = None) -> dict[str, str]:
     """The settings of one write job.
 
     Args:
         master: Spark's master. The driver, which is always here, has the jars on its own class path, where a
             class-data-sharing archive can hold them; to a cluster's executors they travel with the job.
         user: the pipeline's `write.conf`; it wins, but for Java options, which are joined.
+        private: the Spark connection's own, which the driver sets by itself; none of them is among what is returned.
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
     here = [str(jar) for jar in runtime.local_jars()] if is_local(master) else []
-    conf = {**_GIVEN, "spark.driver.extraClassPath": os.pathsep.join([*jars, *here])}
+    conf = {
+        **_GIVEN,
+        **_channels(master, private or {}),
+        "spark.driver.extraClassPath": os.pathsep.join([*jars, *here]),
+    }
     if here:
         conf |= {f"spark.hadoop.{name}": value for name, value in runtime.local_disk().items()}
     options = [*_DRIVER_OPTIONS, *_AVRO_LIMITS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]

@@ -12,6 +12,8 @@ from sluice import runtime
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
+from sluice.private import PrivateSettings
+from sluice.spark.settings import driver_address, spark_conf
 
 APPLICATION = Path(__file__).resolve().parents[3] / "spark_jobs" / "write_range.py"
 SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
@@ -60,16 +62,17 @@ def service_settings(pipeline: Pipeline) -> tuple[dict[str, str], str]:
 
 
 def _spark_submit(master: str, user: Mapping[str, str], driver_memory: str) -> list[str]:
-    from sluice.spark.settings import spark_conf
-
-    options = [part for name, value in spark_conf(master, user).items() for part in ("--conf", f"{name}={value}")]
+    conf = spark_conf(master, user, PrivateSettings.from_environment().conf)
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     # Beside this Python where PATH doesn't name one: an environment needn't be activated.
     program = shutil.which("spark-submit") or str(Path(sys.executable).with_name("spark-submit"))
     return [program, "--master", master, "--driver-memory", driver_memory, *options]
 
 
-def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[str, str]:
+def driver_environment(source: KafkaSettings, control: KafkaSettings, master: str) -> dict[str, str]:
     """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
+
+    What this process has of private settings (`sluice.private`) the driver has with it.
 
     The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
     it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.
@@ -78,6 +81,7 @@ def driver_environment(source: KafkaSettings, control: KafkaSettings) -> dict[st
     scripts = str(Path(sys.executable).parent)
     return {
         "PYSPARK_PYTHON": sys.executable,
+        **driver_address(master),
         **os.environ,
         "JAVA_HOME": str(runtime.java_home()),
         "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), scripts]),

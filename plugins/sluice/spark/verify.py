@@ -147,7 +147,7 @@ def _compare(
         given, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
         given.write_text(json.dumps(task))
         command = spark_submit(pipeline, master, APPLICATION, [str(given), str(answer)])
-        done = subprocess.run(command, env=driver_environment(source, control), capture_output=True, text=True)
+        done = subprocess.run(command, env=driver_environment(source, control, master), capture_output=True, text=True)
         if done.returncode != 0 or not answer.exists():
             raise RetryableError(
                 "The Spark job that compares topic and table failed.",

@@ -1,0 +1,52 @@
+"""Settings of Spark and Hudi that are secret: they come from the Spark connection, and travel by environment alone.
+
+A pipeline file is read by many, its options stand in START-COMMIT, and `--conf` on a command line. So a secret stands
+in none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from sluice.errors import ActionRequiredError
+
+VARIABLE = "SLUICE_SPARK_PRIVATE"
+
+
+@dataclass(frozen=True)
+class PrivateSettings:
+    """Settings that go round pipeline file, command line and messages; they never show in a repr.
+
+    Attributes:
+        conf: Spark's (`spark.*`), set by the driver itself before its context starts.
+        hudi: Hudi's (`hoodie.*`), for the coordinator's client and the writers.
+    """
+
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hudi: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_environment(self) -> dict[str, str]:
+        """The settings as an environment variable, nothing where there are none."""
+        return {VARIABLE: json.dumps(asdict(self))} if self.conf or self.hudi else {}
+
+    @classmethod
+    def from_environment(cls) -> PrivateSettings:
+        """Read what `to_environment` wrote.
+
+        Raises:
+            ActionRequiredError: the variable can't be read; its text shows nowhere.
+        """
+        text = os.environ.get(VARIABLE)
+        if not text:
+            return cls()
+        try:
+            given = json.loads(text)
+            return cls(dict(given.get("conf", {})), dict(given.get("hudi", {})))
+        except (ValueError, AttributeError, TypeError):
+            raise ActionRequiredError(
+                f"The variable {VARIABLE} is not JSON of the form " + '{"conf": {…}, "hudi": {…}}.',
+                next_step="correct it in this process's environment.",
+            ) from None
