@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sluice.airflow.connections import kafka_settings, registry_settings, spark_master
+from sluice.airflow.connections import kafka_settings, private_settings, registry_settings, spark_master
 from sluice.errors import ActionRequiredError
+from sluice.private import PrivateSettings
 
 SECRET = "correct-horse-battery"
 
@@ -145,6 +146,21 @@ def test_spark_masters(connection: Any) -> None:
     assert spark_master("c") == "spark://m:7077"
     connection(conn_type="spark", host="yarn")
     assert spark_master("c") == "yarn"
+
+
+def test_secrets_of_spark_and_hudi_come_with_the_spark_connection(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    assert private_settings("c") == PrivateSettings()
+    extra = {"deploy-mode": "client", "conf": {"spark.authenticate.secret": SECRET}, "hudi": {"hoodie.a.password": "p"}}
+    connection(conn_type="spark", host="spark://m:7077", extra=extra)
+    private = private_settings("c")
+    assert (private.conf, private.hudi) == (extra["conf"], extra["hudi"])
+    assert SECRET not in repr(private)
+    assert SECRET not in str(redact(f"refused {SECRET}"))
+    connection(conn_type="spark", host="local", extra={"hudi": {"spark.a": "b"}})
+    with pytest.raises(ActionRequiredError, match=r"hoodie\.\*"):
+        private_settings("c")
 
 
 @pytest.mark.parametrize(

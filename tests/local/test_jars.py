@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from sluice import runtime
 from sluice.local import jars, truststore
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
-from sluice.local.java import java_command, java_home
+from sluice.local.java import java_command, java_home, packaged_java_home
 from sluice.runtime import java_version
 
 
@@ -28,6 +30,8 @@ def _entries(home: SluiceHome, name: str) -> set[str]:
         ("spark", "org/apache/spark/sql/kafka010/KafkaSourceProvider.class"),
         ("spark", "org/apache/spark/sql/avro/functions.class"),
         ("spark", "org/apache/spark/sql/protobuf/functions.class"),
+        ("spark", "sluice/kafka/DriverTokenHandler.class"),
+        ("local", "com/globalmentor/apache/hadoop/fs/BareLocalFileSystem.class"),
         ("coordinator", "org/apache/hudi/client/HoodieJavaWriteClient.class"),
         ("coordinator", "org/apache/spark/sql/avro/SchemaConverters.class"),
         ("broker", "kafka/tools/StorageTool.class"),
@@ -57,7 +61,79 @@ def fake_ivy(monkeypatch):
             (target / name / f"new-{len(calls)}.jar").touch()
 
     monkeypatch.setattr(jars, "_run_ivy", run)
+    monkeypatch.setattr(jars, "verify", lambda *_: None)
+    monkeypatch.setattr(jars, "build_login_jar", lambda *_: None)
     return calls
+
+
+def _listed(folder: Path) -> str:
+    names = [f"{name}/{name}.jar" for name in jars.CLASS_PATHS]
+    for name in names:
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(name)
+    return "".join(f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in names)
+
+
+def test_jars_of_the_list_are_taken(tmp_path):
+    jars.verify(tmp_path, _listed(tmp_path))
+
+
+@pytest.mark.parametrize("what", ["changed", "added", "missing"])
+def test_a_jar_that_is_not_the_one_that_was_tested_is_named(tmp_path, what):
+    expected = _listed(tmp_path)
+    jar = tmp_path / "spark" / ("another.jar" if what == "added" else "spark.jar")
+    if what == "missing":
+        jar.unlink()
+    else:
+        jar.write_text("somebody else's")
+    with pytest.raises(LocalRuntimeError, match=f"spark/{jar.name}"):
+        jars.verify(tmp_path, expected)
+
+
+def test_jars_that_are_not_those_of_the_list_are_never_used(tmp_path, monkeypatch, fake_ivy):
+    home = SluiceHome(tmp_path)
+    jars.ensure_jars(home)
+    (home.jars / "ivy.sha256").write_text("of another ivy.xml")
+    monkeypatch.undo()
+    monkeypatch.setattr(jars, "_run_ivy", lambda home, target, *_: [
+        ((target / name).mkdir(parents=True), (target / name / "new-2.jar").touch()) for name in jars.CLASS_PATHS
+    ])  # fmt: skip
+    with pytest.raises(LocalRuntimeError, match=r"new-2\.jar"):
+        jars.ensure_jars(home)
+    assert [jar.name for jar in jars.class_path(home, "spark")] == ["new-1.jar"]
+
+
+def test_production_has_no_jar_that_only_laptops_need(home):
+    for name in ("spark", "coordinator"):
+        assert "com/globalmentor/apache/hadoop/fs/BareLocalFileSystem.class" not in _entries(home, name)
+
+
+def test_sparks_kafka_client_has_no_known_hole(home):
+    (client,) = (jar for jar in jars.class_path(home, "spark") if jar.name.startswith("kafka-clients-"))
+    version = tuple(int(part) for part in client.stem.rpartition("-")[2].split("."))
+    assert version >= (3, 9, 1)  # CVE-2025-27817
+
+
+@pytest.fixture
+def a_java(tmp_path):
+    def make(version: str) -> Path:
+        home = tmp_path / f"java-{version}"
+        home.mkdir()
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+        return home
+
+    return make
+
+
+def test_a_java_home_that_spark_runs_on_outranks_the_wheel(a_java, monkeypatch):
+    monkeypatch.delenv("SLUICE_JAVA_HOME", raising=False)
+    fit, unfit = a_java("17.0.15"), a_java("21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(fit))
+    assert runtime.java_home() == fit
+    monkeypatch.setenv("JAVA_HOME", str(unfit))
+    assert runtime.java_home() == packaged_java_home()
+    monkeypatch.setenv("SLUICE_JAVA_HOME", str(unfit))
+    assert runtime.java_home() == unfit
 
 
 def test_other_dependencies_replace_the_jars_as_a_whole(tmp_path, fake_ivy):
