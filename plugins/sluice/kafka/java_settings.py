@@ -18,7 +18,7 @@ _PASSWORD_LOGINS = {
     "SCRAM-SHA-512": f"{_SASL}.scram.ScramLoginModule",
 }
 OAUTH_LOGIN = f"{_SASL}.oauthbearer.OAuthBearerLoginModule"
-_OIDC_HANDLER = f"{_SASL}.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+_OIDC_HANDLER = f"{_SASL}.oauthbearer.OAuthBearerLoginCallbackHandler"
 _KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule"
 
 # The same name and the same values in both clients.
