@@ -144,7 +144,7 @@ def run(case: Case, say: Any = print) -> list[Interval]:
     file = case.pipeline_file()
     pipeline = load_pipeline(file)
     settings = KafkaSettings("kafka_default", {"bootstrap.servers": case.bootstrap})
-    environment = driver_environment(settings, settings)
+    environment = driver_environment(settings, settings, "local")
     step = [sys.executable, "-m", "sluice.cli", "interval"]
     intervals: list[Interval] = []
     with (case.work / "log").open("ab") as log:

@@ -69,7 +69,7 @@ def _spark_submit(master: str, user: Mapping[str, str], driver_memory: str) -> l
     return [program, "--master", master, "--driver-memory", driver_memory, *options]
 
 
-def driver_environment(source: KafkaSettings, control: KafkaSettings, master: str) -> dict[str, str]:
+def driver_environment(source: KafkaSettings, control: KafkaSettings, master: str = "") -> dict[str, str]:
     """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
 
     What this process has of private settings (`sluice.private`) the driver has with it.
