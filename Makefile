@@ -11,7 +11,7 @@ SOURCES := plugins spark_jobs dags tests bench
 
 # Stamps: what they stand for is done again only when what it was made from has changed.
 PACKAGES := $(VENV)/.packages
-JARS     := $(DATA)/jars/ivy.sha256
+JARS     := $(DATA)/class-paths/ivy.sha256
 ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help

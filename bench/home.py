@@ -16,7 +16,7 @@ def sluice_home() -> Path:
 
 def jars(part: str) -> Path:
     """The folder of one class path, `spark` or `broker`. Raises FileNotFoundError if it holds no jar."""
-    folder = sluice_home() / "jars" / part
+    folder = sluice_home() / "class-paths" / part
     if not any(folder.glob("*.jar")):
         raise FileNotFoundError(f"no jars in {folder}: install them first, or set SLUICE_HOME to where they are")
     return folder

@@ -59,7 +59,7 @@ def local_disk() -> dict[str, str]:
 
 
 def _jars_folder() -> Path:
-    return Path(os.environ.get("SLUICE_JARS") or home() / "jars")
+    return Path(os.environ.get("SLUICE_JARS") or home() / "class-paths")
 
 
 def spark_jars() -> list[Path]:

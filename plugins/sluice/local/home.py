@@ -33,8 +33,8 @@ class SluiceHome:
 
     @property
     def jars(self) -> Path:
-        """Class paths, one folder for each: `spark`, `coordinator`, `broker`."""
-        return self.root / "jars"
+        """Class paths, one folder for each: `spark`, `coordinator`, `local`, `broker`."""
+        return self.root / "class-paths"
 
     @property
     def broker(self) -> Path:
