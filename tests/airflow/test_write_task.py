@@ -19,6 +19,7 @@ from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperato
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.private import VARIABLE
 from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter, WriteStatus
 from sluice.protocol.transaction import State, Transaction
 from sluice.spark.submit import driver_environment
@@ -117,6 +118,23 @@ def test_kafka_settings_travel_in_the_environment_only() -> None:
     assert "SLUICE_KAFKA_CONTROL" in environment
     package = Path(environment["PYTHONPATH"].split(os.pathsep)[0]) / "sluice"
     assert (package / "errors.py").exists()
+
+
+def test_the_connections_secrets_reach_the_driver_and_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "s3cr3t-of-the-lake"
+    extra = {"conf": {"spark.hadoop.fs.s3a.secret.key": secret}, "hudi": {"hoodie.a.password": secret}}
+    spark = {"conn_type": "spark", "host": "local[2]", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
+    monkeypatch.setenv(VARIABLE, "")  # put back at the end: the task gives it to its own process
+    task = a_task()
+    settings = KafkaSettings("kafka_default", {"bootstrap.servers": "k:9092", "sasl.password": secret})
+    task._prepare(settings, settings)
+    command = task._hook._build_spark_submit_command(task.application)
+    assert "spark.authenticate=true" in command
+    assert secret not in " ".join(command)
+    assert task._hook.environment is not None
+    assert json.loads(task._hook.environment[VARIABLE]) == extra
+    assert task._hook.environment["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 @pytest.fixture
