@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.broker import embedded_broker
@@ -116,6 +116,10 @@ class Case:
     master: str = "local[2]"
     more: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def dead_letter_topic(self) -> str:
+        return f"{self.topic}-dead"
+
     def pipeline_file(self) -> Path:
         """Defaults throughout, but for `max_records` where all records are to be one interval."""
         kafka: dict[str, Any] = {"topics": self.topic}
@@ -133,14 +137,14 @@ class Case:
         }
         if self.kind == "dead-letters":
             hudi["record_key"] = "id"
-            described["errors"] = {"tolerance": "all", "dead_letter_topic": f"{self.topic}-dead"}
+            described["errors"] = {"tolerance": "all", "dead_letter_topic": self.dead_letter_topic}
         file = self.work / "pipeline.yaml"
         file.write_text(yaml.safe_dump(described))
         return file
 
 
-def run(case: Case, say: Any = print) -> list[Interval]:
-    """Load the topic in as many intervals as it takes."""
+def run(case: Case, most: int | None, say: Any = print) -> list[Interval]:
+    """Load the topic in as many intervals as it takes, or at most so many."""
     file = case.pipeline_file()
     pipeline = load_pipeline(file)
     settings = KafkaSettings("kafka_default", {"bootstrap.servers": case.bootstrap})
@@ -160,7 +164,7 @@ def run(case: Case, say: Any = print) -> list[Interval]:
                 raise RuntimeError(f"{name} ended with {done.returncode}; see {case.work / 'log'}. {interval}")
             return done.stdout.decode()
 
-        while True:
+        while most is None or len(intervals) < most:
             interval = Interval(0)
             started = json.loads(
                 carry_out("start", interval, [*step, "start", str(file), "--run-id", f"{len(intervals)}"])
@@ -173,10 +177,27 @@ def run(case: Case, say: Any = print) -> list[Interval]:
                 carry_out("write", interval, submit_command(pipeline, known, number, case.master))
             answer = carry_out("commit", interval, [*step, "commit", str(file), "--control-offset", str(offset)])
             interval.outcome = json.loads(answer)
-            interval.records = int(interval.outcome["records"])
+            dead = case.kind == "dead-letters"
+            interval.records = letters(case) if dead else int(interval.outcome["records"])
             intervals.append(interval)
             say(f"interval {len(intervals)}: {interval.records:,} records, {interval.seconds}, peaks {interval.peaks}")
     return intervals
+
+
+def letters(case: Case) -> int:
+    """How many records a consumer gets from the dead-letter topic."""
+    settings = {"bootstrap.servers": case.bootstrap, "group.id": "bench", "enable.partition.eof": True}
+    consumer = Consumer(settings)  # librdkafka reads what is committed by default
+    consumer.assign([TopicPartition(case.dead_letter_topic, 0, 0)])
+    found = 0
+    try:
+        while True:
+            for message in consumer.consume(10_000, 60):
+                if message.error() is not None:
+                    return found
+                found += 1
+    finally:
+        consumer.close()
 
 
 def produce(case: Case) -> None:
@@ -227,6 +248,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--records", type=int, nargs="+", required=True, help="more than one: one case after the other")
+    parser.add_argument("--intervals", type=int, help="stop after so many, though the backlog isn't loaded")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--bootstrap", help="a broker that runs already; topics that are full there are used again")
     parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
@@ -244,9 +266,9 @@ def main() -> None:
             case = Case(arguments.kind, records, bootstrap, topic, work, arguments.master, arguments.more)
             produce(case)
             print(f"{topic}: {records:,} records are there", flush=True)
-            intervals = run(case, lambda line: print(line, flush=True))
+            intervals = run(case, arguments.intervals, lambda line: print(line, flush=True))
             loaded = sum(i.records for i in intervals)
-            if loaded != records:
+            if arguments.intervals is None and loaded != records:
                 raise SystemExit(f"{loaded:,} of {records:,} records were loaded")
             found[str(records)] = [asdict(i) for i in intervals]
             shutil.rmtree(work)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from sluice.errors import SluiceError
 
 from .harness import Flow, wait_for
 from .quarantined import TOLERANT, consume, folder, places, quarantine, send
@@ -101,3 +105,67 @@ def test_killed_in_the_kafka_transaction(make_flow):
     assert flow.commit(started).state == "committed"  # its sender ends the transaction that was left open
     flow.check()
     assert _places(flow, topic) == bad
+
+
+LETTERS = 12_500  # three chunks, of 5,000 at most
+
+
+def test_killed_at_every_chunk(make_flow):
+    flow, topic = _tolerant(make_flow)
+    flow.produce(20)
+    flow.produce_values([b"{"] * LETTERS)
+    started = flow.start()
+    flow.write_all(started)
+    for failpoint, seen in (
+        ("kafka.before_commit_transaction_1", 0),
+        ("coordinator.dead_letters_5000", 5_000),
+        ("kafka.before_commit_transaction_1", 5_000),  # of the process that goes on: the second chunk's
+        ("coordinator.dead_letters_10000", 10_000),
+    ):
+        step = flow.step("commit", "--control-offset", str(started.control_offset), failpoint=f"{failpoint}=kill")
+        assert step.killed, step.err
+        assert len(_places(flow, topic)) == seen, failpoint
+    assert flow.commit(started).state == "committed"
+    first = flow.sent[-1].offset + 1 if flow.sent[-1].partition == 0 else flow.sent[-2].offset + 1
+    assert _places(flow, topic) == [(0, first + i) for i in range(LETTERS)]
+
+
+def test_not_sent_again_when_the_group_has_forgotten(make_flow):
+    """A broker keeps the offsets of a group that nobody uses for a week."""
+    flow, topic = _tolerant(make_flow)
+    bad = [(0, flow.produce_raw(b"{", partition=0)) for _ in range(3)]
+    started = flow.start()
+    flow.write_all(started)
+    failpoint = "coordinator.after_dead_letters=kill"
+    assert flow.step("commit", "--control-offset", str(started.control_offset), failpoint=failpoint).killed
+    groups = [g.group_id for g in flow.admin.list_consumer_groups().result(30).valid]
+    for group in groups:
+        if group.startswith(f"sluice.dead-letters.{flow.topic}"):
+            flow.admin.delete_consumer_groups([group])[group].result(30)
+    assert flow.commit(started).state == "committed"
+    assert _places(flow, topic) == bad
+
+
+def test_a_topic_that_cannot_be_used_is_changed_in_the_pipeline_file(make_flow):
+    flow, topic = _tolerant(make_flow)
+    flow.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    bad = [(1, flow.produce_raw(b"{", partition=1)) for _ in range(3)]
+    started = flow.start()
+    flow.write_all(started)
+    too_little = ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[too_little])
+    flow.admin.incremental_alter_configs([resource])[resource].result(30)
+    with pytest.raises(SluiceError):
+        flow.commit(started)
+    flow.set(errors__dead_letter_topic=f"{topic}.other")
+    assert flow.commit(started).state == "committed"
+    assert _places(flow, f"{topic}.other") == bad
+    # Nor need there be one: the quarantine has the record.
+    bad.append((1, flow.produce_raw(b"{", partition=1)))
+    started = flow.start()
+    flow.write_all(started)
+    flow.set(errors__dead_letter_topic=None)
+    assert flow.commit(started).state == "committed"
+    flow.check()
+    assert Counter(places(quarantine(flow))) == Counter(bad)
+    assert _places(flow, f"{topic}.other") == bad[:-1]

@@ -110,17 +110,16 @@ def redrive(
     records = here.records(instant, wanted)
     if dry_run:
         known = here.redriven.places()
-        places = [p for r in records if (p := (r.topic, r.partition, r.offset)) not in known]
+        by_partition = Counter((r.topic, r.partition) for r in records if (r.topic, r.partition, r.offset) not in known)
     else:
-        places = here.redriven.send(records)
-    by_partition = Counter((topic, partition) for topic, partition, _ in places)
+        by_partition = here.redriven.send(records)
     rows = [
         {"topic": topic, "partition": partition, "records": number}
         for (topic, partition), number in sorted(by_partition.items())
     ]
     columns = [Column("topic"), Column("partition", right=True), Column("records", right=True)]
     what = "Would send" if dry_run else "Sent"
-    caption = f"{what} {len(places):,} records again; those of before are not sent twice."
+    caption = f"{what} {by_partition.total():,} records again; those of before are not sent twice."
     show({"sent": rows, "dry_run": dry_run}, "sent", columns, as_json=json, caption=caption)
 
 
@@ -165,13 +164,14 @@ class _Quarantine:
         """The records of these intervals, or of all that no replay has read again; only those places, if any."""
         replayed = self.replayed()
         missing = set(places)
-        for instant, paths in self.files.committed(instants).items():
-            if instant in instants and instant in replayed:
+        for instant in instants:
+            if instant in replayed:
                 raise ActionRequiredError(
                     f"The interval was read again by {replayed[instant]}: what was bad may be a row now.",
                     next_step="name that instant if it has bad records still; nothing was sent.",
                     instant=instant,
                 )
+        for instant, paths in self.files.committed(instants).items():
             if instant in replayed:
                 continue
             for record in self.files.records(paths):

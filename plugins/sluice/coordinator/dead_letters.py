@@ -1,13 +1,15 @@
-"""The dead-letter topic: fed from the quarantine's committed files, in one Kafka transaction for each interval."""
+"""The dead-letter topic: fed from the quarantine's committed files, a chunk of letters in each Kafka transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from sluice.coordinator.session import Session
 from sluice.failpoints import reach
 from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
-from sluice.kafka.transactional import Headers, Record, TransactionalSender, ensure_topic, identity_of
+from sluice.kafka.sent_letters import Sent, SentLetters
+from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.quarantine import quarantine_path, set_aside
@@ -19,11 +21,30 @@ _EXCEPTION = "org.apache.kafka.connect.errors.DataException"  # what Connect's o
 _BATCH_OVERHEAD = 1024
 
 
-def send_dead_letters(session: Session, transaction: Transaction, paths: Sequence[str]) -> None:
-    """Send a committed interval's bad records to the dead-letter topic, if the interval names one.
+def prepare_dead_letters(session: Session) -> int:
+    """See before anything is decided that the pipeline's dead-letter topic, and that of the notes, can be used.
 
-    Exactly once: the Kafka transaction that sends them also commits an offset of a consumer group whose metadata is
-    the instant. A step that is repeated finds it there, also where a later interval's stands there meanwhile.
+    Returns:
+        The dead-letter topic's message limit in bytes; 0 where there is no such topic.
+
+    Raises:
+        RetryableError, ActionRequiredError: Kafka doesn't answer, or one of them is not there and can't be created.
+    """
+    topic = session.pipeline.errors.dead_letter_topic
+    if topic is None:
+        return 0
+    SentLetters(session.cluster.settings, topic, session.table_id).ensure()
+    return ensure_topic(session.cluster.settings, topic)
+
+
+def send_dead_letters(session: Session, transaction: Transaction, paths: Sequence[str]) -> None:
+    """Send a committed interval's bad records to the dead-letter topic, if the pipeline names one.
+
+    Exactly once, in chunks: the Kafka transaction of each has a note of how far the interval's letters were sent, and a
+    step that is repeated goes on from there. Their order is that of the quarantine's committed files.
+
+    The topic is the pipeline file's as it is now: where START-COMMIT's can't be used any more, a table has to get on
+    once the file names another one, or none. What the old one has of the interval, it keeps; the new one gets all.
 
     Args:
         session: the pipeline's clusters.
@@ -34,24 +55,50 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
     """
     start = transaction.start
-    errors = (
-        session.pipeline.errors
-    )  # not what START-COMMIT says: whoever writes to the control topic could name any topic
-    topic = errors.dead_letter_topic
-    if topic is None or start.quarantine is None or not set_aside(transaction):
+    statuses = set_aside(transaction).values()
+    if start.quarantine is None or not statuses:
         return
-    settings = session.cluster.settings
-    limit = ensure_topic(settings, topic)
-    with TransactionalSender(settings, identity_of("dead-letters", start.writer.name, start.table)) as sender:
-        remembered = sender.remembered(topic)
-        if remembered is not None and remembered >= transaction.id:
+    errors = session.pipeline.errors  # not START-COMMIT's: whoever writes to that topic could name any
+    topic = errors.dead_letter_topic
+    if topic != start.records.errors.dead_letter_topic:
+        log.warning(
+            "the dead-letter topic was changed in the pipeline file while the interval was open",
+            instant=transaction.id,
+            was=start.records.errors.dead_letter_topic,
+            sent_to=topic,
+        )
+    if topic is None:
+        return
+    limit = prepare_dead_letters(session)
+    identity = identity_of("dead-letters", start.writer.name, start.table)
+    letters = sum(status.records_quarantined for status in statuses)
+    with TransactionalSender(session.cluster.settings, identity) as sender:
+        sent = _sent(session, sender, topic, transaction.id, letters)
+        reach("coordinator.before_dead_letters")
+        if sent == letters:
             log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
             return
-        reach("coordinator.before_dead_letters")
         bad = QuarantineFiles(quarantine_path(session.table_id, errors)).records(paths)
-        letters = _letters(session.pipeline.name, start, topic, limit, bad)
-        sent = sender.send(letters, remember=(topic, transaction.id))
+        notes = SentLetters(session.cluster.settings, topic, session.table_id)
+        for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
+            sent += len(chunk)
+            sender.send([*chunk, notes.note(Sent(transaction.id, sent))])
+            reach(f"coordinator.dead_letters_{sent}")
     log.info("dead letters sent", instant=transaction.id, topic=topic, records=sent)
+
+
+def _sent(session: Session, sender: TransactionalSender, topic: str, instant: str, letters: int) -> int:
+    """How many of the interval's letters were sent, by processes that `sender` has fenced out.
+
+    A later interval's stand only where all of this one's do.
+    """
+    last = SentLetters(session.cluster.settings, topic, session.table_id).last()
+    if last is None:  # intervals of earlier versions were sent whole
+        before = sender.remembered(topic)
+        return letters if before is not None and before >= instant else 0
+    if last.instant > instant:
+        return letters
+    return last.letters if last.instant == instant else 0
 
 
 def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Iterator[Quarantined]) -> Iterator[Record]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sluice.coordinator.dead_letters import send_dead_letters
+from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
@@ -40,11 +40,13 @@ class Quarantine:
         """See that the quarantine is there, for START-COMMIT to name it; None where bad records stop the interval.
 
         Raises:
-            ActionRequiredError: at its path is another table.
+            ActionRequiredError: at its path is another table, or the dead-letter topic can't be used.
+            RetryableError: Kafka doesn't say.
         """
         errors = self._session.pipeline.errors
         if errors.tolerance == "none":
             return None
+        prepare_dead_letters(self._session)
         pinned = self._writer(table, writer)
         quarantine = open_table(table.jvm, pinned, table.clock_wait)
         if quarantine.name != pinned.name:

@@ -17,6 +17,7 @@ from sluice.hudi.table import HudiTable, open_table, table_exists
 from sluice.kafka.cluster import KafkaCluster
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.control_topic import ControlTopic
+from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import PlannedRange
@@ -122,7 +123,8 @@ class Session:
         if kafka.topics_pattern is None:
             return kafka.topics
         if self._topics is None:
-            own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, self.pipeline.errors.dead_letter_topic)
+            letters = self.pipeline.errors.dead_letter_topic
+            own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, letters, f"{letters}{SUFFIX}")
             self._topics = self.cluster.topics_like(kafka.topics_pattern, own)
         return self._topics
 

@@ -12,7 +12,9 @@ import fsspec
 from sluice.errors import RetryableError
 from sluice.hudi.timeline import TimelineFiles, file_url
 
-_ROWS = 1000  # at a time: values may be large
+_ROWS = 1000  # at a time, and fewer where rows are large
+_BYTES = 16 << 20  # of rows at a time, about
+_BUFFER = 1 << 20  # of a column's file at a time; PyArrow's own way is a whole row group
 
 
 @dataclass(frozen=True)
@@ -82,14 +84,15 @@ class QuarantineFiles:
                 yield relative, instant
 
     def rows(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of files, by column; a thousand are in memory at a time."""
+        """The rows of files, by column; a thousand are in memory at a time, or 16 MB of them."""
         try:
             file_system, root = fsspec.core.url_to_fs(self._url)
             for path in paths:
                 with file_system.open(f"{root}/{path}", "rb") as file:
                     import pyarrow.parquet as pq  # a tenth of a second that only quarantined records need
 
-                    for batch in pq.ParquetFile(file).iter_batches(batch_size=_ROWS, columns=columns):
+                    found = pq.ParquetFile(file, buffer_size=_BUFFER)
+                    for batch in found.iter_batches(batch_size=_rows_at_a_time(found.metadata), columns=columns):
                         yield from batch.to_pylist()
         except (OSError, ValueError) as error:
             raise self._failed(error) from error
@@ -120,3 +123,10 @@ class QuarantineFiles:
             next_step="check that its file system can be reached from here, and the credentials.",
             quarantine=self.path,
         )
+
+
+def _rows_at_a_time(metadata: Any) -> int:
+    """By the average row of the file's largest row group."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    largest = max((g.total_byte_size // max(1, g.num_rows) for g in groups), default=0)
+    return max(1, min(_ROWS, _BYTES // max(1, largest)))

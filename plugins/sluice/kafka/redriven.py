@@ -1,22 +1,31 @@
 """Sends quarantined records to their topic again, each once; a topic of ours remembers which.
 
-The records and the note of them are sent in one Kafka transaction. A consumer group's offsets would forget: a broker
-keeps those of a group that nobody uses for a week.
+Some thousand records and the note of them are sent in one Kafka transaction. A consumer group's offsets would forget:
+a broker keeps those of a group that nobody uses for a week.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from sluice.hudi.quarantine_files import Quarantined
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.transactional import Record, TransactionalSender, ensure_topic, identity_of, read_all, topic_exists
+from sluice.kafka.transactional import (
+    Record,
+    TransactionalSender,
+    chunks,
+    ensure_topic,
+    identity_of,
+    read_all,
+    topic_exists,
+)
 
 HEADER = "sluice.redriven"
-_PLACES = 5000  # in one note
 Place = tuple[str, int, int]
+Partition = tuple[str, int]
 
 
 class Redriven:
@@ -50,30 +59,34 @@ class Redriven:
             found |= {(topic, partition, offset) for topic, partition, offset in note.get("places", ())}
         return found
 
-    def send(self, records: Iterable[Quarantined]) -> list[Place]:
-        """Send those that weren't sent before, to the partitions that they came from; returns where they stand.
+    def send(self, records: Iterable[Quarantined]) -> Counter[Partition]:
+        """Send those that weren't sent before, to the partitions that they came from; returns how many to which.
+
+        Some thousand at a time, each with a note of where they stand: who is stopped in between has sent the first of
+        them, and sends the others when the command is run again.
 
         Raises:
-            RetryableError, ActionRequiredError: Kafka doesn't answer, or refuses; nothing was sent.
+            RetryableError, ActionRequiredError: Kafka doesn't answer, or refuses.
         """
         ensure_topic(self._settings, self._topic, {"cleanup.policy": "delete", "retention.ms": "-1"})
+        sent: Counter[Partition] = Counter()
         with TransactionalSender(self._settings, self._identity) as sender:  # fences others before we look
             known = self.places()
-            sent: list[Place] = []
-            sender.send(self._with_notes(records, known, sent))
+            pending: deque[Place] = deque()
+            for chunk in chunks(self._unsent(records, known, pending)):
+                places = [pending.popleft() for _ in chunk]
+                sender.send([*chunk, self._note(places)])
+                sent.update((topic, partition) for topic, partition, _ in places)
         return sent
 
-    def _with_notes(self, records: Iterable[Quarantined], known: set[Place], sent: list[Place]) -> Iterator[Record]:
+    def _unsent(self, records: Iterable[Quarantined], known: set[Place], pending: deque[Place]) -> Iterator[Record]:
         for record in records:
             place = (record.topic, record.partition, record.offset)
-            if place in known:
-                continue
-            known.add(place)
-            sent.append(place)
-            headers = [*record.headers, (HEADER, record.place.encode())]
-            yield Record(record.topic, record.key, record.value, headers, record.partition)
-        for i in range(0, len(sent), _PLACES):
-            yield self._note(sent[i : i + _PLACES])
+            if place not in known:
+                known.add(place)
+                pending.append(place)
+                headers = [*record.headers, (HEADER, record.place.encode())]
+                yield Record(record.topic, record.key, record.value, headers, record.partition)
 
     def _note(self, places: Sequence[Place]) -> Record:
         note = {"version": 1, "time": datetime.now(UTC).isoformat(), "places": places}

@@ -1,4 +1,4 @@
-"""Sends records in one Kafka transaction: all of them or none, however often a step is run."""
+"""Sends records in Kafka transactions: all of one or none, however often a step is run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 
 TIMEOUT = 60.0
-_TRANSACTION_TIMEOUT_MS = 300_000
+_TRANSACTION_TIMEOUT_MS = 60_000  # of a chunk; a process that dies in one holds its topics' readers up for so long
+_CHUNK_RECORDS = 5_000
+_CHUNK_BYTES = 16 << 20
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -66,6 +68,7 @@ class TransactionalSender:
         self._identity = identity
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
+        self._sent = 0
         self._producer = Producer(
             settings.client(
                 transactional_id=identity,
@@ -84,8 +87,8 @@ class TransactionalSender:
         self._producer.purge()
 
     def remembered(self, topic: str) -> str | None:
-        """What the last transaction that said something has said, beside the group's offset of that topic."""
-        consumer = self._consumer()
+        """What the group of the same name has as metadata of that topic's offset: notes were kept there once."""
+        consumer = Consumer(self._settings.client(group_id=self._identity, enable_auto_commit=False))
         try:
             with self._errors("asking what was sent already"):
                 found = consumer.committed([KafkaTopicPartition(topic, 0)], timeout=TIMEOUT)[0]
@@ -95,43 +98,23 @@ class TransactionalSender:
         finally:
             consumer.close()
 
-    def send(self, records: Iterable[Record], *, remember: tuple[str, str] | None = None) -> int:
-        """Send the records, all or none; returns how many.
-
-        Args:
-            records: what to send.
-            remember: a topic and what `remembered` is to say of it, if all this comes about.
-        """
-        number = 0
+    def send(self, records: Iterable[Record]) -> None:
+        """Send the records in one transaction: all or none."""
         with self._errors("sending in a transaction"):
             self._producer.begin_transaction()
         try:
             for record in records:
                 self._produce(record)
-                number += 1
             self._flush()
-            if remember is not None:
-                self._remember(number, *remember)
+            self._sent += 1
             reach("kafka.before_commit_transaction")
+            reach(f"kafka.before_commit_transaction_{self._sent}")
             with self._errors("committing the transaction"):
                 self._producer.commit_transaction(TIMEOUT)
         except BaseException:
             with suppress(KafkaException):
                 self._producer.abort_transaction(TIMEOUT)
             raise
-        return number
-
-    def _remember(self, number: int, topic: str, what: str) -> None:
-        consumer = self._consumer()
-        try:
-            with self._errors("remembering what was sent"):
-                place = [KafkaTopicPartition(topic, 0, number, what)]
-                self._producer.send_offsets_to_transaction(place, consumer.consumer_group_metadata(), TIMEOUT)
-        finally:
-            consumer.close()
-
-    def _consumer(self) -> Consumer:
-        return Consumer(self._settings.client(group_id=self._identity, enable_auto_commit=False))
 
     def _produce(self, record: Record) -> None:
         more: dict[str, Any] = {}
@@ -186,11 +169,25 @@ class TransactionalSender:
             raise classify(error.args[0], doing, **self._where) from error
 
 
+def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """The records in parts, each small enough for a transaction and for memory: one is made when it is asked for."""
+    chunk: list[Record] = []
+    size = 0
+    for record in records:
+        if chunk and (len(chunk) == _CHUNK_RECORDS or size + record.size > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(record)
+        size += record.size
+    if chunk:
+        yield chunk
+
+
 def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     """All committed records of a topic with one partition, up to its present end.
 
     Raises:
-        RetryableError: the end isn't reached in time, since the broker doesn't answer or a transaction is open.
+        RetryableError: nothing comes for long, since the broker doesn't answer or a transaction is open.
     """
     where = {"topic": topic, "connection": settings.name}
     consumer = Consumer(
@@ -228,6 +225,7 @@ def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
             position = max(position, offset + (error is None))
             if error is None:
                 yield record
+                deadline = time.monotonic() + TIMEOUT
     finally:
         consumer.close()
 
