@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
+import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from sluice.protocol.messages import WriteStatus
+
 from .harness import Flow
+from .quarantined import TOLERANT, places, quarantine, send
 
 PARTITIONS = 120
 
@@ -30,16 +35,38 @@ def _parts(flow: Flow) -> Counter[str]:
     return Counter(f["type"] for f in fields if f.get("packed", {}).get("parts", 1) > 1)
 
 
-def test_every_message_of_an_interval_travels_in_parts_where_it_has_to(make_flow):
-    flow = make_flow(partitions=PARTITIONS)
+def test_a_wide_interval_where_messages_have_to_travel_in_parts(make_flow):
+    flow = make_flow(partitions=PARTITIONS, **TOLERANT)
     _control_topic(flow, 3600)
-    flow.produce(60, partitions=(0, 7), table_partitions=12)
+    flow.produce(80, partitions=range(0, PARTITIONS, 6))
+    bad = [(p, send(flow, b"{no json", partition=p)) for p in (0, 54, 54, 114)]
+    flow.produce(20, partitions=range(0, PARTITIONS, 6))
     flow.interval()
-    flow.check()
+    flow.check(complete=False)
+    assert places(quarantine(flow)) == bad
+    _every_partition_has_what_is_its_own(flow)
     run = flow.run()
     flow.produce(8, partitions=(3,))
     flow.start(run)
     assert flow.abort(run).state == "aborted"
-    assert set(parts := _parts(flow)) >= {"START-COMMIT", "WRITE-STATUS"}, parts
     flow.interval()
-    flow.check()
+    flow.check(complete=False)
+    assert flow.offsets() == flow.log_ends()
+    assert {"START-COMMIT", "WRITE-STATUS"} <= set(parts := _parts(flow)), parts
+
+
+def _every_partition_has_what_is_its_own(flow: Flow) -> None:
+    """Records, gaps and file groups of each Kafka partition, as the participants have told them."""
+    results = [p for m in flow.messages() if isinstance(m, WriteStatus) for p in m.partitions]
+    assert sorted(p.partition for p in results) == list(range(0, PARTITIONS, 6))
+    ends = flow.log_ends()
+    for p in results:
+        assert (p.start, p.next_offset, p.records_read, p.gaps) == (0, ends[p.partition], ends[p.partition], 0)
+        assert p.bytes_read > 0
+        assert p.max_timestamp is not None
+    of_group = {group: p.partition for p in results for group in p.file_groups}
+    partition_of = {sent.id: sent.partition for sent in flow.sent}
+    for file in flow.jvm.files(str(flow.path), metadata=True):
+        group = Path(file.removeprefix("file:")).name.split("_")[0]
+        ids = pq.read_table(file, partitioning=None, columns=["id"]).column("id").to_pylist()
+        assert {partition_of[i] for i in ids} == {of_group[group]}

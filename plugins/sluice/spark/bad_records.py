@@ -13,28 +13,42 @@ from sluice.protocol.messages import PlannedRange
 
 KEY_STAGE: Final = "key: "
 """What the problem of a key begins with."""
+_FEW: Final = 16  # ranges, of which the exact offsets are counted
+_PLACES: Final = 8  # of one range, where there are more
 
 
 @dataclass(frozen=True)
 class BadSpan:
-    """A planned range that has bad records, and the offsets of the first and the last of them."""
+    """A planned range that has bad records, and the offsets of the first and the last of them.
+
+    Where many ranges are read, these are offsets before and after: the first is one of the `exact` offsets from `first`
+    on.
+    """
 
     planned: PlannedRange
     first: int
     last: int
+    exact: int = 1
 
     def narrowed(self) -> PlannedRange:
         """The range from the first bad record to the last."""
         return self.planned.model_copy(update={"start": self.first, "end": self.last + 1})
 
     def only_first(self) -> PlannedRange:
-        """The range of the first bad record alone."""
-        return self.planned.model_copy(update={"start": self.first, "end": self.first + 1})
+        """The range of the first bad record alone, or of the few offsets that it is one of."""
+        return self.planned.model_copy(update={"start": self.first, "end": min(self.first + self.exact, self.last + 1)})
 
 
 def aggregates(problem: Column, planned: Sequence[PlannedRange]) -> list[Column]:
-    """The first and last offset with a problem, of each planned range; of rows with `_kafka_*` columns."""
+    """Where there are problems in the planned ranges; of rows with `_kafka_*` columns.
+
+    The first and last offset of each range; or, since a record costs what all of these cost, of many ranges the places
+    in which bad records are, each a few offsets wide.
+    """
     columns = [F.count(problem).alias("bad")]  # an observed metric must have one
+    if len(planned) > _FEW:
+        place = F.struct("_kafka_topic", "_kafka_partition", F.shiftright("_kafka_offset", _shift(planned)).alias("at"))
+        return [*columns, F.collect_set(F.when(problem.isNotNull(), place)).alias("places")]
     for i, r in enumerate(planned):
         here = problem.isNotNull() & (F.col("_kafka_partition") == r.partition) & (F.col("_kafka_topic") == r.topic)
         here &= (F.col("_kafka_offset") >= r.start) & (F.col("_kafka_offset") < r.end)
@@ -45,12 +59,37 @@ def aggregates(problem: Column, planned: Sequence[PlannedRange]) -> list[Column]
 
 def spans(planned: Sequence[PlannedRange], counted: Sequence[Mapping[str, Any]]) -> tuple[BadSpan, ...]:
     """The ranges that have bad records, of what `aggregates` came to in each part of the chain."""
+    if len(planned) > _FEW:
+        return _spans_of_places(planned, counted)
     found = []
     for i, r in enumerate(planned):
         places = [(c[f"first_{i}"], c[f"last_{i}"]) for c in counted if c[f"first_{i}"] is not None]
         if places:
             found.append(BadSpan(r, min(first for first, _ in places), max(last for _, last in places)))
     return tuple(found)
+
+
+def _spans_of_places(planned: Sequence[PlannedRange], counted: Sequence[Mapping[str, Any]]) -> tuple[BadSpan, ...]:
+    shift = _shift(planned)
+    size = 1 << shift
+    at: dict[tuple[str, int], set[int]] = {}
+    for places in (c["places"] for c in counted):
+        for i in range(places.size()):
+            topic, partition, number = (places.apply(i).get(field) for field in range(3))
+            at.setdefault((topic, partition), set()).add(int(number) << shift)
+    found = []
+    for r in planned:
+        known = at.get((r.topic, r.partition), ())
+        here = [start for start in known if start < r.end and start + size > r.start]
+        if here:
+            first, last = max(min(here), r.start), min(max(here) + size, r.end) - 1
+            found.append(BadSpan(r, first, last, exact=min(here) + size - first))
+    return tuple(found)
+
+
+def _shift(planned: Sequence[PlannedRange]) -> int:
+    """How many bits of an offset are left out of a place, so that the longest range has `_PLACES` at most, and one."""
+    return (max(r.end - r.start for r in planned) // _PLACES).bit_length()
 
 
 def stage_of(problem: Column) -> Column:

@@ -26,7 +26,7 @@ from sluice.protocol.transaction import TableLog, Transaction
 from sluice.redact import redact_text
 from sluice.spark.placement import KeyCheck
 from sluice.spark.quarantine import SetAside, set_aside
-from sluice.spark.read import observed, partition_results, read_range
+from sluice.spark.read import counted, partition_results, read_range
 from sluice.spark.records import Counted, RecordChain, bad_record
 from sluice.spark.session import spark_session
 from sluice.spark.tokens import java_settings
@@ -140,8 +140,8 @@ class Participant:
     def _status(
         self, start: StartCommit, written: Written, left_out: Counted, keys: tuple[PlacedKeys, ...], aside: SetAside
     ) -> WriteStatus:
-        counts = observed(written.dataset)
         planned = start.ranges[self._assignment.range]
+        counts = counted(written.dataset, planned)
         groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
         if start.placement is not None and start.placement.buckets is not None:
             groups = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -16,6 +17,8 @@ from sluice.protocol.offsets import TopicPartition
 
 _OBSERVED = "sluice"
 _TASK = "_sluice_task"
+_AT_A_TIME = 16
+"""Partitions that are read and counted together: what counting costs a record grows with them, and with no others."""
 
 
 def read_range(
@@ -30,25 +33,34 @@ def read_range(
 
     A range ends where its position reaches the planned end, whatever gaps lie before it. `failOnDataLoss` makes
     Spark fail where offsets are out of range instead of going on with less. Spark's source reads one stretch of a
-    partition; where a backfill goes round what is covered, further stretches are reads of their own.
+    partition; where a backfill goes round what is covered, further stretches are reads of their own. So are further
+    partitions where there are many: an observed metric has to look at each record for each partition that it counts.
 
     `headers`: with the records' headers as a column.
     """
-    reads = [_read(spark, java_settings, layer, isolation_level, headers) for layer in _layers(planned)]
-    # The task is a column, since an observed metric may not hold what is not deterministic.
-    frame = reduce(DataFrame.union, reads).withColumn(_TASK, F.spark_partition_id())
-    return frame.observe(_OBSERVED, *_aggregates(planned))
+    reads, tasks = [], 0
+    for number, batch in enumerate(_batches(planned)):
+        ranges = [planned[i] for i in batch]
+        read = _read(spark, java_settings, ranges, isolation_level, headers)
+        # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
+        # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
+        read = read.withColumn(_TASK, F.spark_partition_id() + F.lit(tasks))
+        reads.append(read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch)))
+        tasks += len(ranges)
+    return reduce(DataFrame.union, reads)
 
 
-def _layers(planned: Sequence[PlannedRange]) -> list[list[PlannedRange]]:
-    """The ranges, so shared out that no layer has two of the same partition."""
-    layers: list[dict[TopicPartition, PlannedRange]] = []
-    for r in planned:
-        layer = next((known for known in layers if r.topic_partition not in known), None)
-        if layer is None:
-            layers.append(layer := {})
-        layer[r.topic_partition] = r
-    return [list(layer.values()) for layer in layers]
+def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
+    """The ranges' places in `planned`, so shared out that no batch has many, or two of the same partition."""
+    layers: list[list[int]] = []
+    seen: Counter[TopicPartition] = Counter()
+    for i, r in enumerate(planned):
+        layer = seen[r.topic_partition]
+        seen[r.topic_partition] += 1
+        if layer == len(layers):
+            layers.append([])
+        layers[layer].append(i)
+    return [layer[i : i + _AT_A_TIME] for layer in layers for i in range(0, len(layer), _AT_A_TIME)]
 
 
 def _read(
@@ -77,16 +89,14 @@ def _read(
     )
 
 
-def _aggregates(planned: Sequence[PlannedRange]) -> list[Column]:
+def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
     columns = [F.count(F.lit(1)).alias("records")]
-    one_topic = len({r.topic for r in planned}) == 1  # then names, which cost much more than numbers, need no comparing
-    one_stretch = len({r.topic_partition for r in planned}) == len(planned)
-    for i, r in enumerate(planned):
-        here = F.col("partition") == r.partition
+    # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
+    one_topic = len({planned[i].topic for i in batch}) == 1
+    for i in batch:
+        here = F.col("partition") == planned[i].partition
         if not one_topic:
-            here &= F.col("topic") == r.topic
-        if not one_stretch:
-            here &= (F.col("offset") >= r.start) & (F.col("offset") < r.end)
+            here &= F.col("topic") == planned[i].topic
         columns += [
             F.count(F.when(here, 1)).alias(f"records_{i}"),
             F.max(F.when(here, F.col("offset"))).alias(f"offset_{i}"),
@@ -97,9 +107,23 @@ def _aggregates(planned: Sequence[PlannedRange]) -> list[Column]:
     return columns
 
 
-def observed(frame: Any, name: str = _OBSERVED) -> dict[str, Any]:
+def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
+    """What the run that wrote `dataset`, which is made of `read_range`, has counted of each range and in all."""
+    counts: dict[str, Any] = {"records": 0}
+    metrics = dataset.queryExecution().observedMetrics()
+    for number in range(len(_batches(planned))):
+        of_batch = _fields(metrics, f"{_OBSERVED}_{number}")
+        counts["records"] += int(of_batch.pop("records"))
+        counts |= of_batch
+    return counts
+
+
+def observed(frame: Any, name: str) -> dict[str, Any]:
     """The counts of the run that wrote `frame` (a Java Dataset whose own query execution was run)."""
-    metrics = frame.queryExecution().observedMetrics()
+    return _fields(frame.queryExecution().observedMetrics(), name)
+
+
+def _fields(metrics: Any, name: str) -> dict[str, Any]:
     if not metrics.contains(name):
         raise RuntimeError(f"Spark delivered no counts for the range ({name})")
     row = metrics.apply(name)
@@ -113,7 +137,7 @@ def partition_results(
 
     Args:
         planned: the range's partitions, in the order in which they were counted.
-        counts: what `observed` returned.
+        counts: what `counted` returned.
         file_groups: file group ids by the Spark task that wrote them.
     """
     results = []
