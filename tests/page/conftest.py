@@ -124,11 +124,13 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
     fill(bootstrap, "flights", {0: story.standing[0] + 137, 1: story.standing[1]})
     secret = Story(f"{lake}/secret", "secret", "flights", now)
     secret.committed()
+    by_hand = Story(f"{lake}/by_hand", "sluice", "flights", now)
+    by_hand.committed()
     by_python = Story(f"{lake}/by_python", "by_python", "flights", now)
     by_python.committed()
     for topic in ("control-one", "control-many", "hudi-control-topic"):
         create_topic(bootstrap, topic)
-    send(bootstrap, "control-one", [*story.messages, *secret.messages])
+    send(bootstrap, "control-one", [*story.messages, *secret.messages, *by_hand.messages])
     send(bootstrap, "hudi-control-topic", by_python.messages)
     many = Story(f"{lake}/many", "many", "flights", datetime(2026, 1, 1, tzinfo=UTC))
     for _ in range(MANY):

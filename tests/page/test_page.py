@@ -66,6 +66,22 @@ def test_a_pipeline_is_hidden_from_who_may_not_read_its_dag(site: Site) -> None:
         assert site.get(f"/sluice/api/{route}", "guest")[0] == 403
 
 
+def test_a_table_that_was_loaded_by_hand_is_hidden_from_who_may_not_read_all_dags(site: Site) -> None:
+    table = next(iter({k for k in _keys(site, "admin") if k.endswith("/by_hand")}))
+    assert table not in _keys(site, "guest")
+    assert site.data("pipeline", key=table)["transactions"]
+    assert site.get(f"/sluice/api/pipeline?key={urllib.parse.quote(table)}", "guest")[0] == 404
+
+
+def test_the_lag_is_what_waits_whatever_was_read_again(site: Site) -> None:
+    found = {t["instant"]: t for t in whole_window(site, limit=100)["transactions"]}
+    planned = {m.transaction: [r for g in m.ranges for r in g] for m in site.story.messages if m.type == "START-COMMIT"}
+    assert all(t["lag_left"] is None for t in found.values() if t["kind"] != "continue")
+    aborted = [t for t in found.values() if t["state"] == "aborted"]
+    for t in aborted:
+        assert t["lag_left"] == sum(r.log_end - r.start for r in planned[t["instant"]]) > 0
+
+
 def _keys(site: Site, user: str) -> set[str]:
     return {p["key"] for p in site.data("pipelines", user)["pipelines"]}
 

@@ -48,9 +48,28 @@ def test_a_committed_transaction_in_short():
         "records_read": 10, "records_written": 10, "bytes_read": 100, "bytes_written": 7500, "gaps": 2,
     }  # fmt: skip
     assert (attempt.files, attempt.file_groups) == (2, 2)
-    assert found.lag_left == 8
+    assert (found.lag_planned, found.lag_left) == (8, None)  # what lies behind a range is no lag
     assert list(found.offsets) == [0, 1, 2, 3]
     assert found.committed == ((FIRST_PARTITION, 10),)
+
+
+def test_the_lag_left_is_that_of_what_reads_on_and_what_came_to_nothing_leaves_all():
+    ranges = ((PlannedRange(cluster="kafka", topic="t", partition=0, start=4, end=10, log_end=17),),)
+    idle = (PlannedRange(cluster="kafka", topic="t", partition=1, start=5, end=5, log_end=6),)
+
+    def plan(**more):
+        return start("1", **more).model_copy(update={"ranges": ranges, "idle": idle})
+
+    for messages, lag, of_first in (
+        ([plan()], 8, 7),
+        ([plan(), status("1"), end("1"), ack("1")], 8, 7),
+        ([plan(), abort("1")], 14, 13),
+        ([plan(), start("2", read_position=1)], 14, 13),
+        ([plan(kind="replay")], None, None),
+        ([plan(kind="replay"), abort("1")], None, None),
+    ):
+        found = history(*messages).transactions["1"]
+        assert (found.lag_left, found.lag_left_in(found.planned[0])) == (lag, of_first)
 
 
 def test_every_attempt_is_told_and_only_the_first_whole_success_counts():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from threading import Lock
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicCollection
@@ -45,7 +46,7 @@ class ControlReader:
         self.topic = topic
         self.unreadable = 0
         self._signatures = Signatures(topic, settings.control_secrets, _tell(topic))
-        self._admin = _admin(settings)
+        self._admin = _admins.of(settings)
         self._where = {
             "control_topic": topic,
             "connection": settings.name,
@@ -91,19 +92,36 @@ class ControlReader:
         key, value = record.key() or b"", record.value() or b""
         return self._signatures.counts(_offset(record), key, value, record.headers() or [])
 
-    def messages(self, offsets: Sequence[int], table: str) -> list[tuple[int, dict[str, Any]]]:
-        """One table's messages at the given offsets (ascending) as they stand in the topic."""
-        wanted, found = frozenset(offsets), []
-        for records in self._records(offsets[0], offsets[-1] + 1):
-            for record in records:
-                if _offset(record) in wanted and _key(record) == table:
+    def messages(
+        self, offsets: Sequence[int], table: str, *, most: int, most_bytes: int
+    ) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """One table's messages at the given offsets (ascending) as they stand in the topic, and how many are left out.
+
+        Args:
+            offsets: where they stand.
+            table: whose they are.
+            most: how many are read; the last of them rather than those in the middle.
+            most_bytes: of JSON, after which no further one is read.
+        """
+        wanted = offsets if len(offsets) <= most else [*offsets[: most - most // 4], *offsets[-(most // 4) :]]
+        found: list[tuple[int, dict[str, Any]]] = []
+        left_out, size = len(offsets) - len(wanted), 0
+        for stretch in _stretches(wanted):
+            for records in self._records(stretch[0], stretch[-1] + 1):
+                for record in records:
+                    if _offset(record) not in stretch or _key(record) != table:
+                        continue
+                    if size > most_bytes:
+                        left_out += 1
+                        continue
                     fields = json.loads(record.value() or b"null")
                     if "packed" in fields:
                         message = self._message(record)
                         fields = message.model_dump(mode="json", exclude_none=True) if message is not None else None
                     if fields is not None:
+                        size += len(json.dumps(fields))
                         found.append((_offset(record), fields))
-        return found
+        return found, left_out
 
     def _message(self, record: Message) -> ControlMessage | None:
         """The message that stands at a record; None of a part before its last, or where such have left the topic.
@@ -182,7 +200,7 @@ def log_ends(
         RetryableError: the cluster can't be reached in time.
         ActionRequiredError: a topic is missing, or may not be read.
     """
-    admin = _admin(settings)
+    admin = _admins.of(settings)
     where = {"connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
     isolation = (
         IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
@@ -200,9 +218,38 @@ def log_ends(
     return ends
 
 
-def _admin(settings: KafkaSettings) -> AdminClient:
-    # Back soon when the broker is: librdkafka would wait up to ten seconds before it looks again.
-    return AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000))
+def _stretches(offsets: Sequence[int]) -> list[list[int]]:
+    """Offsets that are near each other together: what other tables have between them need not all be read."""
+    stretches: list[list[int]] = []
+    for offset in offsets:
+        if stretches and offset - stretches[-1][-1] <= _BATCH:
+            stretches[-1].append(offset)
+        else:
+            stretches.append([offset])
+    return stretches
+
+
+class _Admins:
+    """One client for each cluster: each has threads, buffers and connections of its own. Safe for use by any thread."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[KafkaSettings, AdminClient]] = []
+        self._lock = Lock()
+
+    def of(self, settings: KafkaSettings) -> AdminClient:
+        with self._lock:
+            for known, admin in self._known:
+                if known == settings:
+                    return admin
+            # Back soon when the broker is: librdkafka would wait up to ten seconds before it looks again.
+            admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000))
+            # Of a connection that was changed, the client of before goes.
+            self._known = [(known, client) for known, client in self._known if known.name != settings.name]
+            self._known.append((settings, admin))
+            return admin
+
+
+_admins = _Admins()
 
 
 def _key(record: Message) -> str:

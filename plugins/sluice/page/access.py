@@ -24,14 +24,22 @@ class Viewer:
         self._verdicts: dict[str | None, bool] = {}
 
     def may_read(self, dag_id: str | None) -> bool:
-        """Whether they may read the DAG and its runs; None asks for all DAGs."""
+        """Whether they may read the DAG and its runs; None asks for all DAGs.
+
+        Without a DAG's id, FAB's auth manager looks at the permission for "DAG Runs" alone, which those have, too, who
+        may read single DAGs only. So for all DAGs the permission for all DAGs is asked for as well.
+        """
         if dag_id not in self._verdicts:
             team = DagModel.get_team_name(dag_id) if dag_id else None
-            self._verdicts[dag_id] = get_auth_manager().is_authorized_dag(
-                method="GET",
-                access_entity=DagAccessEntity.RUN,
-                details=DagDetails(id=dag_id, team_name=team),
-                user=self._user,
+            entities = (DagAccessEntity.RUN,) if dag_id else (DagAccessEntity.RUN, None)
+            self._verdicts[dag_id] = all(
+                get_auth_manager().is_authorized_dag(
+                    method="GET",
+                    access_entity=entity,
+                    details=DagDetails(id=dag_id, team_name=team),
+                    user=self._user,
+                )
+                for entity in entities
             )
         return self._verdicts[dag_id]
 

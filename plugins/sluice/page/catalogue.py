@@ -15,7 +15,7 @@ from airflow.configuration import conf
 from sluice.airflow.connections import kafka_settings
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.page.access import BY_HAND
-from sluice.page.follower import ControlFollower
+from sluice.page.follower import ControlFollower, Room
 from sluice.page.kept import refresh_all
 from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipelines, pipeline_files
@@ -72,6 +72,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._files: dict[Path, tuple[tuple[int, int], tuple[Pipeline, ...] | PipelineFileError]] = {}
         self._followers: dict[ControlTopicId, ControlFollower] = {}
+        self._room = Room()
         self._lock = Lock()
 
     def follower(self, control: ControlTopicId) -> ControlFollower:
@@ -79,7 +80,7 @@ class Catalogue:
         with self._lock:
             if control not in self._followers:
                 settings = partial(kafka_settings, control.connection)
-                self._followers[control] = ControlFollower(settings, control.topic)
+                self._followers[control] = ControlFollower(settings, control.topic, self._room)
             return self._followers[control]
 
     def entries(self, tagged: frozenset[str]) -> tuple[list[Entry], list[PipelineFileError]]:

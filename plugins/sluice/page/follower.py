@@ -13,9 +13,31 @@ from sluice.page.kept import Kept
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 
 _LASTS = 2.0  # seconds between two looks into a topic
-# Of each table, in each API server process: some 50 MB at most. What is thinned is read again when somebody looks.
-_REMEMBERED = 20_000
-_PARTITIONS = 50_000
+# Of all tables together, in each API server process; of one table at most a part. What is thinned is read again when
+# somebody looks.
+_REMEMBERED = 60_000
+_PARTITIONS = 300_000
+_REMEMBERED_OF_TABLE = 20_000
+_PARTITIONS_OF_TABLE = 50_000
+_FEWEST = 50
+_MESSAGES = 200  # that one request is answered with
+_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+class Room:
+    """How much all followers of a process may keep: shared out evenly, so that more tables take no more memory."""
+
+    def __init__(self) -> None:
+        self._tables: dict[object, int] = {}
+        self._lock = threading.Lock()
+
+    def of_each(self, follower: object, tables: int) -> tuple[int, int]:
+        """How many transactions and values of single partitions each table may keep; `tables` the follower has now."""
+        with self._lock:
+            self._tables[follower] = tables
+            number = max(1, sum(self._tables.values()))
+        remembers = max(_FEWEST, min(_REMEMBERED_OF_TABLE, _REMEMBERED // number))
+        return remembers, min(_PARTITIONS_OF_TABLE, _PARTITIONS // number)
 
 
 class Progress(NamedTuple):
@@ -38,10 +60,12 @@ class ControlFollower:
     Args:
         settings: gives the cluster's settings, which may have been changed in Airflow since.
         topic: the control topic.
+        room: what is shared with all other followers.
     """
 
-    def __init__(self, settings: Callable[[], KafkaSettings], topic: str) -> None:
+    def __init__(self, settings: Callable[[], KafkaSettings], topic: str, room: Room) -> None:
         self._settings = settings
+        self._room = room
         self._topic = topic
         self._tables: dict[str, TableHistory] = {}
         self._topic_id: str | None = None
@@ -61,8 +85,8 @@ class ControlFollower:
         with self._lock:
             yield self._tables
 
-    def messages(self, transaction: TransactionSummary) -> list[tuple[int, dict[str, Any]]]:
-        """A transaction's messages, read again from the topic.
+    def messages(self, transaction: TransactionSummary) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        """A transaction's messages, read again from the topic, and how many were left out since there are too many.
 
         Raises:
             RetryableError, ActionRequiredError: the topic can't be read.
@@ -70,7 +94,9 @@ class ControlFollower:
         reader = ControlReader(self._settings(), self._topic)
         first = reader.bounds().first
         offsets = [offset for offset in transaction.offsets if offset >= first]
-        return reader.messages(offsets, transaction.table) if offsets else []
+        if not offsets:
+            return [], 0
+        return reader.messages(offsets, transaction.table, most=_MESSAGES, most_bytes=_MESSAGE_BYTES)
 
     def _read_on(self) -> Progress:
         settings = self._settings()
@@ -86,8 +112,16 @@ class ControlFollower:
         if position < bounds.end:
             for batch in self._reader.read(position, bounds.end):
                 with self._lock:
-                    fold(batch, self._tables, remembers=_REMEMBERED, partitions=_PARTITIONS)
+                    fold(batch, self._tables)
+                    self._save_room()
                 position = batch[-1][0] + 1 if batch else position
                 self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
+        with self._lock:
+            self._save_room()  # other followers may have come to more tables
         self._progress = Progress(bounds.first, bounds.end, bounds.end, self._reader.unreadable)
         return self._progress
+
+    def _save_room(self) -> None:
+        remembers, partitions = self._room.of_each(self, len(self._tables))
+        for history in self._tables.values():
+            history.keep(remembers, partitions)

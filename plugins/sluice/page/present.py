@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any
 
 from sluice.hudi.timeline import Instant, Timeline
 from sluice.page.runs import RunFacts
-from sluice.protocol.history import Attempt, PlannedPartition, TableHistory, TransactionSummary
+from sluice.protocol.history import Attempt, PlannedPartition, RangeSummary, TableHistory, TransactionSummary
 from sluice.protocol.messages import COUNTS
 from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
 
 Json = dict[str, Any]
 _LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed
+_ROWS = 200  # partitions that are listed, whatever there are
 _TOTALS = (*COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
 
 
@@ -55,16 +57,14 @@ def whole_transaction(
     found: TransactionSummary, history: TableHistory, timeline: Timeline | None, detail: TransactionSummary
 ) -> Json:
     """A transaction with its plan, its ranges and every attempt at them, which `detail` knows if it was thinned."""
-    ranges = [
-        {"number": i, "planned": [_planned(p) for p in r.planned], "attempts": [_attempt(a) for a in r.attempts]}
-        for i, r in enumerate(detail.ranges)
-    ]
+    ranges = [_range(i, r, detail) for i, r in enumerate(detail.ranges)]
     return {
         **transaction(found, history, timeline),
         "whole_ranges": ranges,
-        "idle": [_planned(p) for p in detail.idle],
-        "passed_over": [_planned(p) for p in detail.passed_over],
-        "committed": [{**tp._asdict(), "offset": offset} for tp, offset in detail.committed],
+        "idle": [_planned(p, detail) for p in detail.idle[:_ROWS]],
+        "passed_over": [_planned(p, detail) for p in detail.passed_over[:_ROWS]],
+        "others_total": len(detail.idle) + len(detail.passed_over),
+        "committed": [{**tp._asdict(), "offset": offset} for tp, offset in detail.committed[:_ROWS]],
         "control_offsets": list(found.offsets),
         "audit": _audit(found),
     }
@@ -97,23 +97,25 @@ def run(facts: RunFacts) -> Json:
 def partitions(
     history: TableHistory, ends: Mapping[TopicPartition, int], last_times: Mapping[TopicPartition, datetime]
 ) -> list[Json]:
-    """Where each partition stands: committed, the log's end, and the lag between them; those that lag most first."""
+    """Where partitions stand: committed, the log's end, and the lag between them; those that lag most, no more."""
+    lags: dict[TopicPartition, int | None] = {}
+    for tp in {*history.committed, *ends}:
+        end, committed = ends.get(tp), history.committed.get(tp, (None, None))[0]
+        lags[tp] = max(end - committed, 0) if end is not None and committed is not None else end
     rows = []
-    for tp in sorted({*history.committed, *ends}):
+    for tp in nsmallest(_ROWS, lags, key=lambda tp: (-(lags[tp] or 0), tp)):
         committed, instant = history.committed.get(tp, (None, None))
-        end = ends.get(tp)
-        lag = max(end - committed, 0) if end is not None and committed is not None else end
         rows.append(
             {
                 **tp._asdict(),
                 "committed": committed,
                 "instant": instant,
-                "log_end": end,
-                "lag": lag,
+                "log_end": ends.get(tp),
+                "lag": lags[tp],
                 "last_record": _time(last_times.get(tp)),
             }
         )
-    return sorted(rows, key=lambda row: -(row["lag"] or 0))
+    return rows
 
 
 def last_record_times(newest_first: Iterable[TransactionSummary]) -> dict[TopicPartition, datetime]:
@@ -132,23 +134,30 @@ def lag_lines(oldest_first: Sequence[TransactionSummary]) -> list[Json]:
     most: Counter[TopicPartition] = Counter()
     for found in oldest_first:
         for p in found.planned:
-            most[p.topic_partition] = max(most[p.topic_partition], p.lag_left or 0)
-    drawn = [tp for tp, _ in sorted(most.items(), key=lambda item: (-item[1], item[0]))[:_LAG_LINES]]
-    lines: list[Json] = [{"name": str(tp), "lags": [_lag(found, {tp}) for found in oldest_first]} for tp in drawn]
-    others = set(most) - set(drawn)
-    if others:
-        lines.append({"name": f"{len(others)} others", "lags": [_lag(found, others) for found in oldest_first]})
+            most[p.topic_partition] = max(most[p.topic_partition], found.lag_left_in(p) or 0)
+    drawn = nsmallest(_LAG_LINES, most, key=lambda tp: (-most[tp], tp))
+    place = {tp: i for i, tp in enumerate(drawn)}
+    others = len(most) - len(drawn)
+    names = [str(tp) for tp in drawn] + ([f"{others} others"] if others else [])
+    lags = [_lags(found, place, len(names)) for found in oldest_first]
+    lines: list[Json] = [{"name": name, "lags": [of[i] for of in lags]} for i, name in enumerate(names)]
     return lines if any(lag is not None for line in lines for lag in line["lags"]) else []
+
+
+def _lags(found: TransactionSummary, place: Mapping[TopicPartition, int], number: int) -> list[int | None]:
+    """The lag of each line: those of the partitions that have one, and last the sum of the others'."""
+    sums: list[int | None] = [None] * number
+    for p in found.planned:
+        lag = found.lag_left_in(p)
+        if lag is not None:
+            line = place.get(p.topic_partition, number - 1)
+            sums[line] = (sums[line] or 0) + lag
+    return sums
 
 
 def other_commit(instant: Instant) -> Json:
     """A completed instant of another writer, or of a table service."""
     return {"instant": instant.requested, "action": instant.action, "at": _time(instant.modified)}
-
-
-def _lag(found: TransactionSummary, of: set[TopicPartition]) -> int | None:
-    lags = [lag for p in found.planned if p.topic_partition in of and (lag := p.lag_left) is not None]
-    return sum(lags) if lags else None
 
 
 def _audit(found: TransactionSummary) -> Json:
@@ -165,7 +174,7 @@ def _bar(attempt: Attempt) -> Json:
     }
 
 
-def _attempt(attempt: Attempt) -> Json:
+def _attempt(attempt: Attempt, shown: set[tuple[str, str, int]]) -> Json:
     return {
         **_bar(attempt),
         "attempt": attempt.attempt,
@@ -174,12 +183,25 @@ def _attempt(attempt: Attempt) -> Json:
         "error": redact(attempt.error),
         "recovery": attempt.recovery,
         **{name: getattr(attempt, name) for name in _TOTALS},
-        "partitions": [{**p._asdict(), "max_timestamp": _time(p.max_timestamp)} for p in attempt.partitions],
+        "partitions": [
+            {**p._asdict(), "max_timestamp": _time(p.max_timestamp)}
+            for p in attempt.partitions
+            if (p.cluster, p.topic, p.partition) in shown
+        ],
     }
 
 
-def _planned(p: PlannedPartition) -> Json:
-    return {**p._asdict(), "lag_left": p.lag_left}
+def _range(number: int, r: RangeSummary, found: TransactionSummary) -> Json:
+    return {
+        "number": number,
+        "planned": [_planned(p, found) for p in r.planned[:_ROWS]],
+        "planned_total": len(r.planned),
+        "attempts": [_attempt(a, {(p.cluster, p.topic, p.partition) for p in r.planned[:_ROWS]}) for a in r.attempts],
+    }
+
+
+def _planned(p: PlannedPartition, found: TransactionSummary) -> Json:
+    return {**p._asdict(), "lag_left": found.lag_left_in(p)}
 
 
 def _time(time: datetime | None) -> str | None:

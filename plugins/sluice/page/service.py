@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from threading import BoundedSemaphore
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -32,6 +33,9 @@ _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
 _BY_HAND = ("None", "Never, external triggers only")  # as Airflow names it
 _OTHERS = 12  # commits of other writers that are shown
+
+# So many read messages again at a time; each may hold some tens of megabytes.
+_reading_messages = BoundedSemaphore(2)
 
 
 class NotFoundError(Exception):
@@ -107,6 +111,7 @@ class Page:
                 "partitions": present.partitions(
                     gathered.history, gathered.ends, present.last_record_times(islice(readable, 50))
                 ),
+                "partitions_total": len({*gathered.history.committed, *gathered.ends}),
                 "others": others,
                 "banners": _once(banners),
                 "at": _now(),
@@ -154,10 +159,12 @@ class Page:
             SluiceError: the topic can't be read now.
         """
         entry, found = self._transaction(viewer, session, key, instant)
-        messages = self._catalogue.follower(_control(entry)).messages(found)
+        with _reading_messages:
+            messages, left_out = self._catalogue.follower(_control(entry)).messages(found)
         return {
             "messages": [{"offset": offset, "message": redact(message)} for offset, message in messages],
-            "gone": len(found.offsets) - len(messages),
+            "left_out": left_out,
+            "gone": len(found.offsets) - len(messages) - left_out,
         }
 
     def of_dag(self, viewer: Viewer, session: Session, dag_id: str) -> Json:
@@ -213,7 +220,8 @@ class Page:
 
     def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
         """The transaction with all its partitions, from its messages; as it is kept where they are gone."""
-        messages = self._catalogue.follower(_control(entry)).messages(found)
+        with _reading_messages:
+            messages, _ = self._catalogue.follower(_control(entry)).messages(found)
         decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
         return TableHistory(found.table).extend(decoded).get(found.instant) or found
 

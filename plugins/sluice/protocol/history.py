@@ -109,6 +109,11 @@ class TableHistory:
         """The DAGs whose runs started transactions, the latest first."""
         return tuple(reversed(self._dag_ids))
 
+    def keep(self, remembers: int | None, partitions: int | None) -> None:
+        """Keep so many from now on, as `__init__` has it; what is too much goes at once."""
+        self._remembers, self._partitions = remembers, partitions
+        self._save_room()
+
     # Folding -------------------------------------------------------------------------------------------------------
 
     def _fold(self, offset: int, message: ControlMessage) -> None:
@@ -157,8 +162,10 @@ class TableHistory:
             replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
             offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
         )
-        lags = [lag for p in summary.planned if (lag := p.lag_left) is not None]
-        summary.lag_left = sum(lags) if lags else None
+        known = [(p.start, p.end, p.log_end) for p in summary.planned if p.log_end is not None]
+        if known:
+            summary.lag_planned = sum(max(log_end - end, 0) for _, end, log_end in known)
+            summary.lag_before = sum(max(log_end - start, 0) for start, _, log_end in known)
         self._kept_partitions += summary.partitions_kept()
         self._not_thinned.append(summary)
         if message.kind == "continue" and transaction.is_open:

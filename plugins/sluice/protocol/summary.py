@@ -14,6 +14,7 @@ from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.transaction import State
 
 _UNDER_WAY = (State.OPEN, State.DECIDED)
+_CAME_TO_NOTHING = (State.ABORTED, State.SUPERSEDED, State.VOID)
 
 
 class PlannedPartition(NamedTuple):
@@ -31,11 +32,6 @@ class PlannedPartition(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.cluster, self.topic, self.partition)
-
-    @property
-    def lag_left(self) -> int | None:
-        """Offsets after the planned end that were in the log when the interval was planned."""
-        return None if self.log_end is None else max(self.log_end - self.end, 0)
 
 
 class ReadPartition(NamedTuple):
@@ -126,7 +122,8 @@ class TransactionSummary:
         superseded_by: the instant whose START took the table over.
         takeovers: how often another process took over the lease on carrying its commit out.
         offsets_planned: how many offsets its ranges have.
-        lag_left: how many offsets were left in the log when it was planned, None where nobody asked.
+        lag_planned: offsets after its plan that were in the log then, `lag_before` those from the plan's start on; None
+            where nobody asked.
         thinned: its partitions are forgotten, to save room; its messages can be read again at `offsets`.
         offsets: the control-topic offsets of its messages, in order, START's first.
     """
@@ -158,7 +155,8 @@ class TransactionSummary:
     takeovers: int = 0
     lease_offset: int = NO_LEASE
     offsets_planned: int = 0
-    lag_left: int | None = None
+    lag_planned: int | None = None
+    lag_before: int | None = None
     thinned: bool = False
     offsets: array[int] = field(default_factory=lambda: array("q"))
 
@@ -176,6 +174,23 @@ class TransactionSummary:
     def ended(self) -> datetime | None:
         """When it was over: the time of ACK or ABORT."""
         return self.acknowledged or self.aborted
+
+    @property
+    def lag_left(self) -> int | None:
+        """How many offsets it leaves in the log, by the log's ends when it was planned; None where nobody asked.
+
+        A window, a replay or a service says nothing of what waits: only an interval that reads on does. What came to
+        nothing leaves all that it had planned.
+        """
+        if self.kind != "continue":
+            return None
+        return self.lag_before if self.state in _CAME_TO_NOTHING else self.lag_planned
+
+    def lag_left_in(self, p: PlannedPartition) -> int | None:
+        """The same, of one partition of its plan."""
+        if self.kind != "continue" or p.log_end is None:
+            return None
+        return max(p.log_end - (p.start if self.state in _CAME_TO_NOTHING else p.end), 0)
 
     @property
     def under_way(self) -> bool:

@@ -202,7 +202,7 @@ function partitions(p, now) {
   return h(
     "section",
     { "aria-labelledby": "partitions" },
-    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.count(p.partitions.length, "partition")}, those that lag most first`)),
+    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.count(p.partitions_total, "partition")}, those that lag most first`)),
     h(
       "table",
       { class: "rows" },
@@ -226,7 +226,7 @@ function partitions(p, now) {
         ),
       ),
     ),
-    p.partitions.length > PARTITIONS && h("p", { class: "sub" }, `${f.number(p.partitions.length - PARTITIONS)} more lag less.`),
+    p.partitions_total > shown.length && h("p", { class: "sub" }, `${f.number(p.partitions_total - shown.length)} more lag less.`),
   );
 }
 

@@ -147,7 +147,7 @@ function range(t, r) {
         );
       })),
     ),
-    r.planned.length > planned.length && h("p", { class: "sub" }, `${f.number(r.planned.length - planned.length)} more partitions; START-COMMIT below names them all.`),
+    r.planned_total > planned.length && h("p", { class: "sub" }, `${f.number(r.planned_total - planned.length)} more partitions; START-COMMIT below names them all.`),
     r.attempts.filter((a) => a.error).map((a) => h("div", { class: "error" }, h("strong", {}, `Attempt ${r.attempts.indexOf(a) + 1} failed (${{ retry: "may pass: tried again", act: "needs a person", fail_run: "fails the run" }[a.recovery] ?? "failed"})`), h("pre", {}, a.error))),
   );
 }
@@ -164,6 +164,7 @@ function offsets(t) {
     h("div", { class: "heading" }, h("h2", { id: "idle" }, "Other partitions")),
     h("table", { class: "rows" }, h("thead", {}, h("tr", {}, ["Partition", "", "Offset", "Lag left"].map((name, i) => h("th", { scope: "col", class: i > 1 ? "right" : null }, name)))),
       h("tbody", {}, rows.slice(0, 100).map(([name, what, at, lag]) => h("tr", {}, h("td", { "data-label": "Partition" }, name), h("td", {}, what), h("td", { "data-label": "Offset", class: "right" }, f.number(at)), h("td", { "data-label": "Lag left", class: "right" }, f.number(lag)))))),
+    t.others_total > 100 && h("p", { class: "sub" }, `${f.number(t.others_total - 100)} more partitions; START-COMMIT below names them all.`),
   );
 }
 
@@ -176,6 +177,7 @@ function messages(t) {
     h("div", { class: "heading" }, h("h2", { id: "messages" }, "Messages"), button, h("span", { class: "sub" }, `${f.number(t.control_offsets.length)} in the control topic, from offset ${f.number(t.control_offsets[0])} to ${f.number(t.control_offsets.at(-1))}`)),
     shown?.error && h("p", { class: "why" }, shown.error),
     shown?.gone > 0 && h("p", { class: "sub" }, `${f.number(shown.gone)} messages are older than the topic remembers.`),
+    shown?.left_out > 0 && h("p", { class: "sub" }, `${f.number(shown.left_out)} messages are left out: there are too many, or they are too large. Read them with a consumer.`),
     shown?.messages?.map(({ offset, message }) =>
       h("details", { class: "message", "data-key": `message ${offset}`, "data-keep": `message ${t.instant} ${offset}` }, h("summary", {}, h("span", { class: "mono" }, f.number(offset)), " ", h("strong", {}, message.type), ` ${message.sender} `, f.when(message.time, { milliseconds: true }), message.error ? h("span", { class: "bad" }, " failed") : null), h("pre", {}, JSON.stringify(message, null, 2))),
     ),

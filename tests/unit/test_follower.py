@@ -1,0 +1,52 @@
+"""What the page's followers keep together is fixed: more tables, or wider ones, are kept for a shorter time."""
+
+from __future__ import annotations
+
+import pytest
+from protocol_messages import ack, end, planned, start, status
+
+from sluice.kafka import control_reader
+from sluice.kafka.config import KafkaSettings
+from sluice.page import follower
+from sluice.page.follower import Room
+from sluice.protocol.history import fold
+
+
+@pytest.mark.parametrize("tables", [1, 3, 40])
+def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
+    for name, value in {"_REMEMBERED": 400, "_PARTITIONS": 2000, "_REMEMBERED_OF_TABLE": 200, "_FEWEST": 2}.items():
+        monkeypatch.setattr(follower, name, value)
+    room, histories, offset = Room(), {}, 0
+    for number in range(900):
+        instant, table = f"{number:09}", f"file:///lake/t{number % tables}"
+        plan = start(instant, read_position=10**6).model_copy(update={"ranges": (tuple(planned(i) for i in range(5)),)})
+        for message in (plan, status(instant), end(instant), ack(instant)):
+            fold([(offset, message.model_copy(update={"table": table}))], histories)
+            offset += 1
+        for history in histories.values():
+            history.keep(*room.of_each("one follower", len(histories)))
+    kept = [history.transactions.values() for history in histories.values()]
+    assert sum(map(len, kept)) <= 400
+    assert all(kept)
+    assert sum(t.partitions_kept() for of_table in kept for t in of_table) <= 2000
+
+
+def test_followers_share_it():
+    room = Room()
+    alone = room.of_each("one", 1)
+    room.of_each("another", 299)
+    assert alone == (20_000, 50_000)
+    assert room.of_each("one", 1) == (200, 1000)
+
+
+def test_there_is_one_client_for_each_cluster_and_none_of_a_connection_that_was_changed():
+    admins = control_reader._Admins()
+
+    def settings(name: str, servers: str) -> KafkaSettings:
+        return KafkaSettings(name, {"bootstrap.servers": servers, "log_level": 0})
+
+    first = admins.of(settings("one", "localhost:1"))
+    assert admins.of(settings("one", "localhost:1")) is first
+    assert admins.of(settings("two", "localhost:1")) is not first
+    assert admins.of(settings("one", "localhost:2")) is not first
+    assert len(admins._known) == 2
