@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.home import jars, java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 START_SECONDS = 60.0
@@ -23,8 +23,11 @@ LOG4J = """<Configuration>
 
 
 @contextmanager
-def embedded_broker(work: Path) -> Iterator[str]:
-    """A KRaft broker with its data below work, stopped on leaving; yields its bootstrap address."""
+def embedded_broker(work: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A KRaft broker with its data below work, stopped on leaving; yields its bootstrap address.
+
+    `more`: further properties of the broker.
+    """
     home = work / "broker"
     home.mkdir(parents=True)
     port, controller = _free_port(), _free_port()
@@ -36,7 +39,7 @@ def embedded_broker(work: Path) -> Iterator[str]:
         f"advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n"
         f"log.dirs={home / 'logs'}\nauto.create.topics.enable=false\nlog.retention.ms=-1\n"
         "offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
-        "group.initial.rebalance.delay.ms=0\n"
+        "group.initial.rebalance.delay.ms=0\n" + "".join(f"{k}={v}\n" for k, v in (more or {}).items())
     )
     (home / "log4j2.xml").write_text(LOG4J)
     command = [

@@ -20,7 +20,7 @@ from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
-from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.offsets import TRANSACTION_KEY, in_words
 from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
@@ -313,7 +313,7 @@ class Committer:
         log.info(
             "ACK-COMMIT",
             instant=transaction.id,
-            offsets=[str(o) for o in offsets],
+            offsets=in_words(offsets),
             valid_through=str(through),
             **counts,
         )
@@ -329,7 +329,7 @@ class Committer:
     def outcome(self, transaction: Transaction) -> Outcome:
         """What was committed, in a sentence."""
         start, counts = transaction.start, count_records(committed_statuses(transaction))
-        read = ", ".join(map(str, start.offset_ranges)) or "no records"
+        read = in_words(start.offset_ranges) or "no records"
         what = f"{counts['records_written']} rows from {read}"
         if start.kind == "replay":
             what += f", in place of what {start.replays} wrote"
@@ -344,7 +344,7 @@ class Committer:
             are = f"{number:,} bad record{' is' if number == 1 else 's are'} set aside"
             what += f"; {are} in {start.quarantine.path}{first}"
         if start.passed_over:
-            what = f"passed over {', '.join(map(str, start.passed_over))}"
+            what = f"passed over {in_words(start.passed_over)}"
         return Outcome(
             "committed", f"Committed instant {start.transaction}: {what}.", start.transaction, counts["records_written"]
         )

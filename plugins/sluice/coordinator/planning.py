@@ -12,7 +12,7 @@ from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
 from sluice.protocol import coverage
 from sluice.protocol.messages import PlannedRange
-from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import ClusterState, IntervalPlan, plan_again, plan_interval, plan_window
 from sluice.protocol.request import Request
 
@@ -42,14 +42,14 @@ class Task:
 
     def in_words(self) -> str:
         """What it would do, as one sentence for people."""
-        reads = ", ".join(map(str, self.plan.offset_ranges)) or "nothing"
+        reads = in_words(self.plan.offset_ranges) or "nothing"
         words = [
             f"reads {reads}" + (f" ({self.plan.covered} offsets are in the table already)" * bool(self.plan.covered))
         ]
         if self.plan.behind:
-            words.append(f"leaves records of {', '.join(map(str, sorted(self.plan.behind)))} for the next interval")
+            words.append(f"leaves records of {in_words(sorted(self.plan.behind))} for the next interval")
         if self.passed_over:
-            words.append(f"passes over {', '.join(map(str, self.passed_over))}")
+            words.append(f"passes over {in_words(self.passed_over)}")
         if self.replaced_file_groups:
             number = sum(map(len, self.replaced_file_groups.values()))
             words.append(f"replaces {number} file groups in {len(self.replaced_file_groups)} table partitions")
@@ -245,9 +245,10 @@ class Planner:
 def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRange, ...]:
     """The offsets that the table has, and that come after what a plan reads of their partition."""
     first: dict[TopicPartition, int] = {}
+    planned: dict[TopicPartition, list[tuple[int, int]]] = {}
     for r in plan.offset_ranges:
         first[r.topic_partition] = min(r.start, first.get(r.topic_partition, r.start))
-    planned = {tp: [(r.start, r.end) for r in plan.offset_ranges if r.topic_partition == tp] for tp in first}
+        planned.setdefault(r.topic_partition, []).append((r.start, r.end))
     return tuple(
         PlannedRange.of(OffsetRange(tp, *piece))
         for tp, start in sorted(first.items())

@@ -19,7 +19,7 @@ from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import LostOffsets, StartCommit
-from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.plan import ClusterState
 from sluice.protocol.request import Request
@@ -135,8 +135,8 @@ class Starter:
             kind=start.kind,
             epoch=epoch,
             control_offset=offset,
-            ranges=[", ".join(map(str, group)) for group in start.ranges],
-            **_said(behind=sorted(map(str, task.plan.behind)), passed_over=[str(r) for r in start.passed_over]),
+            ranges=[in_words(group) for group in start.ranges],
+            **_said(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
         )
         return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
 
@@ -152,7 +152,7 @@ class Starter:
         if run.request.kind != "continue":
             log.info("nothing to read, no transaction opened", table=self._session.table_id, kind=run.request.kind)
             return Outcome("empty", f"Nothing to do, nothing opened: {run.request.kind} {task.in_words()}.")
-        positions = ", ".join(f"{r.topic_partition}@{r.end}" for r in task.plan.idle)
+        positions = in_words([f"{r.topic_partition}@{r.end}" for r in task.plan.idle])
         log.info(
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
@@ -292,6 +292,6 @@ def _forgets(records: RecordPlan) -> bool:
     return records.changes is not None and records.changes.delete == "hard"
 
 
-def _said(**lists: list[str]) -> dict[str, list[str]]:
+def _said(**words: str) -> dict[str, str]:
     """What there is to say of these; a log line doesn't tell of nothing."""
-    return {name: values for name, values in lists.items() if values}
+    return {name: said for name, said in words.items() if said}

@@ -20,6 +20,8 @@ from sluice.protocol.settlement import (
 )
 from sluice.protocol.transaction import State, Transaction
 
+_MANY = 500  # partitions; the facts are kept in Airflow's database, for each run
+
 
 class IntervalFacts(BaseModel):
     """A transaction's outcome and figures.
@@ -27,9 +29,10 @@ class IntervalFacts(BaseModel):
     Attributes:
         instant: the transaction's id on Hudi's timeline.
         planned: the offsets that it was to read, partition by partition.
-        stands: where each partition stands now, as `[start, end)` of what this transaction added: `end` is the next
-            offset to be read. Without a commit `start` and `end` are the same. Of a window or a replay, which doesn't
-            move the position, just the offsets that it has committed.
+        stands: where each partition stands now (of more than 500 partitions, those that had something to read), as
+            `[start, end)` of what this transaction added: `end` is the next offset to be read. Without a commit `start`
+            and `end` are the same. Of a window or a replay, which doesn't move the position, just the offsets that it
+            has committed.
         records_read: records that Kafka delivered; the other counts say what became of them. All are 0 before a
             commit.
         bytes_read: bytes of the records' values.
@@ -96,6 +99,8 @@ def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[Pl
         return tuple(PlannedRange.of(r) for r in committed_ranges(reported))
     positions = positions_after(start, reported)
     partitions = (*start.offset_ranges, *start.idle)
+    if len(partitions) > _MANY:
+        partitions = start.offset_ranges
     return tuple(r.model_copy(update={"end": positions[r.topic_partition]}) for r in partitions)
 
 

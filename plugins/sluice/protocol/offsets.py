@@ -7,7 +7,7 @@ our own JSON, RFC-32's `kafka.commit.offsets` and HoodieStreamer's checkpoint; t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,12 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic_partition} [{self.start}, {self.end})"
+
+
+def in_words(things: Sequence[object], most: int = 20) -> str:
+    """Offsets or partitions as a list for people, who have no use for thousands."""
+    named = ", ".join(map(str, things[:most]))
+    return named if len(things) <= most else f"{named} and {len(things) - most:,} more"
 
 
 class TopicCheckpoint(BaseModel):

@@ -166,7 +166,7 @@ def plan_interval(
             if reason:
                 losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
                 start = losses[-1].resumed_at
-        of_another_log = any(loss.another_log and loss.topic_partition == tp for loss in losses)
+        of_another_log = bool(losses) and losses[-1].topic_partition == tp and losses[-1].another_log
         settled[tp] = () if of_another_log else checkpoint.settled(tp)
         covered[tp] = () if of_another_log else checkpoint.covered(tp)
         start = coverage.first_missing(settled[tp], start)
