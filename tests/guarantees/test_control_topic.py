@@ -145,7 +145,7 @@ def test_with_a_secret_only_signed_messages_count(
 
 def set_aside(flow: Flow, offset: int) -> Step:
     told = ("control", "set-aside", str(flow.file), "--offset", str(offset), "--reason", "a test")
-    return finish(flow._spawn(*told, failpoint=""))
+    return finish(flow._spawn(*told, failpoint="", clock=""))
 
 
 def test_a_message_that_cannot_be_read_stops_its_table_alone(make_flow: Callable[..., Flow]) -> None:
