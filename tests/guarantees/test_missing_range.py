@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from sluice.errors import IntervalError
 from sluice.protocol.messages import EndCommit
 
 from .harness import Pause
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def test_by_default_nothing_is_committed(make_flow):
@@ -43,6 +47,29 @@ def test_the_others_are_committed_and_the_missing_one_comes_with_the_next(make_f
     late.release()
     assert slow.wait() == 1
     flow.check(listing=False, complete=False)
+    flow.interval()
+    flow.check()
+
+
+def test_what_no_later_run_would_read_is_never_left_out(make_flow):
+    """A replay that lost a range would take rows off the table, and nobody reads a window's missing offsets again."""
+    flow = make_flow(write__ranges=2, on_missing_range="commit")
+    flow.produce(20)
+    instant = str(flow.interval().instant)
+    flow.produce(20)
+    asked = [
+        {"kind": "replay", "instant": instant},
+        {"kind": "range", "offsets": {flow.topic: {0: (12, 14), 1: (12, 14)}}},
+        {"kind": "backfill", "from_time": LONG_AGO},
+    ]
+    for request in asked:
+        run = flow.run(**request)
+        started = flow.start(run)
+        flow.write(started, 0).succeed()
+        with pytest.raises(IntervalError, match="did not report"):
+            flow.commit(started)
+        flow.abort(run)
+        flow.check(complete=False)
     flow.interval()
     flow.check()
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from sluice.errors import ActionRequiredError
 from sluice.local.broker import LocalBroker
 from sluice.protocol.messages import WriteStatus
 
@@ -49,6 +50,15 @@ def compacting(home, tmp_path_factory):
         yield broker
 
 
+@pytest.fixture
+def compacted_flow(compacting, tmp_path, shared_jvm, drivers, topic_name):
+    flow = Flow(tmp_path, compacting.bootstrap, shared_jvm, drivers, topic_name("compacted"))
+    flow.create_topic(
+        1, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_ms="100", max_compaction_lag_ms="200"
+    )
+    return flow
+
+
 def _offsets(flow: Flow) -> list[int]:
     consumer = Consumer(
         {"bootstrap.servers": flow.bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
@@ -63,11 +73,32 @@ def _offsets(flow: Flow) -> list[int]:
         consumer.close()
 
 
-def test_a_compacted_topic(make_flow, compacting, tmp_path, shared_jvm, drivers, topic_name):
-    flow = Flow(tmp_path, compacting.bootstrap, shared_jvm, drivers, topic_name("compacted"))
-    flow.create_topic(
-        1, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", segment_ms="100", max_compaction_lag_ms="200"
-    )
+def test_what_compaction_has_taken_of_an_interval_keeps_its_rows(compacted_flow):
+    """Its replay would put fewer rows in place of all: it is refused. A window takes what is left."""
+    flow = compacted_flow
+    flow.produce(20, partitions=(0,))
+    instant = str(flow.interval().instant)
+    loaded = flow.expected()
+    flow.produce(0, partitions=(0,), ids=range(0, 20, 2), values="again-")
+
+    def compacted() -> bool:
+        flow.produce(1, partitions=(0,), values="roll-")
+        return len([o for o in _offsets(flow) if o < 20]) == 10
+
+    wait_for(compacted, "the cleaner", pause=0.3)
+    run = flow.run(kind="replay", instant=instant)
+    started = flow.start(run)
+    flow.write_all(started)
+    with pytest.raises(ActionRequiredError, match="not the records that the interval had"):
+        flow.commit(started)
+    flow.abort(run)
+    assert flow.rows(metadata=True) == loaded
+    flow.interval()
+    flow.check()
+
+
+def test_a_compacted_topic(compacted_flow):
+    flow = compacted_flow
     flow.produce(20, partitions=(0,))
     for round_ in range(4):
         flow.produce(0, partitions=(0,), ids=range(0, 20, 2), values=f"r{round_}-")

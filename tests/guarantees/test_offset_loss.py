@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -104,6 +105,55 @@ def test_a_topic_that_was_deleted_and_created_again(make_flow):
     flow.check()
     flow.set(source__kafka__on_offset_loss="fail")
     flow.produce(10)
+    flow.interval()
+    flow.check()
+
+
+def test_offsets_of_another_log_are_asked_for_by_nobody(make_flow):
+    """Old offsets mean other records once a topic was made again: only the schedule may go on, as the policy says."""
+    flow = make_flow()
+    flow.produce(20)
+    instant = str(flow.interval().instant)
+    loaded = flow.others = flow.expected()
+    _recreate(flow)
+    flow.sent = []
+    flow.produce(30)
+    times = {"from_time": datetime(2000, 1, 1, tzinfo=UTC), "to_time": datetime.now(UTC) + timedelta(hours=1)}
+    asked = [
+        {"kind": "replay", "instant": instant},
+        {"kind": "range", "offsets": {flow.topic: {0: (12, 14)}}},
+        {"kind": "backfill", **times},
+        {"kind": "correction", "offsets": {flow.topic: {0: (11, 12)}}, "reason": "r"},
+        {},
+    ]
+    for request in asked:
+        with pytest.raises(ActionRequiredError, match="deleted and created again"):
+            flow.start(flow.run(**request))
+    flow.set(source__kafka__on_offset_loss="earliest")
+    for request in asked[:-1]:
+        with pytest.raises(ActionRequiredError, match="deleted and created again"):
+            flow.start(flow.run(**request))
+    assert flow.rows(metadata=True) == loaded
+    newer = str(flow.interval().instant)
+    flow.check()
+    with pytest.raises(ActionRequiredError, match="deleted and created again"):
+        flow.start(flow.run(**asked[0]))  # the table knows the new log, but that interval read the old one
+    flow.interval(kind="replay", instant=newer)
+    flow.check()
+
+
+def test_what_a_backfill_has_covered_of_another_log_is_read(make_flow):
+    """A table that only a backfill has loaded has no position, yet what it covers is of the log that is gone."""
+    flow = make_flow()
+    flow.produce(20)
+    flow.interval(kind="range", offsets={flow.topic: {0: (0, 10)}})
+    flow.others = flow.expected()
+    _recreate(flow)
+    flow.sent = []
+    flow.produce(30)
+    with pytest.raises(ActionRequiredError, match="deleted and created again"):
+        flow.start()
+    flow.set(source__kafka__on_offset_loss="earliest")
     flow.interval()
     flow.check()
 

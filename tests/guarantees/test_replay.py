@@ -80,6 +80,27 @@ def test_records_that_are_gone_from_kafka_keep_their_rows(make_flow):
     flow.check()
 
 
+def test_fewer_records_than_the_interval_had_take_no_rows_away(make_flow):
+    """The bounds fit, but what comes back is less: here the aborted records that the interval was told to read."""
+    flow = make_flow(source__kafka__isolation_level="read_uncommitted")
+    flow.produce_in_transactions([(10, True), (6, False)])
+    instant = str(flow.interval().instant)
+    before = flow.rows(metadata=True)
+    assert before.total() == 16
+    flow.set(source__kafka__isolation_level="read_committed")
+    run = flow.run(kind="replay", instant=instant)
+    started = flow.start(run)
+    flow.write_all(started)
+    with pytest.raises(ActionRequiredError, match="not the records that the interval had") as caught:
+        flow.commit(started)
+    assert (caught.value.where["records"], caught.value.where["records_before"]) == (5, 8)
+    flow.abort(run)
+    assert flow.rows(metadata=True) == before
+    flow.set(source__kafka__isolation_level="read_uncommitted")
+    flow.interval(kind="replay", instant=instant)
+    assert flow.rows(metadata=True) == before
+
+
 @pytest.mark.parametrize("ordering", [None, "n"], ids=["by arrival", "by an ordering field"])
 def test_the_replay_of_an_upsert_never_lets_an_older_version_win(make_flow, ordering):
     flow = make_flow(**UPSERT, sink__hudi__ordering_field=ordering, sink__hudi__schema=f"{DDL}, n BIGINT")

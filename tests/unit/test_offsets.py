@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import (
     OFFSETS_KEY,
     RFC32_KEY,
@@ -17,6 +17,8 @@ from sluice.protocol.offsets import (
     TopicPartition,
     read_checkpoint,
 )
+
+FIRST = TopicPartition("kafka", "t", 0)
 
 
 def advanced(*positions: tuple[str, int, int], topic_ids=None) -> Checkpoint:
@@ -80,12 +82,17 @@ def test_the_same_topic_on_two_clusters_is_two_topics():
 
 def test_a_recreated_topic_forgets_the_offsets_of_the_old_one():
     old = advanced(("t", 0, 100), ("t", 1, 100), topic_ids={("kafka", "t"): "old"})
-    new = old.advance({TopicPartition("kafka", "t", 0): 5}, {}, {("kafka", "t"): "new"})
+    new = old.advance({FIRST: 5}, {}, {("kafka", "t"): "new"}, forgotten=[FIRST])
     assert new.next_offset(TopicPartition("kafka", "t", 0)) == 5
     assert new.next_offset(TopicPartition("kafka", "t", 1)) is None
 
 
-FIRST = TopicPartition("kafka", "t", 0)
+def test_a_recreated_topic_is_not_forgotten_unless_the_interval_says_so():
+    """Or a correction would leave a table without positions, whose next run begins as if nothing had been lost."""
+    old = advanced(("t", 0, 100), ("t", 1, 100), topic_ids={("kafka", "t"): "old"})
+    for more in ({"passed_over": [OffsetRange(FIRST, 100, 101)]}, {"committed": [OffsetRange(FIRST, 100, 101)]}):
+        with pytest.raises(IntervalError, match="no loss of offsets was declared"):
+            old.advance({}, {}, {("kafka", "t"): "new"}, **more)
 
 
 def test_a_peers_checkpoint_covers_everything_before_it():

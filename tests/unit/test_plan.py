@@ -210,8 +210,32 @@ def test_a_window_that_retention_has_shortened_is_refused_unless_the_table_has_i
 
 def test_offsets_are_read_again_only_while_kafka_has_them():
     ranges = [OffsetRange(tp(0), 2, 5)]
-    assert plan_again(ranges, state((0, 2, 10)).partitions, number_of_ranges=1, table="t").offset_ranges == tuple(
-        ranges
-    )
+
+    def again(log_start: int, position: int = 10) -> IntervalPlan:
+        now = state((0, log_start, 10)).partitions
+        return plan_again(ranges, checkpoint(p0=position), now, number_of_ranges=1, table="t")
+
+    assert again(2).offset_ranges == tuple(ranges)
     with pytest.raises(ActionRequiredError, match="doesn't have all"):
-        plan_again(ranges, state((0, 3, 10)).partitions, number_of_ranges=1, table="t")
+        again(3)
+    with pytest.raises(ActionRequiredError, match="given up as lost"):
+        again(2, position=4)
+
+
+def test_offsets_of_a_topic_that_was_made_again_are_lost_whoever_knows_of_them():
+    now = state((0, 0, 50), topic_id="new")
+    backfilled = known(covered={0: ((5, 9),)})
+    only_passed_over = known(passed_over={0: ((3, 4),)}, covered={0: ()})
+    with_more_partitions = known({0: 7, 3: 8})
+    for committed, losses in ((backfilled, [9]), (only_passed_over, [4]), (with_more_partitions, [8, 7])):
+        with pytest.raises(ActionRequiredError, match="deleted and created again"):
+            plan(committed, now)
+        made = plan(committed, now, loss="earliest")
+        assert [loss.committed for loss in made.losses] == losses
+        assert spans(made) == {0: (0, 50)}
+        assert made.out_of_order == frozenset()
+
+
+def test_another_cluster_is_told_from_a_recreated_topic():
+    with pytest.raises(ActionRequiredError, match="leads to another cluster"):
+        plan(checkpoint(p0=7), state((0, 0, 10), topic_id="new", cluster_id="other"))

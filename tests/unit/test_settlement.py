@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from protocol_messages import TABLE, TIME, abort, end, planned, start, status
+from protocol_messages import TABLE, TIME, WRITER, abort, end, planned, start, status
 
 from sluice.errors import ActionRequiredError, IntervalError
-from sluice.protocol.audit import audit
+from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.messages import LostOffsets
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.settlement import (
@@ -65,6 +65,37 @@ def test_the_audit_refuses_a_range_that_was_not_read_to_its_end():
     short = status("1").partitions[0].model_copy(update={"next_offset": 9})
     with pytest.raises(IntervalError, match="planned end"):
         audit(start("1"), 0, status("1", partitions=(short,)))
+
+
+def _again(operation="append", before=(10,), **more):
+    writer = WRITER.model_copy(update={"operation": operation})
+    return start("2", kind="replay", replays="1", records_before=before).model_copy(update={"writer": writer, **more})
+
+
+def _read(records: int, number: int = 0):
+    result = status("2", number).partitions[0].model_copy(update={"records_read": records})
+    return status("2", number, partitions=(result,))
+
+
+@pytest.mark.parametrize("operation", ["append", "upsert"])
+@pytest.mark.parametrize("records", [9, 10, 11])
+def test_a_replay_reads_the_records_that_the_interval_had(operation, records):
+    """An upsert's takes no row away, so it may have fewer; compaction leaves the newest of each key."""
+    if records == 10 or (operation == "upsert" and records < 10):
+        audit_again(_again(operation), {0: _read(records)})
+        return
+    with pytest.raises(ActionRequiredError, match="not the records that the interval had"):
+        audit_again(_again(operation), {0: _read(records)})
+
+
+def test_a_replays_records_are_counted_by_range_where_they_are_known():
+    ranges = ((planned(0), planned(1)),)
+    reported = {0: _read(9), 1: _read(11, 1)}
+    audit_again(_again(before=(20,), ranges=ranges), reported)  # of an interval whose note has the sum alone
+    with pytest.raises(ActionRequiredError, match="not the records") as caught:
+        audit_again(_again(before=(10, 10), ranges=ranges), reported)
+    assert (caught.value.where["records"], caught.value.where["records_before"]) == (9, 10)
+    audit_again(_again(before=()), {0: _read(3)})  # a START of a release that didn't count
 
 
 def test_a_missing_ranges_own_error_is_told_with_its_class():

@@ -16,7 +16,7 @@ from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
-from sluice.protocol.audit import audit
+from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
@@ -110,7 +110,7 @@ class Committer:
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
-            if transaction.start.kind == "service":
+            if not transaction.start.policy.has_instant:
                 raise service_left(transaction)
             if table.state_of(transaction.id) == "absent":
                 raise instant_gone(transaction)
@@ -208,7 +208,8 @@ class Committer:
     def _audited(self, transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
         """The statuses that count, each audited; raises what the missing ranges say unless they may be missing."""
         missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
-        if missing and transaction.start.on_missing_range == "abort":
+        in_part = transaction.start.policy.commits_in_part and transaction.start.on_missing_range == "commit"
+        if missing and not in_part:
             raise missing_error(transaction, missing)
         reported: dict[int, WriteStatus] = {}
         for number in range(len(transaction.start.ranges)):
@@ -219,6 +220,7 @@ class Committer:
         if missing and not reported:
             raise missing_error(transaction, missing)
         audit_bad_records(transaction.start, reported)
+        audit_again(transaction.start, reported)
         return reported, missing
 
     def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
@@ -331,7 +333,7 @@ class Committer:
         start, counts = transaction.start, count_records(committed_statuses(transaction))
         read = in_words(start.offset_ranges) or "no records"
         what = f"{counts['records_written']} rows from {read}"
-        if start.kind == "replay":
+        if start.replays is not None:
             what += f", in place of what {start.replays} wrote"
         if counts["records_skipped"]:
             what += f"; {counts['records_skipped']} records were older than the table's rows"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
 from sluice.protocol import coverage
+from sluice.protocol.identity import refuse_other_logs
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import ClusterState, IntervalPlan, plan_again, plan_interval, plan_window
+from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
+from sluice.protocol.settlement import records_before
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Task:
         replaced_file_groups: by table partition, the file groups that its commit takes off the table.
         keep_newer: its records may be older than rows of the table.
         out_of_order: the partitions of which they may be; of all where none is named.
+        records_before: how many records its ranges have held before, as START-COMMIT has it.
     """
 
     plan: IntervalPlan
@@ -34,6 +38,7 @@ class Task:
     replaced_file_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keep_newer: bool = False
     out_of_order: frozenset[TopicPartition] = frozenset()
+    records_before: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -88,18 +93,20 @@ class Planner:
             RetryableError: Kafka or Hudi don't answer.
         """
         self._refuse_gone_topics(committed.checkpoint)
-        bounded = request if request.kind in ("continue", "backfill", "range") else Request()
+        bounded = request if policy_of(request.kind).bounded_by_times else Request()
         state = self._session.cluster.state(self._session.topics, bounded.to_time, bounded.from_time)
+        refuse_other_logs(request.kind, committed.checkpoint, state.log_ids, self._table_id)
         if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
 
     def _task(self, request: Request, committed: Committed, state: ClusterState, table: HudiTable | None) -> Task:
-        if request.kind == "replay":
-            return self._replay(str(request.instant), state, table)
-        if request.kind == "correction":
+        reads = policy_of(request.kind).reads
+        if reads == "again":
+            return self._replay(request, committed, state, table)
+        if reads == "nothing":
             return self._correct(request, committed, state)
-        if request.kind == "continue":
+        if reads == "onward":
             return self._continue(committed, state)
         return self._window(request, committed, state)
 
@@ -115,24 +122,29 @@ class Planner:
             on_offset_loss=kafka.on_offset_loss,
             table=self._table_id,
         )
-        return self._in_order(plan)
+        return self._task_of(plan, "continue")
 
-    def _in_order(self, plan: IntervalPlan) -> Task:
+    def _task_of(self, plan: IntervalPlan, kind: IntervalKind) -> Task:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
-        out_of_order = plan.out_of_order if self._upserts else frozenset()
-        return Task(plan, keep_newer=bool(out_of_order), out_of_order=out_of_order)
+        if not self._upserts:
+            return Task(plan)
+        if policy_of(kind).keeps_newer == "always":
+            return Task(plan, keep_newer=True)
+        return Task(plan, keep_newer=bool(plan.out_of_order), out_of_order=plan.out_of_order)
 
     def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
+        policy = policy_of(request.kind)
         windows = self._asked_for(request, state)
         plan = plan_window(
             committed.checkpoint,
             state.partitions,
             windows,
-            with_passed_over=bool(request.offsets),  # they are read only where a person names them
+            with_passed_over=policy.reads_passed_over and bool(request.offsets),
             number_of_ranges=self._session.pipeline.write.ranges,
             table=self._table_id,
         )
-        if self._upserts and plan.ranges and not self._session.pipeline.writer().ordering_fields:
+        ordered = bool(self._session.pipeline.writer().ordering_fields)
+        if policy.needs_ordering and self._upserts and plan.ranges and not ordered:
             raise ActionRequiredError(
                 "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
                 "be read out of their order.",
@@ -140,7 +152,7 @@ class Planner:
                 table=self._table_id,
                 kind=request.kind,
             )
-        return self._in_order(plan)
+        return self._task_of(plan, request.kind)
 
     def _asked_for(self, request: Request, state: ClusterState) -> dict[TopicPartition, tuple[int, int]]:
         cluster = self._session.cluster.settings.name
@@ -164,7 +176,8 @@ class Planner:
             if request.wants(b.topic_partition.topic, b.topic_partition.partition)
         }
 
-    def _replay(self, instant: str, state: ClusterState, table: HudiTable | None) -> Task:
+    def _replay(self, request: Request, committed: Committed, state: ClusterState, table: HudiTable | None) -> Task:
+        instant = str(request.instant)
         written = table.written_by(instant) if table else None
         if table is None or written is None:
             raise ActionRequiredError(
@@ -177,16 +190,21 @@ class Planner:
             OffsetRange(TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
         ]
+        # The table may have gone on from another log since then, whose offsets are the same numbers.
+        topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
+        refuse_other_logs(request.kind, written.checkpoint, state.log_ids, self._table_id, topics)
         plan = plan_again(
             ranges,
+            committed.checkpoint,
             state.partitions,
             number_of_ranges=self._session.pipeline.write.ranges,
             table=self._table_id,
         )
+        task = replace(self._task_of(plan, request.kind), records_before=records_before(plan, written.note))
         if self._upserts:
-            return Task(plan, keep_newer=True)
+            return task
         require_whole(table, written.instant)
-        return Task(plan, replaced_file_groups=dict(written.file_groups))
+        return replace(task, replaced_file_groups=dict(written.file_groups))
 
     def _correct(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         bounds = {b.topic_partition: b for b in state.partitions}

@@ -22,6 +22,7 @@ from sluice.protocol.messages import LostOffsets, StartCommit
 from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.plan import ClusterState
+from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -149,7 +150,7 @@ class Starter:
         self._mover.require_here(table_log)
 
     def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
-        if run.request.kind != "continue":
+        if policy_of(run.request.kind).reads != "onward":
             log.info("nothing to read, no transaction opened", table=self._session.table_id, kind=run.request.kind)
             return Outcome("empty", f"Nothing to do, nothing opened: {run.request.kind} {task.in_words()}.")
         positions = in_words([f"{r.topic_partition}@{r.end}" for r in task.plan.idle])
@@ -199,6 +200,7 @@ class Starter:
         for (cluster, topic), topic_id in state.topic_ids.items():
             topic_ids.setdefault(cluster, {})[topic] = topic_id
         plan, request = task.plan, run.request
+        policy = policy_of(request.kind)
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
         records, writer = self._records.pin(table, last.start.records if last is not None else None)
@@ -214,6 +216,7 @@ class Starter:
             replaced_file_groups=dict(task.replaced_file_groups),
             keep_newer=task.keep_newer,
             out_of_order=_by_topic(task.out_of_order),
+            records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
             oldest_unsettled=table_log.oldest_unsettled(read_position),
@@ -224,7 +227,7 @@ class Starter:
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
             valid_through=min(p.valid_through for p in state.partitions),
             isolation_level=self._session.pipeline.source.kafka.isolation_level,
-            on_missing_range=self._session.pipeline.on_missing_range,
+            on_missing_range=self._session.pipeline.on_missing_range if policy.commits_in_part else "abort",
             writer=writer,
             records=records,
             placement=key_placement(self._session.pipeline, state),
@@ -243,7 +246,7 @@ class Starter:
         for transaction in table_log.transactions.values():
             if transaction.id == own:
                 continue
-            if transaction.start.kind == "service":  # it has no instant and no files of its own
+            if not transaction.start.policy.has_instant:  # and so no files of its own
                 if transaction.state is State.SUPERSEDED:
                     self._committer.send_abort(transaction, f"superseded by {own}")
                 continue

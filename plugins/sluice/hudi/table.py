@@ -21,7 +21,7 @@ from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, wr
 from sluice.hudi.schema import struct_of_hoodie, table_schema
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
-from sluice.protocol.offsets import TRANSACTION_KEY, holds_checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
 from sluice.records.structs import Type
 
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
@@ -360,7 +360,9 @@ class HudiTable:
         groups: dict[str, tuple[str, ...]] = {}
         for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
             groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
-        return WrittenInterval(instant, json.loads(str(note)), groups)
+        offsets = metadata.getExtraMetadata().get(OFFSETS_KEY)
+        checkpoint = Checkpoint.model_validate_json(str(offsets)) if offsets is not None else Checkpoint()
+        return WrittenInterval(instant, json.loads(str(note)), groups, checkpoint)
 
     def _completed(self, instant: str) -> Any | None:
         """A completed commit's metadata, of the active timeline or the archived one."""
@@ -477,11 +479,12 @@ class HudiTable:
 
 @dataclass(frozen=True)
 class WrittenInterval:
-    """A committed interval: our note of its transaction, and the file groups that it wrote, by table partition."""
+    """A committed interval: our note of it, the file groups that it wrote by table partition, and its checkpoint."""
 
     instant: str
     note: Mapping[str, Any]
     file_groups: Mapping[str, tuple[str, ...]]
+    checkpoint: Checkpoint
 
 
 def _just_before(instant: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sluice.errors import IntervalError
+from collections.abc import Mapping
+
+from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.messages import StartCommit, WriteStatus
 
 
@@ -62,4 +64,35 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
                 partition=planned.partition,
                 planned_end=planned.end,
                 next_offset=reached.get((planned.topic_partition, planned.start)),
+            )
+
+
+def audit_again(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None:
+    """Check that an interval which was read again had as many records as before.
+
+    The bounds of its offsets fit even where compaction has taken records from between them, or where aborted ones were
+    read before and aren't now. An append's replay takes the old rows off the table, so one that read fewer records
+    would lose rows. An upsert's replay takes no row away: what it doesn't read again stays as it is. More records than
+    before are of another log, or weren't meant to be read.
+
+    Raises:
+        ActionRequiredError: there were others.
+    """
+    if not start.policy.records_as_before or not start.records_before:
+        return
+    read = {(p.topic_partition, p.start): p.records_read for status in reported.values() for p in status.partitions}
+    counts = [read.get((r.topic_partition, r.start), 0) for r in start.offset_ranges]
+    if len(counts) != len(start.records_before):
+        counts = [sum(counts)]
+    for number, (records, before) in enumerate(zip(counts, start.records_before, strict=True)):
+        if records > before or (records < before and start.replaces_files):
+            raise ActionRequiredError(
+                "What Kafka has of these offsets now is not the records that the interval had.",
+                next_step="leave the table's rows as they are, if compaction has taken records; or set "
+                "source.kafka.isolation_level for the replay to what it was for the interval.",
+                table=start.table,
+                instant=start.replays,
+                of=start.offset_ranges[number] if len(counts) == len(start.offset_ranges) else None,
+                records=records,
+                records_before=before,
             )

@@ -10,7 +10,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ConfigDict
 
-from sluice.protocol.messages import IntervalKind, PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
+from sluice.protocol.policy import IntervalKind
 from sluice.protocol.settlement import (
     committed_ranges,
     committed_statuses,
@@ -95,7 +96,7 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
 
 
 def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[PlannedRange, ...]:
-    if start.kind != "continue":
+    if start.policy.moves_positions != "planned":
         return tuple(PlannedRange.of(r) for r in committed_ranges(reported))
     positions = positions_after(start, reported)
     partitions = (*start.offset_ranges, *start.idle)
@@ -106,7 +107,7 @@ def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[Pl
 
 def _lag(start: StartCommit) -> int | None:
     """What lies behind a window or a replay is no lag."""
-    partitions = (*start.offset_ranges, *start.idle) if start.kind == "continue" else ()
+    partitions = (*start.offset_ranges, *start.idle) if start.policy.reads == "onward" else ()
     known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
     return sum(known) if known else None
 

@@ -25,6 +25,7 @@ from sluice.protocol.messages import (
     WriteStatus,
 )
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.policy import policy_of
 from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -168,7 +169,7 @@ class TableHistory:
             summary.lag_before = sum(max(log_end - start, 0) for start, _, log_end in known)
         self._kept_partitions += summary.partitions_kept()
         self._not_thinned.append(summary)
-        if message.kind == "continue" and transaction.is_open:
+        if message.policy.moves_positions == "planned" and transaction.is_open:
             self._stands_at(summary.planned)
         self.transactions[summary.instant] = summary
         self._runs.setdefault((summary.dag_id, summary.run_id), []).append(summary)
@@ -180,7 +181,7 @@ class TableHistory:
         known.committed = tuple((_interned(r), r.end) for r in ack.offsets)
         self.committed |= {_interned(r): (r.end, known.instant) for r in ack.offsets if self._moves(known, r)}
         self.last_committed = known
-        if known.kind == "continue":
+        if policy_of(known.kind).claims_completeness:
             self.valid_through = ack.valid_through
         if known.replays is not None and known.instant not in (of := self.replayed_by.setdefault(known.replays, [])):
             of.append(known.instant)
@@ -193,10 +194,9 @@ class TableHistory:
                 self.committed[p.topic_partition] = (p.start, instant)
 
     def _moves(self, known: TransactionSummary, acknowledged: PlannedRange) -> bool:
-        if known.kind == "continue":
-            return True
-        if known.kind in ("replay", "service"):
-            return False
+        moves = policy_of(known.kind).moves_positions
+        if moves != "adjoining":
+            return moves == "planned"
         stands, _ = self.committed.get(acknowledged.topic_partition, (-1, ""))
         return acknowledged.start <= stands < acknowledged.end
 

@@ -15,6 +15,7 @@ from sluice.errors import Recovery
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan, OffsetLoss
+from sluice.protocol.policy import IntervalKind, RequestPolicy, policy_of
 from sluice.records.plan import RecordPlan
 
 PROTOCOL_VERSION = 1
@@ -29,15 +30,6 @@ COUNTS = (
 )
 """What is counted of an interval's records; the first is the sum of the others."""
 _STATS = ("stats", "quarantine_stats")
-
-IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
-"""What a transaction is for.
-
-`continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
-interval, `range` offsets or times that a person named, both without what is covered already. `replay` reads a
-committed interval again and puts its rows in place of the ones that it wrote. `correction` passes over offsets that a
-person named, and reads nothing. `service` holds the table still for a table service.
-"""
 
 
 class _Frozen(BaseModel):
@@ -194,6 +186,8 @@ class StartCommit(_Message):
             the interval that is replayed: the offsets read lie before some that are in the table already.
         out_of_order: by topic, the partitions of which that is so; of the others records win as they come. Where none
             is named, it is so of all.
+        records_before: how many records each of the ranges held when the interval that is replayed read them, in the
+            order of `offset_ranges`; one number for all together where its commit doesn't say it of each.
         passed_over: offsets that a correction says are not to be read.
         service: which table service a `service` transaction holds the table for.
         records: how a record becomes a row of the writer's schema.
@@ -211,6 +205,7 @@ class StartCommit(_Message):
     replaced_file_groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     keep_newer: bool = False
     out_of_order: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    records_before: tuple[int, ...] = ()
     passed_over: tuple[PlannedRange, ...] = ()
     service: str | None = None
     read_position: int
@@ -249,7 +244,12 @@ class StartCommit(_Message):
     @property
     def replaces_files(self) -> bool:
         """Whether the commit takes file groups off the table, as the replay of an append interval does."""
-        return self.kind == "replay" and self.writer.operation == "append"
+        return self.policy.reads == "again" and self.writer.operation == "append"
+
+    @property
+    def policy(self) -> RequestPolicy:
+        """What a transaction of this kind may do."""
+        return policy_of(self.kind)
 
     @property
     def offset_ranges(self) -> tuple[PlannedRange, ...]:

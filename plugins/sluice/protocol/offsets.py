@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
 
@@ -83,6 +83,16 @@ class TopicCheckpoint(BaseModel):
     passed_over: dict[int, Coverage] = Field(default_factory=dict)
     era: int = 0
 
+    @property
+    def known(self) -> frozenset[int]:
+        """The partitions of which offsets are known: a position, or what was committed or passed over."""
+        spans = (*self.covered.items(), *self.passed_over.items())
+        return frozenset(self.partitions) | {partition for partition, found in spans if found}
+
+    def is_another(self, topic_id: str | None) -> bool:
+        """Whether Kafka's id says that the topic is another one; nothing is said where one of the two isn't known."""
+        return bool(self.topic_id and topic_id and self.topic_id != topic_id)
+
     def coverage(self, partition: int) -> Coverage:
         """The committed offsets of a partition."""
         known = self.covered.get(partition)
@@ -116,6 +126,17 @@ class Checkpoint(BaseModel):
         found = self.clusters.get(cluster)
         return found.topics.get(topic) if found else None
 
+    def known_partitions(self, cluster: str, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic of which offsets are known, in order."""
+        found = self.topic(cluster, topic)
+        return [TopicPartition(cluster, topic, partition) for partition in sorted(found.known)] if found else []
+
+    def end_of_known(self, tp: TopicPartition) -> int:
+        """The end of what is known of a partition: its position, or that of what was committed or passed over."""
+        position = self.next_offset(tp)
+        settled = self.settled(tp)
+        return position if position is not None else settled[-1][1] if settled else 0
+
     def covered(self, tp: TopicPartition) -> Coverage:
         """The offsets of a partition that were committed."""
         topic = self.topic(tp.cluster, tp.topic)
@@ -140,14 +161,18 @@ class Checkpoint(BaseModel):
         Args:
             next_offsets: where the schedule goes on. A position whose offsets are covered already moves past them.
             cluster_ids: Kafka's own ids of the clusters.
-            topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: its old partitions are
-                dropped, since their offsets mean nothing now.
+            topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: what is known of it is
+                dropped, since old offsets mean nothing now.
             committed: the offsets that the commit adds to the table.
-            forgotten: partitions whose known offsets are of a log that is gone.
+            forgotten: partitions whose known offsets are of a log that is gone, as the interval has declared.
             passed_over: the offsets that are not to be read, from now on.
+
+        Raises:
+            IntervalError: a topic's id changed, and the interval has declared no loss of its offsets.
         """
         forgotten = set(forgotten)
         eras = self.eras(topic_ids, forgotten)
+        declared = {(tp.cluster, tp.topic) for tp in forgotten}
         added, skipped = _by_partition(committed), _by_partition(passed_over)
         changed: dict[tuple[str, str], list[TopicPartition]] = {}
         for tp in dict.fromkeys((*next_offsets, *added, *skipped)):
@@ -157,6 +182,12 @@ class Checkpoint(BaseModel):
             cluster_id, topics = clusters.get(name, (None, {}))
             known = topics.get(topic_name) or TopicCheckpoint()
             place = (name, topic_name)
+            if known.known and known.is_another(topic_ids.get(place)) and place not in declared:
+                raise IntervalError(
+                    "The topic is another one than the table was loaded from, and no loss of offsets was declared.",
+                    next_step="nothing was committed; the next interval of the schedule says what is lost.",
+                    topic=topic_name,
+                )
             topic = _TopicDraft(known, topic_ids.get(place), eras.get(place, known.era))
             for tp in partitions:
                 if tp in forgotten:
@@ -210,7 +241,7 @@ class _TopicDraft:
     """A topic's checkpoint while a commit changes it: each partition costs as much as itself, not as the topic."""
 
     def __init__(self, topic: TopicCheckpoint, topic_id: str | None, era: int) -> None:
-        if topic.topic_id and topic_id and topic.topic_id != topic_id:
+        if topic.is_another(topic_id):
             topic = TopicCheckpoint()
         self._topic_id = topic_id or topic.topic_id
         self._era = era

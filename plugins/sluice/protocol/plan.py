@@ -11,6 +11,7 @@ from typing import Literal
 from sluice.errors import ActionRequiredError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
+from sluice.protocol.identity import LogIds, Topic, other_logs
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 
 OnOffsetLoss = Literal["fail", "earliest", "latest"]
@@ -51,6 +52,11 @@ class ClusterState:
     partitions: Sequence[PartitionBounds]
     cluster_ids: Mapping[str, str | None]
     topic_ids: Mapping[tuple[str, str], str | None]
+
+    @property
+    def log_ids(self) -> LogIds:
+        """Which logs these are."""
+        return LogIds(self.cluster_ids, self.topic_ids)
 
 
 @dataclass(frozen=True)
@@ -145,7 +151,9 @@ def plan_interval(
     Raises:
         ActionRequiredError: committed offsets are lost and the policy is `fail`.
     """
-    losses: list[OffsetLoss] = []
+    others = other_logs(checkpoint, state.log_ids)
+    losses = _gone_with_their_log(checkpoint, state, others, on_offset_loss, table)
+    known = {topic: set(checkpoint.known_partitions(*topic)) for topic in others}
     backlog: list[OffsetRange] = []
     settled: dict[TopicPartition, Coverage] = {}
     covered: dict[TopicPartition, Coverage] = {}
@@ -153,7 +161,12 @@ def plan_interval(
     for bounds in sorted(state.partitions, key=lambda b: b.topic_partition):
         tp = bounds.topic_partition
         committed = checkpoint.next_offset(tp)
-        if committed is None:
+        of_another_log = others.get((tp.cluster, tp.topic))
+        if of_another_log and tp in known[tp.cluster, tp.topic]:
+            lost = (of_another_log, True)
+            losses.append(_resume(bounds, checkpoint.end_of_known(tp), lost, on_offset_loss, table))
+            start = losses[-1].resumed_at
+        elif committed is None:
             topic = checkpoint.topic(tp.cluster, tp.topic)
             first_interval = topic is None or not topic.partitions  # a backfill alone leaves no position
             wanted = starting.get(tp, "earliest") if first_interval else "earliest"
@@ -161,14 +174,14 @@ def plan_interval(
             # "latest" is a moment: an empty topic's has to be recorded too, or what comes next would be passed over.
             moves = moves or start > bounds.log_start or wanted == "latest"
         else:
-            reason = _lost(bounds, committed, checkpoint, state)
+            reason = _lost(bounds, committed)
             start = committed
             if reason:
                 losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
                 start = losses[-1].resumed_at
-        of_another_log = bool(losses) and losses[-1].topic_partition == tp and losses[-1].another_log
-        settled[tp] = () if of_another_log else checkpoint.settled(tp)
-        covered[tp] = () if of_another_log else checkpoint.covered(tp)
+        forgotten = bool(losses) and losses[-1].topic_partition == tp and losses[-1].another_log
+        settled[tp] = () if forgotten else checkpoint.settled(tp)
+        covered[tp] = () if forgotten else checkpoint.covered(tp)
         start = coverage.first_missing(settled[tp], start)
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
     taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
@@ -242,15 +255,27 @@ def plan_window(
 
 
 def plan_again(
-    ranges: Sequence[OffsetRange], partitions: Sequence[PartitionBounds], *, number_of_ranges: int, table: str
+    ranges: Sequence[OffsetRange],
+    checkpoint: Checkpoint,
+    partitions: Sequence[PartitionBounds],
+    *,
+    number_of_ranges: int,
+    table: str,
 ) -> IntervalPlan:
     """Plan offsets that the table has, to read them again.
 
     Raises:
-        ActionRequiredError: Kafka doesn't have them any more.
+        ActionRequiredError: Kafka doesn't have them any more, or the table has gone on from another log.
     """
     bounds = {b.topic_partition: b for b in partitions}
     for r in ranges:
+        if coverage.missing(checkpoint.covered(r.topic_partition), r.start, r.end):
+            raise ActionRequiredError(
+                "The interval can't be read again: its offsets are of a log that was given up as lost.",
+                next_step="leave the table's rows as they are: the records that they came from are gone.",
+                table=table,
+                wanted=r,
+            )
         here = bounds.get(r.topic_partition)
         if here is None or r.start < here.log_start or r.end > here.end_of_records:
             raise ActionRequiredError(
@@ -286,19 +311,24 @@ def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
     return min(max(int(wanted), bounds.log_start), bounds.log_end)
 
 
-def _lost(
-    bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState
-) -> tuple[str, bool] | None:
+def _gone_with_their_log(
+    checkpoint: Checkpoint, state: ClusterState, others: Mapping[Topic, str], policy: OnOffsetLoss, table: str
+) -> list[OffsetLoss]:
+    """The losses of partitions that the log which is there now doesn't have."""
+    there = {b.topic_partition for b in state.partitions}
+    losses = []
+    for (cluster, topic), reason in others.items():
+        for tp in checkpoint.known_partitions(cluster, topic):
+            if tp in there:
+                continue
+            if policy == "fail":
+                raise _loss(tp, checkpoint.end_of_known(tp), reason, table)
+            losses.append(OffsetLoss(tp, checkpoint.end_of_known(tp), 0, reason, another_log=True))
+    return losses
+
+
+def _lost(bounds: PartitionBounds, committed: int) -> tuple[str, bool] | None:
     """Why the committed offset can't be read on from, and whether that is because the log is another one."""
-    tp = bounds.topic_partition
-    known = checkpoint.topic(tp.cluster, tp.topic)
-    topic_id = state.topic_ids.get((tp.cluster, tp.topic))
-    if known and known.topic_id and topic_id and known.topic_id != topic_id:
-        return "the topic was deleted and created again", True
-    cluster_id = state.cluster_ids.get(tp.cluster)
-    known_cluster = checkpoint.clusters[tp.cluster].cluster_id
-    if known_cluster and cluster_id and known_cluster != cluster_id:
-        return f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})", True
     if committed < bounds.log_start:
         return f"retention or a delete has removed the records up to {bounds.log_start}", False
     if committed > bounds.end_of_records:
@@ -312,19 +342,22 @@ def _resume(
     tp = bounds.topic_partition
     reason, another_log = lost
     if policy == "fail":
-        raise ActionRequiredError(
-            f"Committed offsets can't be read any more: {reason}.",
-            next_step="find out what was lost; then set source.kafka.on_offset_loss to earliest (go on from what is "
-            "left) or latest (go on from now) for one run, and back to fail.",
-            table=table,
-            topic=tp.topic,
-            partition=tp.partition,
-            committed_offset=committed,
-            log_start=bounds.log_start,
-            log_end=bounds.log_end,
-        )
+        raise _loss(tp, committed, reason, table, log_start=bounds.log_start, log_end=bounds.log_end)
     resumed = bounds.log_start if policy == "earliest" else bounds.log_end
     return OffsetLoss(tp, committed, resumed, reason, another_log)
+
+
+def _loss(tp: TopicPartition, committed: int, reason: str, table: str, **bounds: int) -> ActionRequiredError:
+    return ActionRequiredError(
+        f"Committed offsets can't be read any more: {reason}.",
+        next_step="find out what was lost; then set source.kafka.on_offset_loss to earliest (go on from what is "
+        "left) or latest (go on from now) for one run, and back to fail.",
+        table=table,
+        topic=tp.topic,
+        partition=tp.partition,
+        committed_offset=committed,
+        **bounds,
+    )
 
 
 def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from sluice.protocol.messages import IntervalKind
+from sluice.protocol.policy import IntervalKind
 
 _PARTITION = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]$")
 

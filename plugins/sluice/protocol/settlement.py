@@ -15,6 +15,7 @@ from sluice.protocol import coverage
 from sluice.protocol.messages import COUNTS, StartCommit, WriteStatus
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.placement import placement_note
+from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 REMEMBERED_INTERVALS = 20
@@ -121,7 +122,7 @@ def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> 
     Only an interval that reads on moves it by itself. Any other position moves where what was committed or passed over
     adjoins it, which `Checkpoint.advance` sees to.
     """
-    if start.kind != "continue":
+    if start.policy.moves_positions != "planned":
         return {}
     offsets = {r.topic_partition: r.start for r in (*start.offset_ranges, *start.idle)}
     for status in reported.values():
@@ -140,7 +141,8 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
     A partition that was read to the window's end is complete up to the plan's time; one of which the limits left
     records is complete up to its last record's own time.
     """
-    if start.kind != "continue" or len(reported) < len(start.ranges) or start.valid_through is None:
+    claims = start.policy.claims_completeness
+    if not claims or len(reported) < len(start.ranges) or start.valid_through is None:
         return None
     last = {p.topic_partition: p.max_timestamp for status in reported.values() for p in status.partitions}
     through = start.valid_through
@@ -157,15 +159,22 @@ def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
     """Partitions of which the table has moved on since this interval was planned.
 
     An interval that reads on must start where the table stands, unless a loss was resumed; a window must still be
-    missing in the table; a replay reads what the table has, which nothing takes away; a correction reads nothing.
+    missing in the table; a replay must still be there; a correction reads nothing.
     """
-    if start.kind in ("backfill", "range"):
+    reads = start.policy.reads
+    if reads == "window":
         return [
             f"{r.topic_partition} [{r.start}, {r.end}) was read by another run meanwhile"
             for r in start.offset_ranges
             if coverage.missing(checkpoint.covered(r.topic_partition), r.start, r.end) != ((r.start, r.end),)
         ]
-    if start.kind != "continue":
+    if reads == "again":
+        return [
+            f"{r.topic_partition} [{r.start}, {r.end}) is not in the table any more"
+            for r in start.offset_ranges
+            if coverage.missing(checkpoint.covered(r.topic_partition), r.start, r.end)
+        ]
+    if reads == "nothing":
         return []
     lost = {loss.topic_partition: loss.committed for loss in start.losses}
     return [
@@ -178,6 +187,16 @@ def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
 def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
     """Records read, written, deleted, quarantined, filtered and skipped, over all ranges."""
     return {name: sum(getattr(status, name) for status in reported.values()) for name in COUNTS}
+
+
+def records_before(plan: IntervalPlan, note: Mapping[str, Any]) -> tuple[int, ...]:
+    """How many records a plan's ranges held when they were read before, by our note of that; see `StartCommit`."""
+    of_each = {
+        (TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"]): r.get("records") for r in note["ranges"]
+    }
+    found = [of_each.get((r.topic_partition, r.start)) for r in plan.offset_ranges]
+    known = tuple(number for number in found if number is not None)
+    return known if len(known) == len(found) else (int(note["records_read"]),)
 
 
 def emptied_at(start: StartCommit, reported: Mapping[int, WriteStatus]) -> str | None:
@@ -234,7 +253,11 @@ def commit_note(
         "placement": placement_note(start.placement, fitting),
         "emptied_at": emptied_at(start, reported),
         "passed_over": [r.model_dump() for r in start.passed_over],
-        "ranges": [{**r.topic_partition._asdict(), "start": r.start, "end": r.end} for r in committed_ranges(reported)],
+        "ranges": [
+            {**p.topic_partition._asdict(), "start": p.start, "end": p.next_offset, "records": p.records_read}
+            for _, status in sorted(reported.items())
+            for p in status.partitions
+        ],
         "file_groups": {
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
         },

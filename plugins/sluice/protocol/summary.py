@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sluice.errors import Recovery
-from sluice.protocol.messages import NO_LEASE, IntervalKind
+from sluice.protocol.messages import NO_LEASE
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.policy import IntervalKind
 from sluice.protocol.transaction import State
 
 _UNDER_WAY = (State.OPEN, State.DECIDED)

@@ -124,7 +124,7 @@ class TableLog:
 
     def newest_interval(self) -> Transaction | None:
         """The transaction that was started last to read records, however it ended."""
-        return next((t for t in reversed(self.transactions.values()) if t.start.kind != "service"), None)
+        return next((t for t in reversed(self.transactions.values()) if t.start.policy.has_instant), None)
 
     def holder(self) -> Transaction | None:
         """The transaction that holds the table: the newest that is open or decided."""

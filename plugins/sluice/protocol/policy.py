@@ -1,0 +1,115 @@
+"""What each kind of request may do: identity, coverage, order and partial commit, decided in one place.
+
+Planning, commit and history ask the policy of a kind rather than compare its name, so a new kind is whole once it has a
+policy; a test holds that each has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
+"""What a transaction is for.
+
+`continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
+interval, `range` offsets or times that a person named, both without what is covered already. `replay` reads a
+committed interval again and puts its rows in place of the ones that it wrote. `correction` passes over offsets that a
+person named, and reads nothing. `service` holds the table still for a table service.
+
+To send quarantined records to their topic again is no kind: it opens no transaction, and what it sends is read by
+whatever reads on.
+"""
+
+Reads = Literal["onward", "window", "again", "nothing"]
+"""Which offsets: on from the table's position; those of a window that the table doesn't have; those of an interval that
+the table has; none."""
+
+
+@dataclass(frozen=True)
+class RequestPolicy:
+    """What one kind of request may do.
+
+    Attributes:
+        reads: which offsets it reads.
+        rests_on_offsets: it names offsets of the log that the table was loaded from, whether to read them or not.
+            Where topic or cluster is another one now, they mean other records.
+        may_resume_losses: it may go on where offsets are lost or the log is another one, as `on_offset_loss` says.
+            Every other kind that rests on offsets is refused there, with `instead` as what to do.
+        bounded_by_times: its request may bound it by record times.
+        reads_passed_over: it reads offsets that were passed over if a person names them. Of no other kind, and in no
+            window by times, are they read.
+        needs_ordering: an upsert without an ordering field can't have it, because it reads versions of rows whose later
+            versions the table may have.
+        commits_in_part: under `on_missing_range: commit` it may leave ranges out. Only of a request whose left out
+            offsets the next run takes.
+        moves_positions: where the schedule goes on after it: at the planned ends, where what it settled adjoins the
+            position, or as before.
+        claims_completeness: its commit says up to which time the table is complete.
+        keeps_newer: an upsert keeps rows of the table that are as new as a record: of the partitions of which later
+            offsets are *covered* already, or of all. What is passed over puts nothing out of order.
+        records_as_before: it must read as many records as the interval that it reads again has read, since its rows
+            take the place of those.
+        instead: what to do where it is refused because the log is another one.
+    """
+
+    reads: Reads
+    rests_on_offsets: bool = True
+    may_resume_losses: bool = False
+    bounded_by_times: bool = False
+    reads_passed_over: bool = False
+    needs_ordering: bool = False
+    commits_in_part: bool = False
+    moves_positions: Literal["planned", "adjoining", "never"] = "adjoining"
+    claims_completeness: bool = False
+    keeps_newer: Literal["where covered", "always"] = "where covered"
+    records_as_before: bool = False
+    instead: str = ""
+
+    @property
+    def has_instant(self) -> bool:
+        """Whether it opens an instant of its own on the table's timeline."""
+        return self.rests_on_offsets
+
+
+_GO_ON_FIRST = (
+    "let an interval of the schedule go on first, which says what is lost and obeys source.kafka.on_offset_loss; then "
+    "name offsets of the log that is there now."
+)
+
+POLICIES: Final[Mapping[IntervalKind, RequestPolicy]] = MappingProxyType(
+    {
+        "continue": RequestPolicy(
+            reads="onward",
+            may_resume_losses=True,
+            bounded_by_times=True,
+            commits_in_part=True,
+            moves_positions="planned",
+            claims_completeness=True,
+        ),
+        "backfill": RequestPolicy(reads="window", bounded_by_times=True, needs_ordering=True, instead=_GO_ON_FIRST),
+        "range": RequestPolicy(
+            reads="window",
+            bounded_by_times=True,
+            reads_passed_over=True,
+            needs_ordering=True,
+            instead=_GO_ON_FIRST,
+        ),
+        "replay": RequestPolicy(
+            reads="again",
+            moves_positions="never",
+            keeps_newer="always",
+            records_as_before=True,
+            instead="leave the table's rows as they are: the records that they came from are gone.",
+        ),
+        "correction": RequestPolicy(reads="nothing", instead=_GO_ON_FIRST),
+        "service": RequestPolicy(reads="nothing", rests_on_offsets=False, moves_positions="never"),
+    }
+)
+
+
+def policy_of(kind: IntervalKind) -> RequestPolicy:
+    """The policy of a kind of request."""
+    return POLICIES[kind]
