@@ -102,10 +102,15 @@ def redrive(
         list[str], typer.Option("--offset", help="Only the record at 'topic[partition]@offset'; may be repeated.")
     ] = [],  # noqa: B006
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    as_newest: Annotated[
+        bool, typer.Option("--as-newest", help="Where the last record of a key wins: let it be these.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Send records to the partitions that they came from again, as they came; none is ever sent twice."""
     here = _Quarantine.of(file)
+    if not as_newest:
+        _refuse_older_versions(here.pipeline)
     wanted = {_place(text) for text in offset}
     records = here.records(instant, wanted)
     if dry_run:
@@ -187,6 +192,20 @@ class _Quarantine:
             )
 
 
+def _refuse_older_versions(pipeline: Pipeline) -> None:
+    """Refuse to put an old version of a row, or a row that was deleted since, on top of what came after it."""
+    hudi, changes = pipeline.sink.hudi, pipeline.changes
+    by_arrival = changes.format == "tombstones" if changes is not None else not hudi.ordering_field
+    if hudi.operation == "upsert" and by_arrival:
+        raise ActionRequiredError(
+            "In this table the record of a key that came last is its row, so a record that is sent again wins over "
+            "all that came after it.",
+            next_step="`sluice replay` its interval, which lets no older version win; or add --as-newest, if these "
+            "records are to be the newest of their keys.",
+            table=hudi.path,
+        )
+
+
 def _place(text: str) -> Place:
     match = _PLACE.match(text)
     if match is None:
@@ -223,5 +242,5 @@ def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None
     return (
         f"If the pipeline should take it: correct {file}, then `sluice replay {file} {record.instant}`, which reads "
         f"its whole interval again, or `sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to "
-        "its topic again. If the record is wrong: have its producer send a right one."
+        "its topic again, behind all others of its key. If the record is wrong: have its producer send a right one."
     )

@@ -11,6 +11,7 @@ from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
 from sluice.protocol import coverage
+from sluice.protocol.held_back import refuse_held_back
 from sluice.protocol.identity import refuse_other_logs
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
@@ -135,6 +136,9 @@ class Planner:
     def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         policy = policy_of(request.kind)
         windows = self._asked_for(request, state)
+        if request.offsets or request.to_time is not None:  # else it goes on to wherever the log ends just now
+            by_times = not request.offsets
+            refuse_held_back(windows, state.partitions, by_times=by_times, table=self._table_id)
         plan = plan_window(
             committed.checkpoint,
             state.partitions,

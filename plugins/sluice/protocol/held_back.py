@@ -1,0 +1,48 @@
+"""Windows into which an open Kafka transaction reaches: their records can't be read yet, and nobody would miss them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sluice.errors import RetryableError
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.plan import PartitionBounds
+
+
+def refuse_held_back(
+    windows: Mapping[TopicPartition, tuple[int, int]],
+    partitions: Sequence[PartitionBounds],
+    *,
+    by_times: bool,
+    table: str,
+) -> None:
+    """Refuse a window of which an open transaction holds records back.
+
+    Its run would be green, and who asked for the window would take all of its records for loaded. The schedule comes to
+    them later, but a window may lie before the offset that the schedule begins at.
+
+    Args:
+        windows: `[start, end)` of each partition that is asked for.
+        partitions: what the cluster says of the partitions now.
+        by_times: the windows are of record times, and so end at the last stable offset where they reach it.
+        table: the table's name, for errors.
+
+    Raises:
+        RetryableError: the window's end lies in or past an open transaction.
+    """
+    bounds = {b.topic_partition: b for b in partitions}
+    for tp, (start, end) in sorted(windows.items()):
+        here = bounds.get(tp)
+        if here is None or here.high_watermark <= here.log_end:
+            continue
+        if start < here.high_watermark and (end > here.log_end or (by_times and end == here.log_end)):
+            raise RetryableError(
+                "An open Kafka transaction holds back records that this window may have.",
+                next_step="the step is retried; if the transaction hangs, end it (kafka-transactions.sh), or end the "
+                "window before it.",
+                table=table,
+                topic=tp.topic,
+                partition=tp.partition,
+                last_stable_offset=here.log_end,
+                log_end=here.high_watermark,
+            )
