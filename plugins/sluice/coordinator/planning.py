@@ -152,7 +152,8 @@ class Planner:
             raise ActionRequiredError(
                 "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
                 "be read out of their order.",
-                next_step="give the pipeline sink.hudi.ordering_field, or load these offsets into another table.",
+                next_step="load the topic into a new table path with sink.hudi.ordering_field: a table keeps its own "
+                "for life.",
                 table=self._table_id,
                 kind=request.kind,
             )
@@ -256,7 +257,7 @@ class Planner:
                     "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
                     "partition would double their rows.",
                     next_step="load the topic into a new table path from the earliest offset, with key_placement "
-                    "hashed if it may grow again, or go back to the old number of partitions.",
+                    "hashed if it may grow again.",
                     table=self._table_id,
                     topic=topic,
                     partitions_in_table=len(known.partitions),
