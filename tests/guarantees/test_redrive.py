@@ -77,6 +77,9 @@ def test_listed_explained_and_sent_again_once(make_flow, monkeypatch):
     assert set(again) == {(1, f"{flow.topic}[1]@{o}") for o in (first, tombstone)} | {(0, f"{flow.topic}[0]@{other}")}
     record = again[1, f"{flow.topic}[1]@{first}"]
     assert (record.value(), record.key(), record.headers()[:1]) == (BAD, b"\x00\x00\x00\x00\x2akey", own)
+    with pytest.raises(ActionRequiredError, match="would make them rows a second time") as caught:
+        flow.start(flow.run(kind="replay", instant=instant))
+    assert caught.value.where["first"] == place
     # They are records like any other: still bad here, each with the header that says where it was first.
     flow.interval()
     flow.check(complete=False)

@@ -212,6 +212,20 @@ def test_the_cells_hold_all_pairs():
     assert {(t, c) for _, t, c in chosen} == {(t, c) for t in TABLES for c in CIRCUMSTANCES}
 
 
+def _refused_of_another_log(trouble: Trouble) -> None:
+    """Whatever the cells are: no kind of request but the schedule's own may go on in another log."""
+    somewhere = {trouble.flow.topic: {0: (30, 31)}}
+    asked: list[dict[str, Any]] = [
+        {"kind": "replay", "instant": trouble.instants[-1]},
+        {"kind": "range", "offsets": somewhere},
+        {"kind": "backfill", "from_time": FAR_PAST, "to_time": FAR_FUTURE},
+        {"kind": "correction", "offsets": somewhere, "reason": "it can't be loaded"},
+    ]
+    for request in asked:
+        with pytest.raises(ActionRequiredError, match=re.escape(_ANOTHER_LOG[1])):
+            _asked(trouble, **request)
+
+
 def _try(trouble: Trouble, remedy: Any, circumstance: str) -> None:
     flow = trouble.flow
     act = remedy(trouble)
@@ -220,6 +234,7 @@ def _try(trouble: Trouble, remedy: Any, circumstance: str) -> None:
         other = flow.coordinator().start(flow.run())
     elif circumstance == RECREATED:
         trouble.recreate()
+        _refused_of_another_log(trouble)
     elif circumstance == RETAINED and remedy in (earliest, latest):
         trouble.lose(2)
     elif circumstance == RETAINED:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
+from sluice.kafka.redriven import Redriven
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
 from sluice.protocol.identity import refuse_other_logs
@@ -209,7 +210,28 @@ class Planner:
         if self._upserts:
             return task
         require_whole(table, written.instant)
+        self._refuse_sent_again(ranges, instant)
         return replace(task, replaced_file_groups=dict(written.file_groups))
+
+    def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str) -> None:
+        """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
+        topic = f"{self._session.pipeline.control.topic}.redriven"
+        places = Redriven(self._session.cluster.settings, topic, self._table_id).places()
+        sent = [
+            (of, partition, offset)
+            for of, partition, offset in places
+            for r in ranges
+            if (of, partition) == r.topic_partition[1:] and r.start <= offset < r.end
+        ]
+        if sent:
+            raise ActionRequiredError(
+                f"Records of this interval were set aside and sent again ({len(sent):,}): its replay would make them "
+                "rows a second time.",
+                next_step="leave the interval as it is; `sluice quarantine redrive` sends what else of it is bad.",
+                table=self._table_id,
+                instant=instant,
+                first="{}[{}]@{}".format(*min(sent)),
+            )
 
     def _correct(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         bounds = {b.topic_partition: b for b in state.partitions}
