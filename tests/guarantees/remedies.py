@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from sluice.coordinator import Outcome, Started
-from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.offsets import Checkpoint, TopicPartition
 
 from .debezium import event, postgresql
 from .harness import CLUSTER, Flow, wait_for
@@ -64,6 +64,7 @@ class Trouble:
         self._lsn = 1000
         self._changes: list[Change] = []
         self._of_old_logs: list[Change] = []
+        self._old_topics: set[str | None] = set()
         self.send(range(8), "a")
         self.interval()
 
@@ -125,6 +126,7 @@ class Trouble:
         """Delete the topic, and create it again with as many records as it had and more."""
         flow, topic = self.flow, self.flow.topic
         self._of_old_logs, self._changes = self.covered(), []
+        self._old_topics.add(self._topic_id(flow.checkpoint()))
         self.log += 1
         flow.admin.delete_topics([topic])[topic].result(30)
         wait_for(lambda: topic not in flow.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
@@ -180,9 +182,15 @@ class Trouble:
     def covered(self) -> list[Change]:
         """The records that the table has, of this log and of those before it."""
         checkpoint = self.flow.checkpoint()
+        if self._topic_id(checkpoint) in self._old_topics:
+            return list(self._of_old_logs)
         spans = {p: checkpoint.covered(TopicPartition(CLUSTER, self.flow.topic, p)) for p in (0, 1)}
         here = [c for c in self._changes if any(start <= c.offset < end for start, end in spans[c.partition])]
         return [*self._of_old_logs, *here]
+
+    def _topic_id(self, checkpoint: Checkpoint) -> str | None:
+        topic = checkpoint.topic(CLUSTER, self.flow.topic)
+        return topic.topic_id if topic else None
 
     def expected(self) -> Counter[Row]:
         covered = self.covered()
