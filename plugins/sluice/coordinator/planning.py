@@ -11,6 +11,7 @@ from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.hudi.table import HudiTable
 from sluice.kafka.redriven import Redriven
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
 from sluice.protocol.identity import refuse_other_logs
@@ -215,7 +216,7 @@ class Planner:
 
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
-        topic = f"{self._session.pipeline.control.topic}.redriven"
+        topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
         places = Redriven(self._session.cluster.settings, topic, self._table_id).places()
         sent = [
             (of, partition, offset)
