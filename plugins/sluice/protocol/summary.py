@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sluice.errors import Recovery
 from sluice.protocol.messages import NO_LEASE
 from sluice.protocol.offsets import TopicPartition
-from sluice.protocol.policy import IntervalKind
+from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.transaction import State
 
 _UNDER_WAY = (State.OPEN, State.DECIDED)
@@ -183,13 +183,13 @@ class TransactionSummary:
         A window, a replay or a service says nothing of what waits: only an interval that reads on does. What came to
         nothing leaves all that it had planned.
         """
-        if self.kind != "continue":
+        if policy_of(self.kind).reads != "onward":
             return None
         return self.lag_before if self.state in _CAME_TO_NOTHING else self.lag_planned
 
     def lag_left_in(self, p: PlannedPartition) -> int | None:
         """The same, of one partition of its plan."""
-        if self.kind != "continue" or p.log_end is None:
+        if policy_of(self.kind).reads != "onward" or p.log_end is None:
             return None
         return max(p.log_end - (p.start if self.state in _CAME_TO_NOTHING else p.end), 0)
 
