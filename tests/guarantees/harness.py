@@ -609,7 +609,7 @@ class Flow:
         """A coordinator step in a process of its own: `spawn("start", "--run-id", "r1")`."""
         return self._spawn("interval", arguments[0], str(self.file), *arguments[1:], failpoint=failpoint, clock=clock)
 
-    def _spawn(self, *arguments: str, failpoint: str, clock: str) -> subprocess.Popen[str]:
+    def _spawn(self, *arguments: str, failpoint: str, clock: str = "") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "sluice.cli", *arguments]
         more = {VARIABLE: failpoint, **(other_clock(clock, self.folder) if clock else {})}
         return subprocess.Popen(
