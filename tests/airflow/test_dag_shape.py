@@ -15,6 +15,7 @@ import pytest
 from sluice.airflow.dag import build_dag
 from sluice.errors import PipelineFileError
 from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source, load_pipeline
+from sluice.pipeline.model import Control, Write
 from sluice.protocol.messages import PlannedRange
 
 
@@ -143,3 +144,12 @@ def test_reading_the_files_starts_neither_spark_nor_kafka(project: Path) -> None
     assert int(number) >= 2
     assert float(seconds) < 3.0  # of CPU; some tenths where nothing else runs
     assert heavy == "[]"
+
+
+def test_no_step_holds_the_table_for_ever() -> None:
+    hours = {"write": Write(timeout="3 hours"), "control": Control(commit_timeout="20 minutes")}
+    dag = build_dag(a_pipeline(**hours), auto_register=False)
+    limits = {name: dag.get_task(name).execution_timeout for name in ("start_commit", "write", "commit")}
+    assert limits["write"] == timedelta(hours=3)
+    assert limits["commit"] == timedelta(minutes=16)
+    assert limits["start_commit"] == timedelta(hours=3, minutes=50)  # it may wait for an interval beside this one

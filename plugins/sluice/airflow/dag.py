@@ -36,6 +36,7 @@ from sluice.pipeline.model import Pipeline
 TAG = "sluice"
 _ALERT_RETRIES = 3
 _ALERT_TIMEOUT = timedelta(minutes=5)
+_TO_START = timedelta(minutes=30)
 _OF_THE_LEASE = 0.8  # a commit has ended, one way or the other, before another coordinator may take it over
 
 
@@ -65,11 +66,14 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         params=trigger_form(pipeline),
         default_args=task_defaults(pipeline),
     ) as dag:
-        start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline)
+        # It waits for the interval of a run beside this one, and has work of its own.
+        longest_wait = pipeline.write.timeout + pipeline.control.commit_timeout + _TO_START
+        start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline, execution_timeout=longest_wait)
         write = SluiceWriteOperator.partial(
             task_id=WRITE,
             pipeline=OnePipeline(pipeline),
             map_index_template="{{ task.reads }}",
+            execution_timeout=pipeline.write.timeout,
         ).expand_kwargs(start.output)
         # An interval with nothing to write skips `write`, and is committed or called empty by `commit` all the same:
         # no rule that counts skipped tasks would do. With ALL_DONE, commit itself fails where start_commit did.

@@ -60,6 +60,8 @@ class Write(Section):
     """Further settings of Spark's Kafka client, under the Java client's names."""
     driver_memory: str = "1g"
     """Memory of each Spark driver."""
+    timeout: Duration = timedelta(hours=12)
+    """The longest that one attempt at a range may take: a job that hangs holds its table no longer than that."""
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Write:
