@@ -387,26 +387,28 @@ class Flow:
 
     def produce(
         self, count: int, *, partitions: Sequence[int] = (0, 1), ids: Iterable[int] | None = None,
-        values: str = "a", table_partitions: int = 2, fields: Mapping[str, Any] | None = None, **config: Any,
+        values: str = "a", table_partitions: int = 2, fields: Mapping[str, Any] | None = None, dated: int = 0,
+        **config: Any,
     ) -> None:  # fmt: skip
-        """Send `count` records round robin; with `ids` given, new versions of those keys."""
+        """Send `count` records round robin; with `ids` given, new versions of those keys. `dated` in ms, 0 for now."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "log_level": 0, **config})
         known = list(ids) if ids is not None else range(self._next_id, self._next_id + count)
         self._next_id = max(self._next_id, *(i + 1 for i in known)) if known else self._next_id
         for number in known:
             row = {"id": number, "v": f"{values}{number}", "p": f"p{number % table_partitions}", **(fields or {})}
-            self._send(producer, partitions[number % len(partitions)], row)
+            self._send(producer, partitions[number % len(partitions)], row, dated=dated)
         assert producer.flush(30) == 0
 
-    def _send(self, producer: Producer, partition: int, row: Mapping[str, Any], keep: list[Sent] | None = None) -> None:
+    def _send(
+        self, producer: Producer, partition: int, row: Mapping[str, Any], keep: list[Sent] | None = None, dated: int = 0
+    ) -> None:
         def delivered(error: Any, message: Any) -> None:
             assert error is None, error
             where = (message.partition(), message.offset())
             (self.sent if keep is None else keep).append(Sent(*where, row["id"], row["v"], row["p"]))
 
-        producer.produce(
-            self.topic, json.dumps(row).encode(), str(row["id"]).encode(), partition=partition, on_delivery=delivered
-        )
+        key, value = str(row["id"]).encode(), json.dumps(row).encode()
+        producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered, timestamp=dated)
 
     def produce_in_transactions(
         self, transactions: Sequence[tuple[int, bool]], partitions: Sequence[int] = (0, 1)

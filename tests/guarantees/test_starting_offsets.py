@@ -55,3 +55,21 @@ def test_limits_leave_the_rest_for_the_next_interval(make_flow):
         flow.check(complete=False)
     flow.check()
     assert len(flow.commits()) == 3
+
+
+def test_a_topic_that_a_pattern_finds_later_is_read_from_its_start(make_flow):
+    """What was written to it before it was found must not be passed over."""
+    flow = make_flow(source__kafka__starting_offsets="latest")
+    flow.set(source__kafka__topics=None, source__kafka__topics_pattern=f"{flow.topic}(-new)?")
+    flow.produce(10)
+    flow.commit(flow.start())
+    first, flow.topic = flow.topic, f"{flow.topic}-new"
+    flow.create_topic(1)
+    flow.produce(4, partitions=[0])
+    started = flow.start()
+    flow.write_all(started)
+    flow.commit(started)
+    found = flow.checkpoint().clusters["kafka_default"].topics
+    assert found[flow.topic].partitions == {0: 4}
+    assert found[first].partitions == {0: 5, 1: 5}
+    assert sum(flow.rows(metadata=True).values()) == 4

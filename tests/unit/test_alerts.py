@@ -52,6 +52,20 @@ def kinds(alerts: list[Any]) -> list[str]:
     return [alert.kind for alert in alerts]
 
 
+def test_partitions_that_wait_are_told_once_as_long_as_it_lasts() -> None:
+    waits = ("orders[1]: it has no leader, so it is left out until it has one",)
+    for told in (
+        report("committed", facts=committed(remarks=waits)),
+        report("empty", remarks=waits),
+    ):
+        (alert,) = decide(told, History(), rules())
+        assert (alert.kind, alert.occasion, alert.act) == ("partitions", "on_warning", False)
+        assert waits[0] in alert.text
+        assert decide(told, after(told, History(), rules()), rules()) == []
+    good = report("committed", facts=committed())
+    assert after(good, after(told, History(), rules()), rules()).over == ()
+
+
 def test_a_failure_is_told_with_place_remedy_and_what_stands() -> None:
     (alert,) = decide(report(facts=facts(start("7", ranges=2))), History(), rules())
     assert (alert.kind, alert.occasion, alert.severity, alert.act) == ("failure", "on_failure", "error", True)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
-from sluice.protocol.plan import (
-    ClusterState,
-    IntervalPlan,
-    Limits,
-    PartitionBounds,
-    plan_again,
-    plan_interval,
-    plan_window,
-)
+from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark, in_short
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -80,13 +74,76 @@ def test_starting_at_latest_with_nothing_to_read_must_still_record_its_position(
 
 @pytest.mark.parametrize(
     ("committed", "bounds", "reason"),
-    [(2, (0, 5, 10), "retention"), (20, (0, 0, 10), "past the log's end")],
+    [(2, (0, 5, 10), "retention"), (20, (0, 0, 10), "truncated at 10")],
 )
 def test_lost_offsets_stop_the_interval(committed, bounds, reason):
     with pytest.raises(ActionRequiredError, match=reason) as caught:
         plan(checkpoint(p0=committed), state(bounds))
     assert caught.value.where["partition"] == 0
     assert caught.value.where["committed_offset"] == committed
+
+
+def _truncated(at: int, end: int = 10) -> ClusterState:
+    return replace(state((0, 0, end)), truncated={tp(0): at})
+
+
+@pytest.mark.parametrize(("policy", "resumed"), [("earliest", 5), ("latest", 10)])
+@pytest.mark.parametrize("seen", [_truncated(5), state((0, 0, 5))])
+def test_a_truncated_log_is_never_loaded_again(policy, resumed, seen):
+    """What is left of it is in the table; what came in place of the rest isn't, though its offsets were read once."""
+    made = plan(checkpoint(p0=8), seen, loss=policy)
+    (loss,) = made.losses
+    end = seen.partitions[0].log_end
+    assert (loss.committed, loss.resumed_at, loss.truncated_at) == (8, min(resumed, end), 5)
+    assert spans(made) == ({0: (5, 10)} if policy == "earliest" and end == 10 else {})
+
+
+def test_what_was_read_ahead_of_the_position_is_read_again_where_the_log_was_cut_off():
+    known = TopicCheckpoint(topic_id="id", partitions={0: 3}, covered={0: ((0, 3), (6, 9))})
+    before = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": known})})
+    made = plan(before, _truncated(7), loss="latest")
+    assert made.losses[0].resumed_at == 3
+    assert spans(made) == {0: (3, 6)}  # the next one goes on behind 6
+    after = before.advance(
+        {tp(0): 6}, {}, {}, committed=made.offset_ranges, truncated={tp(0): 7}, leader_epochs={tp(0): 4}
+    )
+    assert after.covered(tp(0)) == ((0, 7),)
+    assert (after.next_offset(tp(0)), after.leader_epoch(tp(0))) == (7, 4)
+
+
+def test_without_ids_an_end_before_the_position_is_not_loaded_again():
+    """It may be another log, of which nothing is known, or the same one, of which everything is."""
+    nameless = Checkpoint(clusters={"kafka": ClusterCheckpoint(topics={"t": TopicCheckpoint(partitions={0: 20})})})
+    with pytest.raises(ActionRequiredError, match="can't be told whether the log is another one"):
+        plan(nameless, state((0, 0, 10)), loss="earliest")
+    assert plan(nameless, state((0, 0, 10)), loss="latest").losses[0].resumed_at == 10
+
+
+def test_partitions_without_a_leader_keep_their_position_and_hold_nobody_up():
+    now = replace(state((0, 0, 10)), leaderless=(tp(1),), remarks=(Remark(tp(1), "no leader"),))
+    made = plan(checkpoint(p0=4, p1=7), now)
+    assert spans(made) == {0: (4, 10)}
+    assert [str(r) for r in made.idle] == ["t[1] [7, 7)"]
+    assert [str(r) for r in made.remarks] == ["t[1]: no leader"]
+    earlier = NOW - timedelta(hours=1)
+    assert (now.valid_through(earlier), now.valid_through(None), state((0, 0, 1)).valid_through(None)) == (
+        earlier,
+        None,
+        NOW,
+    )
+
+
+def test_a_first_interval_waits_for_all_partitions_of_its_topic():
+    with pytest.raises(RetryableError, match="no leader"):
+        plan(Checkpoint(), replace(state((0, 0, 10)), leaderless=(tp(1),)))
+
+
+def test_what_the_table_has_come_past_is_told_no_more():
+    now = replace(state((0, 0, 10)), remarks=(Remark(tp(0), "dated 2099", 5),))
+    assert plan(checkpoint(p0=5), now).remarks != ()
+    assert plan(checkpoint(p0=6), now).remarks == ()
+    many = [Remark(tp(p), "no leader") for p in range(100)]
+    assert len(in_short(many)) == 21
 
 
 def test_a_recreated_topic_stops_the_interval_even_if_its_offsets_would_fit():

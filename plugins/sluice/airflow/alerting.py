@@ -159,6 +159,8 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
     if committed:
         facts = ti.xcom_pull(task_ids=COMMIT, key=INTERVAL_KEY)
         outcome: Outcome = "committed" if ti.xcom_pull(task_ids=COMMIT)["state"] == "committed" else "empty"
+        opened = ti.xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY) or {}
+        common["remarks"] = tuple(opened.get("remarks", ()))
         return Report(outcome=outcome, facts=IntervalFacts.model_validate(facts) if facts else None, **common)
     failures = tuple(_failure(context, t["task_id"], t["map_index"]) for t in ended if t["state"] == "failed")
     return Report(outcome="failed", failures=failures, **common, **_from_control_topic(pipeline, context))

@@ -126,7 +126,8 @@ class StartCommitOperator(_CoordinatorOperator):
         ti = context["ti"]
         if isinstance(started, Outcome):
             # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
-            ti.xcom_push(key=TRANSACTION_KEY, value={"empty": started.summary, "first_try": ti.try_number == 1})
+            empty = {"empty": started.summary, "first_try": ti.try_number == 1, "remarks": list(started.remarks)}
+            ti.xcom_push(key=TRANSACTION_KEY, value=empty)
             return []
         transaction = {
             "control_offset": started.control_offset,

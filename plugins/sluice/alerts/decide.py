@@ -10,6 +10,7 @@ from sluice.alerts.report import Alert, History, Report, committed
 from sluice.pipeline.alerts import Alerts
 
 _LAG_RECORDS, _LAG, _QUARANTINE = "max_lag_records", "max_lag", "max_quarantine_rate"
+_PARTITIONS = "partitions"
 
 
 def decide(report: Report, history: History, rules: Alerts) -> list[Alert]:
@@ -57,8 +58,11 @@ def _warnings(report: Report, history: History, rules: Alerts) -> Iterator[Alert
 
 
 def _over(report: Report, rules: Alerts) -> Iterator[tuple[str, Alert]]:
-    """The limits that the interval has passed."""
+    """The limits that the interval has passed, and what else is told once as long as it lasts."""
     facts = report.facts
+    remarks = facts.remarks if facts is not None else report.remarks
+    if remarks:
+        yield _PARTITIONS, words.partitions(report, remarks)
     if facts is None:
         return
     lag = facts.lag_records

@@ -17,7 +17,9 @@ from sluice.protocol.messages import PlannedRange
 from sluice.protocol.transaction import State
 
 Outcome = Literal["committed", "empty", "failed"]
-Kind = Literal["failure", "audit", "recovery", "escalation", "deadline", "lag", "quarantine", "offset_loss"]
+Kind = Literal[
+    "failure", "audit", "recovery", "escalation", "deadline", "lag", "quarantine", "offset_loss", "partitions"
+]
 Severity = Literal["info", "warning", "error", "critical"]
 AUDIT_FAILED = "The audit failed"
 
@@ -65,6 +67,7 @@ class Report:
         stands: where the table stands, if it is known although the run opened no transaction.
         reads_on: whether it reads on as the schedule does. A backfill, a range or a replay tells of itself only, and
             not of how the pipeline is doing.
+        remarks: what is to be told of partitions where no transaction was opened.
         unknown: why the control topic could not be asked, if it couldn't.
     """
 
@@ -79,6 +82,7 @@ class Report:
     facts: IntervalFacts | None = None
     stands: tuple[PlannedRange, ...] = ()
     reads_on: bool = True
+    remarks: tuple[str, ...] = ()
     unknown: str | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -171,6 +172,19 @@ def quarantine(report: Report, facts: IntervalFacts, limit: float) -> Alert:
         limit="max_quarantine_rate",
         records_quarantined=facts.records_quarantined,
     )
+
+
+def partitions(report: Report, remarks: Sequence[str]) -> Alert:
+    """Records of some partitions wait, or are read otherwise than by their times."""
+    told = _limit(
+        report,
+        "partitions",
+        "some partitions need a look",
+        "Records of some partitions wait, or are not read by their times; the others go on.",
+        "Bring back a partition's brokers, end a transaction that hangs, or correct the producer's clock.",
+        remarks=list(remarks),
+    )
+    return replace(told, fields=(told.fields[0], ("Partitions", "\n".join(remarks)), *told.fields[1:]))
 
 
 def gravest(failures: Sequence[Failure]) -> Failure | None:

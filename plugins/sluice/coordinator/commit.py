@@ -20,7 +20,7 @@ from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
-from sluice.protocol.offsets import TRANSACTION_KEY, in_words
+from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition, in_words
 from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
@@ -30,12 +30,14 @@ from sluice.protocol.settlement import (
     count_records,
     forgotten_partitions,
     instant_gone,
+    leader_epochs,
     missing_error,
     moved_offsets,
     positions_after,
     require_ours,
     service_left,
     transaction_at,
+    truncated_partitions,
     valid_through,
 )
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -104,6 +106,7 @@ class Committer:
     def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
+            self._refuse_truncated_logs(transaction)
             if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
                 self._fitting(transaction, self._session.committed(table))
         table.await_clock()  # before the lease, which is not for waiting
@@ -141,6 +144,26 @@ class Committer:
                     topic=topic,
                     instant=transaction.id,
                 )
+
+    def _refuse_truncated_logs(self, transaction: Transaction) -> None:
+        """An election while the interval ran may have put other records where it has read."""
+        cluster = self._session.cluster
+        epochs = leader_epochs(transaction.start)
+        ends: dict[TopicPartition, int] = {}
+        for r in transaction.start.offset_ranges:
+            if r.topic_partition in epochs:
+                ends[r.topic_partition] = max(r.end, ends.get(r.topic_partition, 0))
+        truncated = cluster.truncated_since({tp: (end, epochs[tp]) for tp, end in ends.items()})
+        for tp, at in sorted(truncated.items()):
+            raise IntervalError(
+                f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
+                "came after it.",
+                next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
+                table=self._session.table_id,
+                topic=tp.topic,
+                partition=tp.partition,
+                instant=transaction.id,
+            )
 
     def _fitting(self, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
         """By topic, the partitioners that explain where all keys are; raises where a row may be doubled."""
@@ -249,6 +272,8 @@ class Committer:
             committed=committed_ranges(reported),
             forgotten=forgotten_partitions(start),
             passed_over=[r.offset_range() for r in start.passed_over],
+            truncated=truncated_partitions(start),
+            leader_epochs=leader_epochs(start),
         )
         if start.replaces_files:
             require_whole(table, str(start.replays))  # a table service may have moved them since START

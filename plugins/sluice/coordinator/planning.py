@@ -14,13 +14,14 @@ from sluice.kafka.redriven import Redriven
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
-from sluice.protocol.identity import refuse_other_logs
+from sluice.protocol.identity import refuse_other_logs, refuse_truncated_logs
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
-from sluice.protocol.plan import ClusterState, IntervalPlan, plan_again, plan_interval, plan_window
+from sluice.protocol.plan import IntervalPlan, plan_again, plan_interval, plan_window, refuse_leaderless
 from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
+from sluice.protocol.state import ClusterState
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,15 @@ class Planner:
         """
         self._refuse_gone_topics(committed.checkpoint)
         bounded = request if policy_of(request.kind).bounded_by_times else Request()
-        state = self._session.cluster.state(self._session.topics, bounded.to_time, bounded.from_time)
+        state = self._session.cluster.state(
+            self._session.topics,
+            bounded.to_time,
+            bounded.from_time,
+            max_future=self._session.pipeline.source.kafka.max_future,
+            checkpoint=committed.checkpoint,
+        )
         refuse_other_logs(request.kind, committed.checkpoint, state.log_ids, self._table_id)
+        refuse_truncated_logs(request.kind, state.truncated, self._table_id)
         if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
@@ -119,13 +127,25 @@ class Planner:
         plan = plan_interval(
             committed.checkpoint,
             state,
-            starting=_starting(kafka.starting_offsets, state),
+            starting=_starting(self._starts_at(committed.checkpoint), state),
             limits=self._session.pipeline.limits(float(average) if average else None),
             number_of_ranges=self._session.pipeline.write.ranges,
             on_offset_loss=kafka.on_offset_loss,
             table=self._table_id,
         )
         return self._task_of(plan, "continue")
+
+    def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
+        """Where a topic begins that was never read.
+
+        One that a pattern finds after the first interval was made since, or just not found before: all of it is new.
+        """
+        kafka, cluster = (
+            self._session.pipeline.source.kafka,
+            checkpoint.clusters.get(self._session.cluster.settings.name),
+        )
+        has_begun = cluster is not None and any(topic.partitions for topic in cluster.topics.values())
+        return "earliest" if kafka.topics_pattern is not None and has_begun else kafka.starting_offsets
 
     def _task_of(self, plan: IntervalPlan, kind: IntervalKind) -> Task:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
@@ -137,6 +157,9 @@ class Planner:
 
     def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         policy = policy_of(request.kind)
+        refuse_leaderless(
+            (tp for tp in state.leaderless if request.wants(tp.topic, tp.partition)), state, self._table_id
+        )
         windows = self._asked_for(request, state)
         if request.offsets or request.to_time is not None:  # else it goes on to wherever the log ends just now
             by_times = not request.offsets
@@ -169,7 +192,7 @@ class Planner:
                 for topic, partitions in request.offsets.items()
                 for partition, window in partitions.items()
             }
-        known = [b.topic_partition for b in state.partitions]
+        known = state.all_partitions
         for name in request.partitions:
             if not any(Request(partitions=(name,)).wants(tp.topic, tp.partition) for tp in known):
                 raise ActionRequiredError(
@@ -197,6 +220,7 @@ class Planner:
             OffsetRange(TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
         ]
+        refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)
         # The table may have gone on from another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
         refuse_other_logs(request.kind, written.checkpoint, state.log_ids, self._table_id, topics)
@@ -274,7 +298,7 @@ class Planner:
         """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
         for (cluster, topic), _ in state.topic_ids.items():
             known = checkpoint.topic(cluster, topic)
-            now = {p.topic_partition.partition for p in state.partitions if p.topic_partition.topic == topic}
+            now = {tp.partition for tp in state.all_partitions if tp.topic == topic}
             if known and known.partitions and set(known.partitions) != now:
                 raise ActionRequiredError(
                     "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "

@@ -58,6 +58,7 @@ class Outcome:
     summary: str
     instant: str | None = None
     records: int = 0
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Committed:
     def control_offset(self) -> int:
         """Where the START of the last commit stands in the control topic, 0 before the first in this one."""
         return 0 if self.elsewhere else int(self.transaction.get("control_offset", 0))
+
+    @property
+    def valid_through(self) -> datetime | None:
+        """The time up to which the table is complete, None where it isn't known."""
+        known = self.transaction.get("valid_through")
+        return datetime.fromisoformat(known) if known else None
 
     @property
     def recent_control_offsets(self) -> list[int]:

@@ -21,10 +21,10 @@ from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import LostOffsets, StartCommit
 from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
-from sluice.protocol.plan import ClusterState
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import registered_paths, table_partitions
+from sluice.protocol.state import ClusterState, in_short
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 
@@ -108,6 +108,8 @@ class Starter:
         task, state = self._planner.plan(run.request, committed, table)
         for loss in task.plan.losses:
             log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
+        for remark in in_short(task.plan.remarks):
+            log.warning(remark, table=self._session.table_id)
         if task.is_empty:
             return self._nothing_to_do(run, task)
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
@@ -157,7 +159,10 @@ class Starter:
         log.info(
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
-        return Outcome("empty", f"Empty window: no new records, nothing opened ({positions}).")
+        remarks = in_short(task.plan.remarks)
+        told = "".join(f" {remark}." for remark in remarks)
+        summary = f"Empty window: no new records, nothing opened ({positions}).{told}"
+        return Outcome("empty", summary, remarks=remarks)
 
     def _refuse_unknown_secret(self, committed: Committed) -> None:
         """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
@@ -220,12 +225,13 @@ class Starter:
             passed_over=task.passed_over,
             read_position=read_position,
             oldest_unsettled=table_log.oldest_unsettled(read_position),
-            ranges=StartCommit.ranges_of(plan, log_ends),
-            idle=StartCommit.as_planned(plan.idle, plan, log_ends),
+            ranges=StartCommit.ranges_of(plan, log_ends, state.leader_epochs),
+            idle=StartCommit.as_planned(plan.idle, plan, log_ends, state.leader_epochs),
             cluster_ids=dict(state.cluster_ids),
             topic_ids=topic_ids,
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
-            valid_through=min(p.valid_through for p in state.partitions),
+            valid_through=state.valid_through(committed.valid_through),
+            remarks=in_short(plan.remarks),
             isolation_level=self._session.pipeline.source.kafka.isolation_level,
             on_missing_range=self._session.pipeline.on_missing_range if policy.commits_in_part else "abort",
             writer=writer,
@@ -279,7 +285,7 @@ def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyP
     hudi = pipeline.sink.hudi
     if hudi.operation != "upsert":
         return None
-    partitions = Counter(p.topic_partition.topic for p in state.partitions) if state else {}
+    partitions = Counter(tp.topic for tp in state.all_partitions) if state else {}
     return KeyPlacement(kind=hudi.key_placement, partitions=dict(partitions), buckets=hudi.buckets)
 
 

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Consumer, IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import kafka_errors
-from sluice.protocol.offsets import TopicPartition
-from sluice.protocol.plan import ClusterState, PartitionBounds
+from sluice.kafka.failures import is_led, kafka_errors
+from sluice.kafka.look import Looker
+from sluice.kafka.truncation import LogRead, truncations
+from sluice.kafka.windows import Windows
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
+from sluice.protocol.window import record_time
 
 _NOT_DATA = ("__", "sluice-control-")  # Kafka's own topics, and pipelines' control topics
+_NOTHING = Checkpoint()
+_HANGS = timedelta(minutes=15)  # the broker's own limit of a transaction's time, unless it is set otherwise
 TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
 
 
@@ -53,7 +59,13 @@ class KafkaCluster:
         return found
 
     def state(
-        self, topics: Sequence[str], window_end: datetime | None, window_start: datetime | None = None
+        self,
+        topics: Sequence[str],
+        window_end: datetime | None,
+        window_start: datetime | None = None,
+        *,
+        max_future: timedelta | None = None,
+        checkpoint: Checkpoint = _NOTHING,
     ) -> ClusterState:
         """Offsets, cluster id and topic ids, all asked for now.
 
@@ -62,6 +74,8 @@ class KafkaCluster:
             window_end: records with a time before this belong to the window; None takes all there is. Where no
                 record has this time or a later one, the log's end is the window's end.
             window_start: records with a time before this don't belong to the window; None takes all there is.
+            max_future: records that are dated further ahead of now bound no window; None lets all of them.
+            checkpoint: what the table knows of the logs, to see whether one was truncated since.
 
         Raises:
             ActionRequiredError: a topic does not exist, or may not be read.
@@ -72,18 +86,23 @@ class KafkaCluster:
             cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
         topic_ids: dict[tuple[str, str], str | None] = {}
         found: list[TopicPartition] = []
+        leaderless: list[TopicPartition] = []
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
         for topic, future in described.items():
             with kafka_errors("asking for the topics' partitions", topic=topic, **where):
                 description = future.result()
             topic_ids[self.settings.name, topic] = str(description.topic_id)
-            found += [TopicPartition(self.settings.name, topic, p.id) for p in description.partitions]
+            for p in description.partitions:
+                (found if is_led(p) else leaderless).append(TopicPartition(self.settings.name, topic, p.id))
         asked_at = datetime.now(UTC)
         log_start = self._offsets(found, OffsetSpec.earliest())
-        self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        log_end = self._offsets(found, OffsetSpec.latest())
+        ends = self._asked(found, OffsetSpec.latest())
+        log_end = {tp: int(end.offset) for tp, end in ends.items()}
         high_watermark = self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        first, last = self._at(found, window_start), self._at(found, window_end)
+        limit = (asked_at + max_future) if max_future is not None else None
+        windows = Windows(self, found, log_end, asked_at, limit)
+        first, last = windows.bound(window_start), windows.bound(window_end)
+        open_since = self._open_since({tp: end for tp, end in log_end.items() if end < high_watermark[tp]})
         partitions = []
         for tp in found:
             end = last.get(tp, -1)
@@ -96,18 +115,79 @@ class KafkaCluster:
                     log_start=log_start[tp],
                     log_end=log_end[tp],
                     window_end=end if bounded else log_end[tp],
-                    valid_through=through,
+                    # What is in an open Kafka transaction is older than what is committed after it.
+                    valid_through=min(through, open_since.get(tp, through)),
                     high_watermark=high_watermark[tp],
                     window_start=start if start >= 0 else log_end[tp],  # -1: no record is as late as that
                 )
             )
-        return ClusterState(partitions, {self.settings.name: cluster.cluster_id}, topic_ids)
+        return ClusterState(
+            partitions,
+            {self.settings.name: cluster.cluster_id},
+            topic_ids,
+            leaderless=tuple(leaderless),
+            leader_epochs={tp: e.leader_epoch for tp, e in ends.items() if e.leader_epoch is not None},
+            truncated=self._truncated(checkpoint, partitions, {tp: e.leader_epoch for tp, e in ends.items()}),
+            remarks=(
+                *(Remark(tp, "it has no leader, so it is left out until it has one") for tp in leaderless),
+                *windows.remarks,
+                *_hanging(log_end, open_since, asked_at),
+            ),
+        )
 
-    def _at(self, partitions: Sequence[TopicPartition], time: datetime | None) -> Mapping[TopicPartition, int]:
-        """The offset of each partition's first record with that time or a later one; -1 where there is none."""
-        if time is None:
+    def _open_since(self, last_stable: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+        """When the first record was written that an open Kafka transaction holds back, of each partition with one."""
+        if not last_stable:
             return {}
-        return self._offsets(partitions, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
+        with Looker(self.settings, "read_uncommitted") as looker:
+            found = looker.first(last_stable, lambda _tp, _seen: True)
+        return {tp: record_time(seen.time) for tp, seen in found.items() if seen is not None and seen.time >= 0}
+
+    def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
+        """Each partition's first record with that time or a later one: its offset, -1 for none, and its time in ms."""
+        found = self._asked(partitions, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
+        return {tp: (int(answer.offset), int(answer.timestamp)) for tp, answer in found.items()}
+
+    def looker(self) -> Looker:
+        """Looks at single records as the pipeline's isolation level shows them."""
+        committed = self._isolation == IsolationLevel.READ_COMMITTED
+        return Looker(self.settings, "read_committed" if committed else "read_uncommitted")
+
+    def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """The partitions whose log has lost records that were read, each with the offset at which it was truncated.
+
+        One that has no leader is left out: who plans next asks again.
+
+        Args:
+            read: of each partition up to which offset it was read, and its leader epoch before that.
+        """
+        topics = sorted({tp.topic for tp in read})
+        described = self._admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT) if topics else {}
+        led = []
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' partitions", topic=topic, connection=self.settings.name):
+                partitions = future.result().partitions
+            named = [TopicPartition(self.settings.name, topic, p.id) for p in partitions if is_led(p)]
+            led += [tp for tp in named if tp in read]
+        ends = self._asked(led, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        moved = [tp for tp in led if ends[tp].leader_epoch not in (None, read[tp][1])]
+        starts = self._offsets(moved, OffsetSpec.earliest())
+        known = {tp: LogRead(*read[tp], starts[tp], int(ends[tp].offset)) for tp in moved}
+        return truncations(self.settings, known)
+
+    def _truncated(
+        self,
+        checkpoint: Checkpoint,
+        partitions: Sequence[PartitionBounds],
+        epochs: Mapping[TopicPartition, int | None],
+    ) -> dict[TopicPartition, int]:
+        known = {}
+        for bounds in partitions:
+            tp = bounds.topic_partition
+            epoch = checkpoint.leader_epoch(tp)
+            if epoch is not None and epoch != epochs[tp]:  # without an election nothing is truncated
+                known[tp] = LogRead(checkpoint.end_of_settled(tp), epoch, bounds.log_start, bounds.end_of_records)
+        return truncations(self.settings, known)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Kafka's own id of each topic; a topic that was recreated has another one."""
@@ -121,15 +201,22 @@ class KafkaCluster:
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel | None = None
     ) -> dict[TopicPartition, int]:
+        return {tp: int(answer.offset) for tp, answer in self._asked(partitions, spec, isolation).items()}
+
+    def _asked(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel | None = None
+    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
         request = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
+        if not request:
+            return {}
         answers = self._admin.list_offsets(
             request, isolation_level=isolation or self._isolation, request_timeout=TIMEOUT
         )
-        offsets = {}
+        found = {}
         for tp, future in answers.items():
             with kafka_errors("asking for offsets", topic=tp.topic, partition=tp.partition):
-                offsets[TopicPartition(self.settings.name, tp.topic, tp.partition)] = int(future.result().offset)
-        return offsets
+                found[TopicPartition(self.settings.name, tp.topic, tp.partition)] = future.result()
+        return found
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
@@ -155,3 +242,13 @@ class KafkaCluster:
                         )
         finally:
             consumer.close()
+
+
+def _hanging(
+    log_end: Mapping[TopicPartition, int], open_since: Mapping[TopicPartition, datetime], now: datetime
+) -> Iterable[Remark]:
+    """Transactions that nobody has ended for longer than the broker would wait."""
+    for tp, since in open_since.items():
+        if now - since > _HANGS:
+            what = f"a Kafka transaction that is open since {since:%Y-%m-%d %H:%M} UTC holds back what comes after it"
+            yield Remark(tp, what, log_end[tp])

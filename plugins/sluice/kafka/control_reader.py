@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.failures import classify, is_led, kafka_errors
 from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
@@ -196,6 +196,8 @@ def log_ends(
 ) -> dict[TopicPartition, int]:
     """Where the logs of all partitions of some topics end now, for a reader of the given isolation level.
 
+    Partitions that have no leader are left out: nobody knows where they end.
+
     Raises:
         RetryableError: the cluster can't be reached in time.
         ActionRequiredError: a topic is missing, or may not be read.
@@ -209,8 +211,9 @@ def log_ends(
     request: dict[KafkaTopicPartition, OffsetSpec] = {}
     for topic, future in described.items():
         with kafka_errors("asking for the topic's partitions", topic=topic, **where):
-            request |= {KafkaTopicPartition(topic, p.id): OffsetSpec.latest() for p in future.result().partitions}
-    answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT)
+            led = [p for p in future.result().partitions if is_led(p)]
+        request |= {KafkaTopicPartition(topic, p.id): OffsetSpec.latest() for p in led}
+    answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT) if request else {}
     ends = {}
     for tp, future in answers.items():
         with kafka_errors("asking for the log's end", topic=tp.topic, partition=tp.partition, **where):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartitionInfo
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
@@ -35,6 +35,11 @@ until_there_is_a_leader = retry(
     stop=stop_after_delay(_LEADER_PATIENCE),
     reraise=True,
 )
+
+
+def is_led(partition: TopicPartitionInfo) -> bool:
+    """Whether a partition, as Kafka describes it, has a leader: of any other nothing can be asked."""
+    return partition.leader is not None and partition.leader.id >= 0
 
 
 @contextmanager

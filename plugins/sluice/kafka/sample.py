@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
-from sluice.protocol.plan import PartitionBounds
+from sluice.protocol.state import PartitionBounds
 
 _PATIENCE = 30.0  # seconds without a record before it gives up
 _BATCH = 500

@@ -43,6 +43,7 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
         "abort_reason": redact(found.abort_reason),
         "missing": list(found.missing),
         "losses": list(found.losses),
+        "remarks": list(found.remarks),
         "replaced_file_groups": found.replaced_file_groups,
         "takeovers": found.takeovers,
         "offsets_planned": found.offsets_planned,

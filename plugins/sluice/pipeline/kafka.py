@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ByteSize, Field, field_validator, model_validator
 
-from sluice.protocol.plan import OnOffsetLoss
+from sluice.protocol.losses import OnOffsetLoss
 from sluice.records.settings import Converter, Part
 from sluice.records.transforms import refuse_reserved
-from sluice.sections import OneOrMore, Section
+from sluice.sections import Duration, OneOrMore, Section
 
 
 def _is_pattern(pattern: str) -> str:
@@ -34,6 +35,8 @@ class Kafka(Section):
     """Where the first interval starts: earliest, latest, or offsets as {topic: {partition: offset}}."""
     until: Literal["latest", "data_interval_end"] = "latest"
     """Where an interval ends: at the log's end when it starts, or at the records of the data interval's end."""
+    max_future: Duration = timedelta(hours=1)
+    """Records that are dated further in the future bound no window by time: they are read by their offsets."""
     max_records: Annotated[int, Field(gt=0)] = 5_000_000
     """The most records of one interval, shared out over the partitions by their backlog."""
     max_bytes: ByteSize | None = None

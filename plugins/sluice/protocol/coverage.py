@@ -46,6 +46,11 @@ def first_missing(coverage: Coverage, offset: int) -> int:
     return offset
 
 
+def before(coverage: Coverage, offset: int) -> Coverage:
+    """What of a coverage lies before an offset."""
+    return tuple((start, min(end, offset)) for start, end in coverage if start < offset)
+
+
 def size(coverage: Iterable[tuple[int, int]]) -> int:
     """How many offsets a coverage has."""
     return sum(end - start for start, end in coverage)

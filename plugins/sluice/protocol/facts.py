@@ -40,6 +40,7 @@ class IntervalFacts(BaseModel):
         bytes_written: bytes of the files that the commit added.
         lag_records: offsets that were left unread when the interval was planned; None where nobody asked.
         losses: offsets that were given up under `on_offset_loss`, in words.
+        remarks: what is to be told of partitions, such as that one has no leader.
         write_seconds: from START-COMMIT to the last WRITE-STATUS; None before that.
         reason: why it was aborted.
     """
@@ -63,6 +64,7 @@ class IntervalFacts(BaseModel):
     lag_records: int | None = None
     valid_through: datetime | None = None
     losses: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     write_seconds: float | None = None
     reason: str | None = None
 
@@ -90,6 +92,7 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         lag_records=_lag(start),
         valid_through=valid_through(start, reported) if reported else None,
         losses=tuple(map(str, start.losses)),
+        remarks=start.remarks,
         write_seconds=_write_seconds(transaction, statuses),
         reason=transaction.reason,
     )

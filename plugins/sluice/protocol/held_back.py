@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sluice.errors import RetryableError
 from sluice.protocol.offsets import TopicPartition
-from sluice.protocol.plan import PartitionBounds
+from sluice.protocol.state import PartitionBounds
 
 
 def refuse_held_back(

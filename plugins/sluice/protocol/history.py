@@ -160,6 +160,7 @@ class TableHistory:
             idle=_planned(message.idle),
             passed_over=_planned(message.passed_over),
             losses=tuple(map(str, message.losses)),
+            remarks=message.remarks,
             replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
             offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
         )

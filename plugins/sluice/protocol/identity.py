@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import ActionRequiredError
-from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.policy import IntervalKind, policy_of
 
 Topic = tuple[str, str]
@@ -66,3 +66,23 @@ def refuse_other_logs(
                 topic=topic[1],
                 kind=kind,
             )
+
+
+def refuse_truncated_logs(kind: IntervalKind, truncated: Mapping[TopicPartition, int], table: str) -> None:
+    """Refuse a request by offsets of a log that was cut off under what the table knows of it.
+
+    Raises:
+        ActionRequiredError: the request rests on offsets, and may not resume a loss.
+    """
+    policy = policy_of(kind)
+    if policy.may_resume_losses or not policy.rests_on_offsets:
+        return
+    for tp, at in sorted(truncated.items()):
+        raise ActionRequiredError(
+            f"The offsets that the table knows mean other records now: the log was truncated at {at}.",
+            next_step=policy.instead,
+            table=table,
+            topic=tp.topic,
+            partition=tp.partition,
+            kind=kind,
+        )

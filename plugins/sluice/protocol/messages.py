@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sluice.errors import Recovery
+from sluice.protocol.losses import OffsetLoss
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
-from sluice.protocol.plan import IntervalPlan, OffsetLoss
+from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.policy import IntervalKind, RequestPolicy, policy_of
 from sluice.records.plan import RecordPlan
 
 PROTOCOL_VERSION = 1
 NO_LEASE = -1
+_NONE: Mapping[TopicPartition, int] = MappingProxyType({})
 COUNTS = (
     "records_read",
     "records_written",
@@ -43,6 +46,7 @@ class PlannedRange(_Frozen):
         behind: limits left records after the end.
         log_end: where the partition's log ended when the interval was planned, so that `log_end - end` is the lag in
             offsets that the interval leaves. None where nobody asked.
+        leader_epoch: of the partition's leader when the interval was planned, where it is known.
     """
 
     cluster: str
@@ -52,11 +56,15 @@ class PlannedRange(_Frozen):
     end: int
     behind: bool = False
     log_end: int | None = None
+    leader_epoch: int | None = None
 
     @classmethod
-    def of(cls, r: OffsetRange, behind: bool = False, log_end: int | None = None) -> PlannedRange:
+    def of(
+        cls, r: OffsetRange, behind: bool = False, log_end: int | None = None, leader_epoch: int | None = None
+    ) -> PlannedRange:
         """From the domain's value."""
-        return cls(**r.topic_partition._asdict(), start=r.start, end=r.end, behind=behind, log_end=log_end)
+        where = r.topic_partition._asdict()
+        return cls(**where, start=r.start, end=r.end, behind=behind, log_end=log_end, leader_epoch=leader_epoch)
 
     def offset_range(self) -> OffsetRange:
         """To the domain's value."""
@@ -81,6 +89,7 @@ class LostOffsets(_Frozen):
     resumed_at: int
     reason: str
     another_log: bool = False
+    truncated_at: int | None = None
 
     @classmethod
     def of(cls, loss: OffsetLoss) -> LostOffsets:
@@ -91,6 +100,7 @@ class LostOffsets(_Frozen):
             resumed_at=loss.resumed_at,
             reason=loss.reason,
             another_log=loss.another_log,
+            truncated_at=loss.truncated_at,
         )
 
     @property
@@ -196,6 +206,7 @@ class StartCommit(_Message):
         later: offsets after those read that are in the table already. Deletes among them are read again, for Hudi
             forgets a delete when it compacts, and the rows read now may be the ones that were deleted.
         quarantine: the table that bad records are set aside in, under the same instant; None where there may be none.
+        remarks: what is to be told of partitions, such as that one has no leader.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -224,21 +235,30 @@ class StartCommit(_Message):
     emptied_at: str | None = None
     later: tuple[PlannedRange, ...] = ()
     quarantine: TableWriter | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def ranges_of(
-        cls, plan: IntervalPlan, log_ends: Mapping[TopicPartition, int]
+        cls,
+        plan: IntervalPlan,
+        log_ends: Mapping[TopicPartition, int],
+        leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> tuple[tuple[PlannedRange, ...], ...]:
         """The plan's groups as they travel."""
-        return tuple(cls.as_planned(group, plan, log_ends) for group in plan.ranges)
+        return tuple(cls.as_planned(group, plan, log_ends, leader_epochs) for group in plan.ranges)
 
     @staticmethod
     def as_planned(
-        ranges: Iterable[OffsetRange], plan: IntervalPlan, log_ends: Mapping[TopicPartition, int]
+        ranges: Iterable[OffsetRange],
+        plan: IntervalPlan,
+        log_ends: Mapping[TopicPartition, int],
+        leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> tuple[PlannedRange, ...]:
         """Ranges of a plan as they travel."""
         return tuple(
-            PlannedRange.of(r, r.topic_partition in plan.behind, log_ends.get(r.topic_partition)) for r in ranges
+            PlannedRange.of(r, tp in plan.behind, log_ends.get(tp), leader_epochs.get(tp))
+            for r in ranges
+            for tp in (r.topic_partition,)
         )
 
     @property

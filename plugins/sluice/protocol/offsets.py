@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,6 +23,7 @@ TRANSACTION_KEY = "sluice.transaction"
 RFC32_KEY = "kafka.commit.offsets"
 STREAMER_V1_KEY = "deltastreamer.checkpoint.key"
 STREAMER_V2_KEY = "streamer.checkpoint.key.v2"
+_NONE: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class TopicPartition(NamedTuple):
@@ -73,6 +75,8 @@ class TopicCheckpoint(BaseModel):
         passed_over: offsets that a person has said not to read. The table doesn't have them.
         era: how many logs of this topic the table has read before this one. Offsets of different eras say nothing of
             which record is the newer one.
+        leader_epochs: a leader epoch of each partition that no record of it that is known here is later than, by which
+            a log is known that was truncated since. Not of what a peer or an earlier release wrote.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,6 +86,7 @@ class TopicCheckpoint(BaseModel):
     covered: dict[int, Coverage] = Field(default_factory=dict)
     passed_over: dict[int, Coverage] = Field(default_factory=dict)
     era: int = 0
+    leader_epochs: dict[int, int] = Field(default_factory=dict)
 
     @property
     def known(self) -> frozenset[int]:
@@ -126,6 +131,11 @@ class Checkpoint(BaseModel):
         found = self.clusters.get(cluster)
         return found.topics.get(topic) if found else None
 
+    def leader_epoch(self, tp: TopicPartition) -> int | None:
+        """A leader epoch that no known record of the partition is later than, None where it isn't known."""
+        topic = self.topic(tp.cluster, tp.topic)
+        return topic.leader_epochs.get(tp.partition) if topic else None
+
     def known_partitions(self, cluster: str, topic: str) -> list[TopicPartition]:
         """The partitions of a topic of which offsets are known, in order."""
         found = self.topic(cluster, topic)
@@ -136,6 +146,11 @@ class Checkpoint(BaseModel):
         position = self.next_offset(tp)
         settled = self.settled(tp)
         return position if position is not None else settled[-1][1] if settled else 0
+
+    def end_of_settled(self, tp: TopicPartition) -> int:
+        """Past the last offset of a partition that anything is known of, be it ahead of the position."""
+        settled = self.settled(tp)
+        return max(self.next_offset(tp) or 0, settled[-1][1] if settled else 0)
 
     def covered(self, tp: TopicPartition) -> Coverage:
         """The offsets of a partition that were committed."""
@@ -155,6 +170,8 @@ class Checkpoint(BaseModel):
         committed: Iterable[OffsetRange] = (),
         forgotten: Iterable[TopicPartition] = (),
         passed_over: Iterable[OffsetRange] = (),
+        truncated: Mapping[TopicPartition, int] = _NONE,
+        leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> Checkpoint:
         """The checkpoint after a commit; whatever is not named is carried forward.
 
@@ -166,6 +183,8 @@ class Checkpoint(BaseModel):
             committed: the offsets that the commit adds to the table.
             forgotten: partitions whose known offsets are of a log that is gone, as the interval has declared.
             passed_over: the offsets that are not to be read, from now on.
+            truncated: where logs were cut off: what is known beyond is of records that are gone.
+            leader_epochs: of the partitions' leaders when the interval was planned.
 
         Raises:
             IntervalError: a topic's id changed, and the interval has declared no loss of its offsets.
@@ -192,6 +211,9 @@ class Checkpoint(BaseModel):
             for tp in partitions:
                 if tp in forgotten:
                     topic.forget(tp.partition)
+                if tp in truncated:
+                    topic.cut(tp.partition, truncated[tp])
+                topic.is_led_in(tp.partition, leader_epochs.get(tp))
                 topic.advance(tp.partition, next_offsets.get(tp), added.get(tp, ()), skipped.get(tp, ()))
             topics[topic_name] = topic.checkpoint()
             clusters[name] = (cluster_ids.get(name) or cluster_id, topics)
@@ -248,11 +270,26 @@ class _TopicDraft:
         self._partitions = dict(topic.partitions)
         self._covered = dict(topic.covered)
         self._passed_over = dict(topic.passed_over)
+        self._leader_epochs = dict(topic.leader_epochs)
 
     def forget(self, partition: int) -> None:
         """Take out what is known of one partition."""
-        for known in (self._partitions, self._covered, self._passed_over):
+        for known in (self._partitions, self._covered, self._passed_over, self._leader_epochs):
             known.pop(partition, None)
+
+    def cut(self, partition: int, at: int) -> None:
+        """Take out what is known of one partition from an offset on."""
+        self._covered[partition] = coverage.before(self._coverage(partition), at)
+        self._passed_over[partition] = coverage.before(self._passed_over.get(partition, ()), at)
+
+    def is_led_in(self, partition: int, epoch: int | None) -> None:
+        """Take up a leader epoch, where it is known."""
+        if epoch is not None:
+            self._leader_epochs[partition] = epoch
+
+    def _coverage(self, partition: int) -> Coverage:
+        known = self._covered.get(partition)
+        return coverage.add((), (0, self._partitions.get(partition, 0))) if known is None else known
 
     def advance(
         self,
@@ -263,10 +300,7 @@ class _TopicDraft:
     ) -> None:
         """Add offsets to one partition; its position stays where it is unless one is given, or they adjoin it."""
         position = self._partitions.get(partition) if position is None else position
-        known = self._covered.get(partition)
-        if known is None:
-            known = coverage.add((), (0, self._partitions.get(partition, 0)))
-        covered = coverage.add(known, *committed)
+        covered = coverage.add(self._coverage(partition), *committed)
         passed = coverage.add(self._passed_over.pop(partition, ()), *passed_over)
         passed = tuple(piece for start, end in passed for piece in coverage.missing(covered, start, end))
         if position is not None:
@@ -283,6 +317,7 @@ class _TopicDraft:
             covered=dict(sorted(self._covered.items())),
             passed_over=dict(sorted(self._passed_over.items())),
             era=self._era,
+            leader_epochs=dict(sorted(self._leader_epochs.items())),
         )
 
 

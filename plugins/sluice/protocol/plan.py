@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
-from sluice.protocol.identity import LogIds, Topic, other_logs
+from sluice.protocol.identity import Topic, other_logs
+from sluice.protocol.losses import Lost, OffsetLoss, OnOffsetLoss, find_lost, gone_with_their_log, resume, still_true
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 
-OnOffsetLoss = Literal["fail", "earliest", "latest"]
 ASSUMED_RECORD_BYTES = 1024
-
-
-@dataclass(frozen=True)
-class PartitionBounds:
-    """What a cluster says of one partition when the interval is planned.
-
-    Attributes:
-        log_start: earliest offset that retention or a delete has left.
-        log_end: the last stable offset, or the high watermark where uncommitted reads are asked for.
-        high_watermark: the end of the log with records of open transactions, so never before `log_end`.
-        window_start: first offset of the interval's window, where times bound it from below.
-        window_end: first offset past the interval's window; `log_end` unless times bound it.
-        valid_through: the time up to which the table is complete once `window_end` is committed.
-    """
-
-    topic_partition: TopicPartition
-    log_start: int
-    log_end: int
-    window_end: int
-    valid_through: datetime
-    high_watermark: int = -1
-    window_start: int = 0
-
-    @property
-    def end_of_records(self) -> int:
-        """Past the last record, committed or not. A committed offset beyond it can only be of another log."""
-        return max(self.log_end, self.high_watermark)
-
-
-@dataclass(frozen=True)
-class ClusterState:
-    """Everything that planning asks of the clusters, read once."""
-
-    partitions: Sequence[PartitionBounds]
-    cluster_ids: Mapping[str, str | None]
-    topic_ids: Mapping[tuple[str, str], str | None]
-
-    @property
-    def log_ids(self) -> LogIds:
-        """Which logs these are."""
-        return LogIds(self.cluster_ids, self.topic_ids)
 
 
 @dataclass(frozen=True)
@@ -76,23 +35,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class OffsetLoss:
-    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` goes on.
-
-    `another_log` where the offsets that the table knows are of a log that is gone, and say nothing of this one.
-    """
-
-    topic_partition: TopicPartition
-    committed: int
-    resumed_at: int
-    reason: str
-    another_log: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.topic_partition} committed {self.committed}, resumed at {self.resumed_at}: {self.reason}"
-
-
-@dataclass(frozen=True)
 class IntervalPlan:
     """What one interval reads.
 
@@ -105,6 +47,7 @@ class IntervalPlan:
             lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
         covered: offsets of the window that are in the table already, which is why they aren't read.
         out_of_order: partitions of which offsets after some of those read are in the table already.
+        remarks: what is to be told of partitions, besides.
     """
 
     ranges: tuple[tuple[OffsetRange, ...], ...]
@@ -114,6 +57,7 @@ class IntervalPlan:
     moves: bool = False
     covered: int = 0
     out_of_order: frozenset[TopicPartition] = frozenset()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -150,9 +94,10 @@ def plan_interval(
 
     Raises:
         ActionRequiredError: committed offsets are lost and the policy is `fail`.
+        RetryableError: a partition has no leader, and the topic was never read.
     """
     others = other_logs(checkpoint, state.log_ids)
-    losses = _gone_with_their_log(checkpoint, state, others, on_offset_loss, table)
+    losses = gone_with_their_log(checkpoint, state, others, on_offset_loss, table)
     known = {topic: set(checkpoint.known_partitions(*topic)) for topic in others}
     backlog: list[OffsetRange] = []
     settled: dict[TopicPartition, Coverage] = {}
@@ -163,8 +108,8 @@ def plan_interval(
         committed = checkpoint.next_offset(tp)
         of_another_log = others.get((tp.cluster, tp.topic))
         if of_another_log and tp in known[tp.cluster, tp.topic]:
-            lost = (of_another_log, True)
-            losses.append(_resume(bounds, checkpoint.end_of_known(tp), lost, on_offset_loss, table))
+            lost = Lost(of_another_log, another_log=True)
+            losses.append(resume(bounds, checkpoint.end_of_known(tp), lost, on_offset_loss, table))
             start = losses[-1].resumed_at
         elif committed is None:
             topic = checkpoint.topic(tp.cluster, tp.topic)
@@ -174,25 +119,26 @@ def plan_interval(
             # "latest" is a moment: an empty topic's has to be recorded too, or what comes next would be passed over.
             moves = moves or start > bounds.log_start or wanted == "latest"
         else:
-            reason = _lost(bounds, committed)
+            found = find_lost(bounds, committed, checkpoint, state)
             start = committed
-            if reason:
-                losses.append(_resume(bounds, committed, reason, on_offset_loss, table))
+            if found:
+                losses.append(resume(bounds, committed, found, on_offset_loss, table))
                 start = losses[-1].resumed_at
-        forgotten = bool(losses) and losses[-1].topic_partition == tp and losses[-1].another_log
-        settled[tp] = () if forgotten else checkpoint.settled(tp)
-        covered[tp] = () if forgotten else checkpoint.covered(tp)
+        loss = losses[-1] if losses and losses[-1].topic_partition == tp else None
+        settled[tp] = still_true(checkpoint.settled(tp), loss)
+        covered[tp] = still_true(checkpoint.covered(tp), loss)
         start = coverage.first_missing(settled[tp], start)
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
     taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
     behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
     return IntervalPlan(
         ranges=_group([r for r in taken if r.span], number_of_ranges),
-        idle=tuple(r for r in taken if not r.span),
+        idle=(*(r for r in taken if not r.span), *_left_out(checkpoint, state, others, table)),
         losses=tuple(losses),
         behind=behind,
         moves=moves or bool(losses),
         out_of_order=_out_of_order(taken, covered),
+        remarks=_still_to_tell(state.remarks, backlog),
     )
 
 
@@ -311,53 +257,46 @@ def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
     return min(max(int(wanted), bounds.log_start), bounds.log_end)
 
 
-def _gone_with_their_log(
-    checkpoint: Checkpoint, state: ClusterState, others: Mapping[Topic, str], policy: OnOffsetLoss, table: str
-) -> list[OffsetLoss]:
-    """The losses of partitions that the log which is there now doesn't have."""
-    there = {b.topic_partition for b in state.partitions}
-    losses = []
-    for (cluster, topic), reason in others.items():
-        for tp in checkpoint.known_partitions(cluster, topic):
-            if tp in there:
-                continue
-            if policy == "fail":
-                raise _loss(tp, checkpoint.end_of_known(tp), reason, table)
-            losses.append(OffsetLoss(tp, checkpoint.end_of_known(tp), 0, reason, another_log=True))
-    return losses
+def _left_out(checkpoint: Checkpoint, state: ClusterState, others: Collection[Topic], table: str) -> list[OffsetRange]:
+    """The positions of partitions that have no leader: the others go on without them, and they catch up later."""
+    found = []
+    for tp in state.leaderless:
+        if (tp.cluster, tp.topic) in others:
+            continue  # its old position means nothing now
+        position, topic = checkpoint.next_offset(tp), checkpoint.topic(tp.cluster, tp.topic)
+        if position is not None:
+            found.append(OffsetRange(tp, position, position))
+        elif topic is None or not topic.partitions:
+            raise RetryableError(
+                "A partition has no leader, so it isn't known where a first interval of its topic starts.",
+                next_step="bring its brokers up; the step is retried.",
+                table=table,
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+    return found
 
 
-def _lost(bounds: PartitionBounds, committed: int) -> tuple[str, bool] | None:
-    """Why the committed offset can't be read on from, and whether that is because the log is another one."""
-    if committed < bounds.log_start:
-        return f"retention or a delete has removed the records up to {bounds.log_start}", False
-    if committed > bounds.end_of_records:
-        return f"the committed offset is past the log's end {bounds.end_of_records}", True
-    return None
+def refuse_leaderless(partitions: Iterable[TopicPartition], state: ClusterState, table: str) -> None:
+    """Refuse to read named offsets as long as some of them can't be read.
+
+    Raises:
+        RetryableError: a partition has no leader.
+    """
+    for tp in sorted(set(partitions) & set(state.leaderless)):
+        raise RetryableError(
+            "A partition of the window has no leader.",
+            next_step="bring its brokers up; the step is retried.",
+            table=table,
+            topic=tp.topic,
+            partition=tp.partition,
+        )
 
 
-def _resume(
-    bounds: PartitionBounds, committed: int, lost: tuple[str, bool], policy: OnOffsetLoss, table: str
-) -> OffsetLoss:
-    tp = bounds.topic_partition
-    reason, another_log = lost
-    if policy == "fail":
-        raise _loss(tp, committed, reason, table, log_start=bounds.log_start, log_end=bounds.log_end)
-    resumed = bounds.log_start if policy == "earliest" else bounds.log_end
-    return OffsetLoss(tp, committed, resumed, reason, another_log)
-
-
-def _loss(tp: TopicPartition, committed: int, reason: str, table: str, **bounds: int) -> ActionRequiredError:
-    return ActionRequiredError(
-        f"Committed offsets can't be read any more: {reason}.",
-        next_step="find out what was lost; then set source.kafka.on_offset_loss to earliest (go on from what is "
-        "left) or latest (go on from now) for one run, and back to fail.",
-        table=table,
-        topic=tp.topic,
-        partition=tp.partition,
-        committed_offset=committed,
-        **bounds,
-    )
+def _still_to_tell(remarks: Iterable[Remark], backlog: Iterable[OffsetRange]) -> tuple[Remark, ...]:
+    """Without what the table has come past."""
+    position = {r.topic_partition: r.start for r in backlog}
+    return tuple(r for r in remarks if r.offset is None or r.offset >= position.get(r.topic_partition, 0))
 
 
 def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:

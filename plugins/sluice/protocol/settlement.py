@@ -135,6 +135,17 @@ def forgotten_partitions(start: StartCommit) -> set[TopicPartition]:
     return {loss.topic_partition for loss in start.losses if loss.another_log}
 
 
+def truncated_partitions(start: StartCommit) -> dict[TopicPartition, int]:
+    """Partitions whose log was cut off under what the table knows of it, with where."""
+    return {loss.topic_partition: loss.truncated_at for loss in start.losses if loss.truncated_at is not None}
+
+
+def leader_epochs(start: StartCommit) -> dict[TopicPartition, int]:
+    """The leader epochs of the plan's partitions, as far as they are known."""
+    planned = (*start.offset_ranges, *start.idle)
+    return {r.topic_partition: r.leader_epoch for r in planned if r.leader_epoch is not None}
+
+
 def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
     """The time up to which the table is complete, as far as record times rise with offsets; None where it isn't known.
 
@@ -149,7 +160,7 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
     for planned in (*start.offset_ranges, *start.idle):
         if planned.behind:
             time = last.get(planned.topic_partition)
-            if time is None:
+            if time is None or time > start.time:  # dated in the future: that says nothing of those before it
                 return None
             through = min(through, time)
     return through
@@ -247,6 +258,7 @@ def commit_note(
         "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
         "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
         "losses": [loss.model_dump() for loss in start.losses],
+        "remarks": list(start.remarks),
         "kind": start.kind,
         "reason": start.reason,
         "replays": start.replays,

@@ -116,6 +116,7 @@ class TransactionSummary:
         ranges: what each write job reads, with its attempts; `idle`: partitions with nothing to read.
         passed_over: offsets that a correction leaves out.
         losses: offsets that were given up, in words.
+        remarks: what is to be told of partitions, such as that one has no leader.
         replaced_file_groups: how many file groups its commit takes off the table.
         missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
         committed: where each partition stands after it, from ACK.
@@ -148,6 +149,7 @@ class TransactionSummary:
     idle: tuple[PlannedPartition, ...] = ()
     passed_over: tuple[PlannedPartition, ...] = ()
     losses: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     replaced_file_groups: int = 0
     missing: tuple[int, ...] = ()
     committed: tuple[tuple[TopicPartition, int], ...] = ()

@@ -263,6 +263,14 @@ def _classify(error: Exception, start: StartCommit, planned: Sequence[PlannedRan
             next_step="the next interval says which offsets are lost and obeys source.kafka.on_offset_loss.",
             **where,
         )
+    if "long overflow" in text and "DateTimeUtils" in text:
+        return ActionRequiredError(
+            "A record is dated after the year 294246, which is later than Spark holds.",
+            next_step="find it (kafka-console-consumer.sh with print.timestamp=true and print.offset=true), pass over "
+            "its offset, as docs/backfill.md says; limit message.timestamp.after.max.ms of the topic.",
+            offsets=", ".join(map(str, planned)),
+            **where,
+        )
     memory = _out_of_memory(error, text)
     if memory is not None:
         return RetryableError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.protocol.messages import PartitionResult, PlannedRange
 from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.window import record_time
 
 _OBSERVED = "sluice"
 _TASK = "_sluice_task"
@@ -154,7 +154,7 @@ def partition_results(
                 records_read=records,
                 gaps=r.end - r.start - records,
                 bytes_read=int(counts[f"bytes_{i}"] or 0),
-                max_timestamp=datetime.fromtimestamp(time.getTime() / 1000, UTC) if time is not None else None,
+                max_timestamp=record_time(time.getTime()) if time is not None else None,
                 file_groups=tuple(sorted(set(file_groups.get(counts[f"task_{i}"], ())))),
             )
         )

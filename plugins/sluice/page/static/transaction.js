@@ -68,6 +68,7 @@ function facts(t) {
     t.replaced_file_groups && ["File groups replaced", f.number(t.replaced_file_groups)],
     t.missing.length && ["Ranges left out", t.missing.join(", ")],
     t.losses.length && ["Offsets given up", h("ul", {}, t.losses.map((loss) => h("li", {}, loss)))],
+    t.remarks?.length && ["Of its partitions", h("ul", {}, t.remarks.map((remark) => h("li", {}, remark)))],
   ].filter(Boolean);
   return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
