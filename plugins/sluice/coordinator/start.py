@@ -209,7 +209,7 @@ class Starter:
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
         records, writer = self._records.pin(table, last.start.records if last is not None else None)
-        gone = [loss.topic_partition for loss in plan.losses if loss.another_log]
+        gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         eras = {topic: era for (_, topic), era in committed.checkpoint.eras(state.topic_ids, gone).items() if era}
         if records.changes is not None:
             records = records.model_copy(update={"eras": eras})

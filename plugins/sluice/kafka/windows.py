@@ -59,7 +59,8 @@ class Windows:
             return {}
         found = self._cluster.at(self._partitions, time)
         ahead = {tp: at for tp, at in found.items() if 0 <= at[0] < self._log_end[tp] and at[1] > self._now}
-        far = {tp: at for tp, at in ahead.items() if self._limit is not None and at[1] > self._limit}
+        limit = self._limit if self._limit is not None and time.timestamp() * 1000 <= self._limit else None
+        far = {tp: at for tp, at in ahead.items() if limit is not None and at[1] > limit}
         for tp, (offset, dated) in ahead.items():
             if dated > self._now + _A_LITTLE:
                 how = "it is read by its offset" if tp in far else "what comes after it waits until then"

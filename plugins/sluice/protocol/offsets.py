@@ -190,7 +190,7 @@ class Checkpoint(BaseModel):
             IntervalError: a topic's id changed, and the interval has declared no loss of its offsets.
         """
         forgotten = set(forgotten)
-        eras = self.eras(topic_ids, forgotten)
+        eras = self.eras(topic_ids, (*forgotten, *truncated))
         declared = {(tp.cluster, tp.topic) for tp in forgotten}
         added, skipped = _by_partition(committed), _by_partition(passed_over)
         changed: dict[tuple[str, str], list[TopicPartition]] = {}
@@ -228,7 +228,7 @@ class Checkpoint(BaseModel):
 
         Args:
             topic_ids: Kafka's own ids of the topics.
-            forgotten: partitions whose known offsets are of a log that is gone.
+            forgotten: partitions whose known offsets are of a log that is gone, or was cut off below them.
         """
         renewed = {(tp.cluster, tp.topic) for tp in forgotten}
         found = {}
