@@ -83,6 +83,7 @@ def measure(folder: Path, bootstrap: str, jvm: HudiJvm, partitions: int, active:
     def same_jvm() -> Iterator[HudiJvm]:
         yield jvm
 
+    _create(settings, {pipeline.control.topic: 1})  # beforehand: a busy broker takes a while to know of a new topic
     coordinator, participant = Coordinator(pipeline, settings, jvm=same_jvm), TinyParticipant(pipeline, settings)
     everywhere = [(topic, p) for topic, number in topics.items() for p in range(number)]
     producer = Producer(settings.client())
@@ -115,10 +116,23 @@ def _topics(settings: KafkaSettings, partitions: int) -> dict[str, int]:
     number = min(TOPICS, partitions)
     mark = uuid.uuid4().hex[:6]
     topics = {f"events.of.shop-{i:02}.{mark}": partitions // number for i in range(number)}
+    _create(settings, topics)
+    return topics
+
+
+def _create(settings: KafkaSettings, topics: dict[str, int]) -> None:
+    """Create topics and wait until the broker leads all of their partitions."""
     admin = AdminClient(settings.client())
     for topic, size in topics.items():  # one after the other, since a broker of 512 MiB makes hundreds of logs each
         admin.create_topics([NewTopic(topic, size, 1)], request_timeout=120)[topic].result(120)
-    return topics
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        known = admin.list_topics(timeout=60).topics
+        led = {t: sum(p.leader >= 0 for p in known[t].partitions.values()) for t in topics if t in known}
+        if led == topics:
+            return
+        time.sleep(0.5)
+    raise RuntimeError("the broker does not lead all partitions")
 
 
 def _weigh(sample: Sample, settings: KafkaSettings, control: str) -> None:
