@@ -21,6 +21,7 @@ from sluice.local.airflow import AirflowEnvironment, LocalAirflow
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.home import SluiceHome
+from sluice.local.process import free_port
 
 from .calm import CALM, PATIENCE
 
@@ -154,6 +155,7 @@ def place(
         dags_folder=dags,
         paused=False,
         spark_master="local[1]",
+        port=free_port(),
         extra={**CALM, "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka})},
     )
     airflow = LocalAirflow(environment)

@@ -260,6 +260,7 @@ def place(
         dags_folder=dags,
         paused=False,
         spark_master="local[1]",
+        port=free_port(),
         extra={
             **CALM,
             **settings,

@@ -22,6 +22,7 @@ from sluice.demo.tables import append_table, upsert_table
 from sluice.local.airflow import AirflowEnvironment, LocalAirflow
 from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
+from sluice.local.process import free_port
 
 from ..airflow.calm import CALM, PATIENCE
 from .servers import LOOPBACK, CommandLines, PostgreSql, SparkCluster
@@ -86,6 +87,7 @@ def place(
         folder=base / "airflow",
         dags_folder=dags,
         spark_master=spark_cluster.url,
+        port=free_port(),
         extra={
             **CALM,
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgresql.url,
