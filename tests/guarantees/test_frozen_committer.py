@@ -38,13 +38,13 @@ def _frozen(flow: Flow, run: Run, failpoint: str = "") -> Iterator[tuple[Started
     flow.set(sink__hudi__options=SLOW)
     flow.produce(20)
     started = flow.start(run)
-    flow.set(sink__hudi__options={})
     flow.write_all(started)
     committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=failpoint)
     metadata = flow.path / ".hoodie" / "metadata" / ".hoodie" / "timeline"
     wait_for(lambda: list(metadata.glob(f"{started.instant}_*")), "the metadata table's own commit", pause=0.005)
     time.sleep(WINDOW / 2000)  # nothing to wait for shows: Hudi sleeps now
     os.killpg(committing.pid, signal.SIGSTOP)
+    flow.set(sink__hudi__options={})  # the commit has read them from the file
     try:
         assert not completions(flow, started.instant), "it was completed too soon, so this test shows nothing"
         yield started, committing
