@@ -19,7 +19,8 @@ _PERMISSION = {
 }
 
 
-_LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+# The last is librdkafka's own: "Failed to query partition leaders: No leaders found".
+_LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
 _LEADER_PATIENCE = 15.0  # seconds
 
 
