@@ -33,7 +33,7 @@ $(PACKAGES): requirements.lock pyproject.toml
 	$(RUN) -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(PACKAGES) $(addprefix plugins/sluice/local/,ivy.xml jars.sha256 DriverTokenHandler.java)
+$(JARS): $(PACKAGES) $(addprefix plugins/sluice/local/,ivy.xml jars.sha256)
 	@echo "==> Fetching the jars of Spark, Hudi and Kafka"
 	@$(RUN) -m sluice.local jars
 	@touch $@

@@ -44,13 +44,15 @@ NARROW_LOGS = {"log.index.size.max.bytes": "4096", "log.cleaner.enable": "false"
 
 @dataclass
 class Sample:
-    """What one width came to; seconds are medians."""
+    """What one width came to; seconds are medians. `_cpu`: processor time of this process, without JVM and broker."""
 
     partitions: int
     topics: int
     active: int
     start: float = 0.0
     commit: float = 0.0
+    start_cpu: float = 0.0
+    commit_cpu: float = 0.0
     messages: dict[str, int] = field(default_factory=dict)
     parts: int = 0
     metadata: int = 0
@@ -83,11 +85,13 @@ def measure(folder: Path, bootstrap: str, jvm: HudiJvm, partitions: int, active:
     def same_jvm() -> Iterator[HudiJvm]:
         yield jvm
 
-    _create(settings, {pipeline.control.topic: 1})  # beforehand: a busy broker takes a while to know of a new topic
+    create_topics(
+        settings, {pipeline.control.topic: 1}
+    )  # beforehand: a busy broker takes a while to know of a new topic
     coordinator, participant = Coordinator(pipeline, settings, jvm=same_jvm), TinyParticipant(pipeline, settings)
     everywhere = [(topic, p) for topic, number in topics.items() for p in range(number)]
     producer = Producer(settings.client())
-    starts, commits = [], []
+    starts, commits = [], []  # seconds, and those of this process's processor time
     for run in range(INTERVALS):
         for i in range(active):
             topic, partition = everywhere[(i * len(everywhere) // active + run) % len(everywhere)]
@@ -95,16 +99,18 @@ def measure(folder: Path, bootstrap: str, jvm: HudiJvm, partitions: int, active:
                 producer.produce(topic, b"{}", partition=partition)
         if producer.flush(60):
             raise RuntimeError("the broker did not take the records")
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.process_time()
         started = coordinator.start(Run("width", f"run-{run}"))
-        starts.append(time.perf_counter() - begun)
+        starts.append((time.perf_counter() - begun, time.process_time() - busy))
         if isinstance(started, Outcome):
             raise TypeError(started.summary)
         participant.write(started)
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.process_time()
         coordinator.commit(started.control_offset)
-        commits.append(time.perf_counter() - begun)
-    sample = Sample(partitions, len(topics), active, statistics.median(starts), statistics.median(commits))
+        commits.append((time.perf_counter() - begun, time.process_time() - busy))
+    sample = Sample(partitions, len(topics), active)
+    sample.start, sample.start_cpu = map(statistics.median, zip(*starts, strict=True))
+    sample.commit, sample.commit_cpu = map(statistics.median, zip(*commits, strict=True))
     _weigh(sample, settings, pipeline.control.topic)
     sample.metadata = max(f.stat().st_size for f in (folder / name / ".hoodie" / "timeline").glob("*.commit"))
     _look(sample, settings, pipeline.control.topic, topics, pipeline.sink.hudi.path)
@@ -116,11 +122,11 @@ def _topics(settings: KafkaSettings, partitions: int) -> dict[str, int]:
     number = min(TOPICS, partitions)
     mark = uuid.uuid4().hex[:6]
     topics = {f"events.of.shop-{i:02}.{mark}": partitions // number for i in range(number)}
-    _create(settings, topics)
+    create_topics(settings, topics)
     return topics
 
 
-def _create(settings: KafkaSettings, topics: dict[str, int]) -> None:
+def create_topics(settings: KafkaSettings, topics: dict[str, int]) -> None:
     """Create topics and wait until the broker leads all of their partitions."""
     admin = AdminClient(settings.client())
     for topic, size in topics.items():  # one after the other, since a broker of 512 MiB makes hundreds of logs each
@@ -182,8 +188,9 @@ def _look(sample: Sample, settings: KafkaSettings, control: str, topics: dict[st
 def _line(s: Sample) -> str:
     sizes = ", ".join(f"{kind} {size:,}" for kind, size in sorted(s.messages.items()))
     return (
-        f"{s.partitions:6,} partitions of {s.topics} topics, {s.active} with records: start {s.start:.2f} s, commit "
-        f"{s.commit:.2f} s; bytes: {sizes}, commit {s.metadata:,}; parts {s.parts}; page: fold {s.fold:.2f} s, lag "
+        f"{s.partitions:6,} partitions of {s.topics} topics, {s.active} with records: start {s.start:.2f} s (cpu "
+        f"{s.start_cpu:.2f}), commit {s.commit:.2f} s (cpu {s.commit_cpu:.2f}); "
+        f"bytes: {sizes}, commit {s.metadata:,}; parts {s.parts}; page: fold {s.fold:.2f} s, lag "
         f"{s.lag:.2f} s, answers {s.page:.2f} s of {s.page_bytes:,} bytes"
     )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import structlog
 
@@ -18,12 +21,21 @@ from sluice.logs import log
 if TYPE_CHECKING:
     from .registry import LocalRegistry
 
+# Some machines tell Python to keep no bytecode. Each of the suite's many processes would compile the package anew:
+# a quarter of a second of CPU for a coordinator, 0.8 s for a process of Airflow.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Nothing is wrong with an example that takes long: the machine has other work.
+    unhurried = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+    hypothesis.settings.register_profile("unhurried", unhurried)
+    hypothesis.settings.load_profile("unhurried")
     file = config.getoption("--costs")
     if file is not None:
         from .costs import Costs

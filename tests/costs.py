@@ -24,7 +24,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-_EVERY = 0.5  # seconds between two looks at the processes: no JVM of ours lives shorter
+_EVERY = 1.0  # seconds between two looks at the processes: no JVM of ours lives shorter
 _SECONDS = Path(__file__).with_name("seconds.json")
 _UNKNOWN = 60.0  # seconds of a file that wasn't measured yet
 # Files that share what takes long to start run in one worker, one after the other.

@@ -16,6 +16,10 @@ from typing import Any
 
 import pytest
 
+from .live import live
+
+__all__ = ["live"]
+
 _HOME = tempfile.mkdtemp(prefix="sluice-airflow-")
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
 _SETTINGS = {
@@ -28,6 +32,8 @@ for _name, _value in _SETTINGS.items():
     os.environ.setdefault(_name, _value)
 
 PROJECT = Path(__file__).parents[2]
+# What isn't there yet, and a backfill that a locked SQLite kept from being made: Airflow has undone what it had begun.
+_ASK_AGAIN = (404, 503)
 PIPELINE = """
 name: {name}
 source: {{kafka: {{topics: {topic}}}}}
@@ -40,6 +46,24 @@ retry_delay: 1 second
 def pytest_configure(config: pytest.Config) -> None:
     """Airflow reads .airflowignore with a class that its author has since renamed."""
     config.addinivalue_line("filterwarnings", "ignore:GitWildMatchPattern:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of the live Airflow come last, and so one after the other, in every process alike."""
+    items.sort(key=_is_live)
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test's own file
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the live Airflow with the last of its tests: it would take its share of the processors from all others."""
+    if _is_live(item) and not (nextitem and _is_live(nextitem)):
+        running = getattr(item, "funcargs", {}).get("live")
+        if running is not None:
+            running.airflow.stop()
+
+
+def _is_live(item: pytest.Item) -> bool:
+    return "live" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
@@ -85,12 +109,12 @@ class Api:
             try:
                 found = check()
             except urllib.error.HTTPError as error:
-                if error.code != 404:
+                if error.code not in _ASK_AGAIN:
                     raise
                 found = None
             if found:
                 return found
-            time.sleep(0.5)
+            time.sleep(1)  # each question takes the API server some hundredths of a second
         raise AssertionError(f"{what}: not within {timeout:.0f} s")
 
     def trigger(self, dag_id: str, **conf: Any) -> str:

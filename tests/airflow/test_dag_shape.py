@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pendulum
 import pytest
 
+from sluice.airflow import listeners
 from sluice.airflow.dag import build_dag
 from sluice.errors import PipelineFileError
 from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source, load_pipeline
@@ -153,3 +155,26 @@ def test_no_step_holds_the_table_for_ever() -> None:
     assert limits["write"] == timedelta(hours=3)
     assert limits["commit"] == timedelta(minutes=16)
     assert limits["start_commit"] == timedelta(hours=3, minutes=50)  # it may wait for an interval beside this one
+
+
+@pytest.mark.parametrize(
+    ("command", "executor", "forks"),
+    [
+        (["airflow", "dag-processor"], "CeleryExecutor", True),
+        (["airflow", "scheduler"], "LocalExecutor", True),
+        (["airflow", "scheduler"], "CeleryExecutor,LocalExecutor", True),
+        (["airflow", "scheduler"], "CeleryExecutor", False),
+        (["airflow", "triggerer"], "LocalExecutor", False),
+        (["gunicorn"], "LocalExecutor", False),
+    ],
+)
+def test_what_every_task_imports_is_imported_once_where_airflow_forks(
+    command: list[str], executor: str, forks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.setattr("sys.argv", command)
+    monkeypatch.setattr(listeners, "import_module", lambda name: imported.append(import_module(name).__name__))
+    listeners.on_starting()
+    assert bool(imported) == forks
+    assert not forks or "sluice.airflow.dag" in imported

@@ -24,7 +24,7 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 
-from ..airflow.calm import CALM, PATIENCE
+from ..airflow.calm import PATIENCE, calm
 from .servers import LOOPBACK, CommandLines, PostgreSql, SparkCluster
 
 pytestmark = pytest.mark.kafka
@@ -89,7 +89,7 @@ def place(
         spark_master=spark_cluster.url,
         port=free_port(),
         extra={
-            **CALM,
+            **calm(),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": postgresql.url,
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
             "SLUICE_LAKE": str(base / "lake"),

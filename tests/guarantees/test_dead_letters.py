@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from sluice.errors import SluiceError
+from sluice.local.broker_config import CLUSTER_ID
 
-from .harness import Flow, wait_for
+from .harness import CLUSTER, Flow, wait_for
 from .quarantined import TOLERANT, consume, folder, places, quarantine, send
 
 
@@ -56,6 +57,8 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
         "sluice.instant": outcome.instant.encode(),
         "sluice.range": b"1",
         "sluice.reason": reason,
+        "sluice.topic_id": flow.checkpoint().clusters[CLUSTER].topics[flow.topic].topic_id.encode(),
+        "sluice.cluster_id": CLUSTER_ID.encode(),
     }
     assert letters[0, b"gone"].value() is None
     assert "sluice.left_out" not in dict(letters[0, b"gone"].headers())

@@ -26,10 +26,22 @@ WINDOW = 3000
 SLOW = {"hoodie.time.generator.max_expected_clock_skew_ms": str(WINDOW)}
 TAKEN_OFF = "completed after it had been aborted"
 TWICE = "two processes have completed a commit"
+COMPACTED = {
+    "sink__hudi__operation": "upsert",
+    "sink__hudi__record_key": "id",
+    "table_services": {"compaction": {"after_delta_commits": 1}},
+}
 
 
 def completions(flow: Flow, instant: str) -> list[str]:
     return sorted(f.name for f in (flow.path / ".hoodie" / "timeline").glob(f"{instant}_*"))
+
+
+def _await_the_window(flow: Flow, instant: str) -> None:
+    """Hudi has found the instant pending, and has not made the file that completes it yet."""
+    metadata = flow.path / ".hoodie" / "metadata" / ".hoodie" / "timeline"
+    wait_for(lambda: list(metadata.glob(f"{instant}_*")), "the metadata table's own commit", pause=0.005)
+    time.sleep(WINDOW / 2000)  # nothing to wait for shows: Hudi sleeps now
 
 
 @contextmanager
@@ -40,9 +52,7 @@ def _frozen(flow: Flow, run: Run, failpoint: str = "") -> Iterator[tuple[Started
     started = flow.start(run)
     flow.write_all(started)
     committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=failpoint)
-    metadata = flow.path / ".hoodie" / "metadata" / ".hoodie" / "timeline"
-    wait_for(lambda: list(metadata.glob(f"{started.instant}_*")), "the metadata table's own commit", pause=0.005)
-    time.sleep(WINDOW / 2000)  # nothing to wait for shows: Hudi sleeps now
+    _await_the_window(flow, started.instant)
     os.killpg(committing.pid, signal.SIGSTOP)
     flow.set(sink__hudi__options={})  # the commit has read them from the file
     try:
@@ -132,3 +142,37 @@ def test_what_was_finished_by_another_is_completed_once(flow, dies):
     else:
         _ended_late(late, 0, TWICE)
     _goes_on(flow, started, committed=True)
+
+
+@pytest.mark.parametrize("again", ["done again", "taken back, and not done again"])
+def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
+    """The second job deletes what the first has written; the first completes the compaction all the same."""
+    flow = make_flow(control__commit_timeout="5 seconds", **COMPACTED)
+    flow.produce(20)
+    flow.interval()
+    flow.set(sink__hudi__options=SLOW)
+    planned = flow.plan("compaction")
+    flow.set(sink__hudi__options={})
+    (instant,) = planned.instants
+    frozen = flow.carry_out(planned)
+    _await_the_window(flow, instant)
+    frozen.signal(signal.SIGSTOP)
+    assert not completions(flow, instant), "it was completed too soon, so this test shows nothing"
+    flow.produce(20)
+    _once_the_lease_is_free(flow.interval)  # its coordinator takes no other run for running
+    begun_again = flow.plan("compaction")
+    assert instant in begun_again.instants
+    if again == "done again":
+        flow.carry_out(begun_again).succeed()
+    else:
+        killed = flow.carry_out(begun_again, failpoint="service.after_work=kill")
+        assert killed.wait() is None
+    frozen.signal(signal.SIGCONT)
+    frozen.wait()
+    assert len(completions(flow, instant)) == (2 if again == "done again" else 1), "it completed nothing"
+    flow.produce(20)
+    flow.interval()
+    assert len(completions(flow, instant)) == (1 if again == "done again" else 0)
+    flow.check()
+    flow.serve("compaction")
+    flow.check()

@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice.errors import ActionRequiredError
+from sluice.coordinator import Outcome, Started
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
-from .harness import Flow, environment
+from .harness import Flow, Pause, environment, finish, wait_for
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
 BAD = b'{"id": "seven"}'
@@ -152,6 +153,46 @@ def test_killed_while_the_quarantines_instant_is_opened(make_flow):
     assert quarantine(flow) == quarantine(flow, metadata=False) == []
     assert flow.commit(started).state == "committed"
     assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
+
+
+def _once_the_lease_is_free(flow: Flow, started: Started) -> Outcome:
+    def unless_busy() -> Outcome | None:
+        try:
+            return flow.commit(started)
+        except RetryableError as error:
+            if "committing this table just now" not in str(error):
+                raise
+            return None
+
+    outcome: Outcome = wait_for(unless_busy, "the lease to run out", pause=0.2)
+    return outcome
+
+
+def test_committed_by_another_while_the_first_stands_still(make_flow):
+    """The first has looked whether it is done before that, so it goes on to commit it a second time."""
+    flow = make_flow(**TOLERANT, control__commit_timeout="5 seconds", control__clock_wait="1 second")
+    flow.produce(20)
+    bad = _bad(flow, 0, 1)
+    started = flow.start()
+    flow.write_all(started)
+    pause = Pause("coordinator.before_quarantine_commit", flow.folder)
+    first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
+    pause.wait()
+    assert _once_the_lease_is_free(flow, started).state == "committed"
+    pause.release()
+    late = finish(first)
+    assert late.status == 1, "it was not too late, so this test shows nothing"
+    assert "Hudi failed (opening the instant)" in late.err
+    assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
+    assert flow.jvm.pending(str(folder(flow))) == []
+    flow.produce(20)
+    bad += _bad(flow, 1)
+    flow.interval()
+    flow.check()
+    assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == sorted(bad)
+    assert len(flow.jvm.commits(str(folder(flow)))) == 2
+    assert flow.jvm.pending(str(folder(flow))) == []
+    assert sum(isinstance(m, AckCommit) for m in flow.messages()) == 2
 
 
 def test_what_dead_attempts_leave(make_flow):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ import structlog
 from typer.testing import CliRunner
 
 from sluice.cli import app
+from sluice.coordinator import quarantine as coordinator
 from sluice.errors import ActionRequiredError
+from sluice.local.broker_config import CLUSTER_ID
 from sluice.logs import log
+from sluice.protocol import quarantine as protocol
+from sluice.protocol.request import Request
 
-from .harness import Flow, finish, kafka_settings
-from .quarantined import TOLERANT, consume, quarantine, send
+from .harness import CLUSTER, Flow, finish, kafka_settings
+from .quarantined import TOLERANT, consume, folder, places, quarantine, send
 
 BAD = b'{"id": "7", "v": "x", "p": "p0"}'  # which another schema takes
 
@@ -28,11 +33,23 @@ def _json(flow: Flow, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_listed_explained_and_sent_again_once(make_flow, monkeypatch):
+def _sent(flow: Flow, *options: str) -> int:
+    return sum(s["records"] for s in _json(flow, "redrive", *options)["sent"])
+
+
+def _topic_id(flow: Flow) -> str | None:
+    topic = flow.checkpoint().topic(CLUSTER, flow.topic)
+    return topic and topic.topic_id
+
+
+@pytest.fixture(autouse=True)
+def _connection(bootstrap, monkeypatch):
+    name = "SLUICE_KAFKA_SOURCE"
+    monkeypatch.setenv(name, kafka_settings(bootstrap).to_environment("source")[name])
+
+
+def test_listed_explained_and_sent_again_once(make_flow):
     flow = make_flow(**TOLERANT)
-    monkeypatch.setenv(
-        "SLUICE_KAFKA_SOURCE", kafka_settings(flow.bootstrap).to_environment("source")["SLUICE_KAFKA_SOURCE"]
-    )
     flow.produce(10)
     own = [("trace", b"\x00\xff")]
     first = send(flow, BAD, partition=1, key=b"\x00\x00\x00\x00\x2akey", headers=own)
@@ -86,3 +103,69 @@ def test_listed_explained_and_sent_again_once(make_flow, monkeypatch):
     assert sum(row["_hoodie_commit_time"] > later for row in quarantine(flow)) == 3
     assert facts["redriven"] is False
     assert _json(flow, "explain", place)["redriven"] is True
+
+
+def test_what_came_from_a_topic_that_was_made_again_is_not_sent(make_flow):
+    flow = make_flow(1, **TOLERANT, source__kafka__on_offset_loss="earliest")
+    for _ in range(2):
+        send(flow, BAD)
+    old = flow.interval().instant
+    ids = [_topic_id(flow)]
+    first, second = f"{flow.topic}[0]@0", f"{flow.topic}[0]@1"
+    assert _sent(flow, "--offset", first) == 1
+    flow.create_again()
+    send(flow, BAD)
+    new = flow.interval().instant
+    ids.append(_topic_id(flow))
+    assert [row["kafka_topic_id"] for row in quarantine(flow)] == [*ids, ids[0]]  # by offset
+    for options in ([], ["--dry-run"], ["--instant", old]):
+        with pytest.raises(ActionRequiredError, match="created again") as caught:
+            _json(flow, "redrive", *options)
+        assert (caught.value.where["instants"], caught.value.where["first"]) == (old, second)
+    assert flow.log_ends() == {0: 1}
+    assert "created again" in _json(flow, "explain", second)["what next"]
+    # Two records have the same place, and each counts for itself: that of the old log was sent, the other wasn't.
+    assert {g["instant"]: g["redriven"] for g in _json(flow, "list")["groups"]} == {old: 1, new: 0}
+    flow.coordinator().plan(Request(kind="replay", instant=new))
+    assert _sent(flow, "--offset", first) == 1
+    assert _sent(flow, "--instant", new) == 0
+
+
+def test_what_was_set_aside_before_rows_had_ids_is_judged_by_the_tables_own_commits(make_flow, monkeypatch):
+    flow = make_flow(1, **TOLERANT)
+    with monkeypatch.context() as before:
+        for module in (protocol, coordinator):
+            before.setattr(module, "SCHEMA", protocol.SCHEMA.partition(", kafka_topic_id")[0])
+        send(flow, BAD)
+        old = flow.interval().instant
+    assert "kafka_topic_id" not in quarantine(flow)[0]
+    send(flow, BAD)
+    flow.interval()
+    rows = flow.drivers.idle().ask("read_all", str(folder(flow)), True)
+    ids = {row["kafka_offset"]: (row["kafka_topic_id"], row["kafka_cluster_id"]) for row in rows}
+    assert ids == {0: (None, None), 1: (_topic_id(flow), CLUSTER_ID)}
+    assert _sent(flow, "--dry-run") == 2
+    flow.create_again()
+    with pytest.raises(ActionRequiredError, match="created again"):
+        _json(flow, "redrive", "--instant", old)
+    rmtree(flow.path)  # and with it all that says of which log they are
+    with pytest.raises(ActionRequiredError, match="isn't known of which log") as caught:
+        _json(flow, "redrive", "--instant", old)
+    assert caught.value.where["first"] == f"{flow.topic}[0]@0"
+
+
+def test_as_newest_lets_what_is_sent_again_win(make_flow):
+    upsert = {"sink__hudi__operation": "upsert", "errors__max_record_bytes": 60}
+    flow = make_flow(1, **TOLERANT, **upsert)
+    flow.produce(1, ids=[7], partitions=[0], values="an old version, of more bytes than a record may have: ")
+    flow.produce(1, ids=[7], partitions=[0], values="b")
+    flow.interval()
+    assert (flow.read("id", "v"), places(quarantine(flow))) == ([(7, "b7")], [(0, 0)])
+    flow.set(errors__max_record_bytes=None)
+    with pytest.raises(ActionRequiredError, match="wins over all that came after it") as caught:
+        _json(flow, "redrive")
+    assert "--as-newest" in caught.value.next_step
+    assert flow.log_ends() == {0: 2}
+    assert _sent(flow, "--as-newest") == 1
+    flow.interval()
+    assert flow.read("id", "v") == [(7, flow.sent[0].value)]

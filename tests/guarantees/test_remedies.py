@@ -174,10 +174,12 @@ REMEDIES = (
 _UNORDERED = (ActionRequiredError, "without an ordering field")
 _ANOTHER_LOG = (ActionRequiredError, "of another log: the topic was deleted and created again")
 _HELD_BACK = (RetryableError, "open Kafka transaction holds back")
+_NOT_THE_TOPIC = (ActionRequiredError, "of their topic as it is now: the topic was deleted and created again")
 _LOST = (ActionRequiredError, "can't be read any more: the topic was deleted and created again")
 REFUSED: dict[tuple[Any, str], tuple[type[SluiceError], str]] = {
     **{(remedy, RECREATED): _ANOTHER_LOG for remedy in (pass_over, replay, range_of_offsets, backfill)},
-    **{(remedy, RECREATED): _LOST for remedy in (clear, mark_success, abort, redrive)},
+    **{(remedy, RECREATED): _LOST for remedy in (clear, mark_success, abort)},
+    (redrive, RECREATED): _NOT_THE_TOPIC,
     (replay, RETAINED): (ActionRequiredError, "Kafka doesn't have all of its offsets"),
     (range_of_offsets, OPEN): _HELD_BACK,
     (backfill, OPEN): _HELD_BACK,

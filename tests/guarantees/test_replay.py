@@ -54,13 +54,20 @@ def test_readers_see_the_old_rows_until_the_commit(make_flow):
     flow.interval_is_empty()
 
 
-def test_what_was_replayed_is_replayed_by_its_new_instant(make_flow):
-    flow = make_flow()
-    instants = _three_intervals(flow)
-    new = flow.interval(kind="replay", instant=instants[0]).instant
-    with pytest.raises(ActionRequiredError, match=f"replay {new} instead"):
-        flow.start(flow.run(kind="replay", instant=instants[0]))
-    flow.interval(kind="replay", instant=new)
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+def test_what_was_replayed_is_replayed_by_its_new_instant(make_flow, settings):
+    flow = make_flow(**settings)
+    flow.produce(10)
+    first = flow.interval().instant
+    replayed = first
+    for _ in range(2):
+        outcome = flow.interval(kind="replay", instant=replayed)
+        assert outcome.records == 10
+        with pytest.raises(ActionRequiredError, match=f"replay {outcome.instant} instead"):
+            flow.start(flow.run(kind="replay", instant=replayed))
+        replayed = outcome.instant
+    with pytest.raises(ActionRequiredError, match=f"replay {replayed} instead"):
+        flow.start(flow.run(kind="replay", instant=first))
     flow.check()
 
 

@@ -14,6 +14,7 @@ from sluice.protocol.messages import WriteStatus
 
 from .harness import Flow
 from .quarantined import TOLERANT, places, quarantine, send
+from .test_key_placement import CHECKED, refused, versions
 
 PARTITIONS = 120
 
@@ -70,3 +71,14 @@ def _every_partition_has_what_is_its_own(flow: Flow) -> None:
         group = Path(file.removeprefix("file:")).name.split("_")[0]
         ids = pq.read_table(file, partitioning=None, columns=["id"]).column("id").to_pylist()
         assert {partition_of[i] for i in ids} == {of_group[group]}
+
+
+def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flow):
+    flow = make_flow(partitions=18, **CHECKED)  # of which 16 are read together
+    for partition in range(18):
+        flow.produce_keyed(versions(range(2 * (partition == 17) + 1), 1), partition=partition)
+    keyless = [(None, value) for _, value in versions(range(3), 2)]
+    flow.produce_keyed(keyless, partition=1)
+    flow.produce_keyed(keyless[:2], partition=17)
+    where = refused(flow, "Records have no key").where
+    assert (where["partition"], where["offset"], where["records"]) == (1, 1, 5)

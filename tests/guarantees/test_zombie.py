@@ -114,6 +114,31 @@ def test_a_zombie_stopped_in_the_middle_of_its_write(make_flow, end):
     assert _strays(flow, started.instant) == set()
 
 
+@pytest.mark.parametrize("end", ["aborted", "superseded"])
+def test_a_zombie_of_the_interval_before_the_first_commit(make_flow, end):
+    """Its file is older than the timeline: Hudi takes such a file for one whose commit has been archived."""
+    flow = make_flow()
+    flow.produce(60)
+    run = flow.run()
+    started = flow.start(run)
+    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
+    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
+    asleep.wait()
+    _end(flow, end, run, started)
+    flow.produce(20)
+    flow.interval()
+    asleep.release()
+    written.wait()
+    assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
+    flow.check(listing=False)
+    deaf.release()
+    written.release()
+    assert zombie.wait() == 1
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+
+
 def test_a_zombie_of_an_upsert(make_flow):
     flow = make_flow(**UPSERT)
     flow.produce(60)

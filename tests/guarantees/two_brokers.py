@@ -1,14 +1,14 @@
-"""Two brokers of one cluster, of which the second may die or lose what it wrote last: the first is the controller."""
+"""Two brokers that may die, beside one that stays and is the controller: one may be elected that lacks records."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from sluice.local.broker import LocalBroker
 from sluice.local.broker_config import CLUSTER_ID
@@ -17,11 +17,11 @@ from sluice.local.process import free_port
 
 from .harness import wait_for
 
-FIRST, SECOND = 1, 2
+STAYS, SECOND, THIRD = 1, 2, 3
 _QUICK = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
 
 
-class _Second(LocalBroker):
+class _Broker(LocalBroker):
     """A broker that is no controller."""
 
     def _format(self) -> None:
@@ -30,63 +30,58 @@ class _Second(LocalBroker):
 
 
 class TwoBrokers:
-    """A cluster. What isn't placed by hand was made before the second broker came, and is on the first."""
+    """A cluster. What isn't placed by hand was made before these brokers came, and is on the one that stays."""
 
     def __init__(self, home: SluiceHome, folder: Path) -> None:
-        self.first = LocalBroker(home, folder / "first", settings=_QUICK).start(120)
-        self.bootstrap = self.first.bootstrap
+        self._home, self._folder = home, folder
+        self._stays = LocalBroker(home, folder / "stays", settings=_QUICK).start(120)
+        self.bootstrap = self._stays.bootstrap
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._make_the_group_topic()
-        port, controller = free_port(), self.first._config._ports()[1]
+        self.second, self.third = self._join(SECOND), self._join(THIRD)
+        wait_for(lambda: len(self.admin.list_topics(timeout=10).brokers) == 3, "all brokers", pause=0.1)
+
+    def _join(self, number: int) -> LocalBroker:
+        port, controller = free_port(), self._stays._config._ports()[1]
         joined = {
             "process.roles": "broker",
-            "node.id": str(SECOND),
+            "node.id": str(number),
             "listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
         }
-        self._folder = folder / "second"
-        self.second = _Second(home, self._folder, port, {**_QUICK, **joined}).start(120)
-        wait_for(lambda: len(self.admin.list_topics(timeout=10).brokers) == 2, "both brokers", pause=0.1)
+        return _Broker(self._home, self._folder / str(number), port, {**_QUICK, **joined}).start(120)
 
     def _make_the_group_topic(self) -> None:
-        self.create("first", [FIRST])
+        self.create("first", [[STAYS]])
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "first", "log_level": 0})
         consumer.commit(offsets=[TopicPartition("first", 0, 0)], asynchronous=False)
         consumer.close()
 
-    def create(self, topic: str, brokers: Sequence[int]) -> None:
-        """A topic whose partitions are placed by hand, a single copy of each."""
-        new = NewTopic(topic, len(brokers), replica_assignment=[[broker] for broker in brokers])
+    def create(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+        """A topic whose partitions are placed by hand, each led by the first of its replicas.
+
+        Any replica may be elected, also one that lacks what the others have.
+        """
+        config = {"unclean.leader.election.enable": "true"}
+        new = NewTopic(topic, len(replicas), replica_assignment=[list(r) for r in replicas], config=config)
         self.admin.create_topics([new])[topic].result(30)
-        self.led_by(topic, brokers)
+        self.led_by(topic, [brokers[0] for brokers in replicas])
 
     def led_by(self, topic: str, leaders: Sequence[int]) -> None:
         """Wait until a topic's partitions have these leaders, -1 for none."""
+        self._wait(lambda p: p.leader, topic, list(leaders), "led by")
 
+    def in_sync(self, topic: str, replicas: Sequence[Sequence[int]]) -> None:
+        """Wait until these replicas of a topic's partitions are in sync."""
+        self._wait(lambda p: sorted(p.isrs), topic, [list(r) for r in replicas], "in sync on")
+
+    def _wait(self, what: Callable[[PartitionMetadata], Any], topic: str, wanted: list[Any], words: str) -> None:
         def as_wanted() -> bool:
             known = self.admin.list_topics(topic, timeout=10).topics[topic].partitions
-            return [known[p].leader for p in sorted(known)] == list(leaders)
+            return [what(known[p]) for p in sorted(known)] == wanted
 
-        wait_for(as_wanted, f"{topic} to be led by {leaders}", pause=0.1)
-
-    def keep(self, topic: str, partition: int) -> None:
-        """Keep the second broker's copy of a partition as it is now."""
-        shutil.copytree(self._log(topic, partition), self._kept(topic, partition))
-
-    def lose(self, topic: str, partition: int) -> None:
-        """Put the kept copy in place of the one that was written since, while the broker is down.
-
-        Its log ends earlier then, and gets another leader epoch: as after the election of a replica that lagged.
-        """
-        shutil.rmtree(self._log(topic, partition))
-        shutil.copytree(self._kept(topic, partition), self._log(topic, partition))
-
-    def _log(self, topic: str, partition: int) -> Path:
-        return self._folder / "segments" / f"{topic}-{partition}"
-
-    def _kept(self, topic: str, partition: int) -> Path:
-        return self._folder / "kept" / f"{topic}-{partition}"
+        wait_for(as_wanted, f"{topic} to be {words} {wanted}", pause=0.1)
 
     def close(self) -> None:
-        self.second.kill()
-        self.first.kill()
+        for broker in (self.third, self.second, self._stays):
+            broker.kill()

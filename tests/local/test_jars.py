@@ -30,7 +30,6 @@ def _entries(home: SluiceHome, name: str) -> set[str]:
         ("spark", "org/apache/spark/sql/kafka010/KafkaSourceProvider.class"),
         ("spark", "org/apache/spark/sql/avro/functions.class"),
         ("spark", "org/apache/spark/sql/protobuf/functions.class"),
-        ("spark", "sluice/kafka/DriverTokenHandler.class"),
         ("local", "com/globalmentor/apache/hadoop/fs/BareLocalFileSystem.class"),
         ("coordinator", "org/apache/hudi/client/HoodieJavaWriteClient.class"),
         ("coordinator", "org/apache/spark/sql/avro/SchemaConverters.class"),
@@ -62,7 +61,6 @@ def fake_ivy(monkeypatch):
 
     monkeypatch.setattr(jars, "_run_ivy", run)
     monkeypatch.setattr(jars, "verify", lambda *_: None)
-    monkeypatch.setattr(jars, "build_login_jar", lambda *_: None)
     return calls
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -36,12 +37,20 @@ PASSWORD = "hunter2-of-the-broker"
 PIPELINE = """
 name: {name}
 description: Departures from New York, every record one row.
-schedule: 1 minute
+schedule: 1 hour
 source: {{kafka: {{topics: {topic}}}}}
 sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
 control: {{topic: {control}}}
 """
 MANY = 10_000
+# Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
+_DATABASE = """
+import sys
+from airflow.__main__ import main
+for command in (["db", "migrate"], ["dags", "reserialize"]):
+    sys.argv = ["airflow", *command]
+    main()
+"""
 FIRST_OF_MANY = "20260101000000000"  # long enough ago that its partitions are kept no more
 
 
@@ -56,6 +65,7 @@ class Site:
     on_timeline: list[str]
     log: Path
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
+    _tokens: dict[str, str] = field(default_factory=dict)
 
     def get(self, path: str, user: str | None = "admin") -> tuple[int, Any]:
         """Status and answer of a request, which is logged in unless `user` is None."""
@@ -78,7 +88,11 @@ class Site:
         return dict(body)
 
     def token(self, user: str) -> str:
-        return str(self.post("/auth/token", {"username": user, "password": self.passwords[user]})["access_token"])
+        """Somebody's token, which lasts for a day; asked for once."""
+        if user not in self._tokens:
+            log_in = {"username": user, "password": self.passwords[user]}
+            self._tokens[user] = str(self.post("/auth/token", log_in)["access_token"])
+        return self._tokens[user]
 
     def post(self, path: str, body: dict[str, Any], token: str | None = None, method: str = "POST") -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -100,14 +114,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page_broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """One of its own, since it is stopped and started again."""
     with LocalBroker(home, tmp_path_factory.mktemp("page-broker")) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(home: SluiceHome, page_broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     yield from run_site(home, page_broker, tmp_path_factory.mktemp("page"))
 
@@ -140,9 +154,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
     environment = _environment(home, bootstrap, base, dags)
     daemon = Daemon("api-server", base, base / "api-server.log")
     try:
-        environment.migrate()
-        serialize = command("airflow", "dags", "reserialize")
-        subprocess.run(serialize, env=environment.variables(), check=True, capture_output=True, timeout=600)
+        subprocess.run([sys.executable, "-c", _DATABASE], env=environment.variables(), check=True, timeout=600)
         daemon.start(command("airflow", "api-server"), environment.variables(), base)
         passwords = json.loads(environment.credentials().passwords_file.read_text())
         site = Site(environment.url, passwords, broker, story, on_timeline, daemon.log)
@@ -225,7 +237,7 @@ def _add_runs(site: Site, database: Path) -> None:
             connection.execute("update dag_run set state = ?, start_date = run_after where run_id = ?", (state, run_id))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Debian's Chromium; nothing is downloaded."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -239,13 +251,31 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+@pytest.fixture(scope="module")
+def logged_in(site: Site, browser: Any) -> Callable[[str], Any]:
+    """The cookies of somebody who has logged in by Airflow's own form, which is loaded once for each."""
+    states: dict[str, Any] = {}
+
+    def state(user: str) -> Any:
+        if user not in states:
+            context = browser.new_context()
+            context.set_default_timeout(300_000)
+            log_in(context.new_page(), site, user)
+            states[user] = context.storage_state()
+            context.close()
+        return states[user]
+
+    return state
+
+
 @pytest.fixture
-def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page as somebody who has logged in by Airflow's own form: `open_page("/sluice/", user="guest")`."""
+def open_page(site: Site, browser: Any, logged_in: Callable[[str], Any]) -> Iterator[Callable[..., Any]]:
+    """Opens a page in a window of its own, as somebody who has logged in: `open_page("/sluice/", user="guest")`."""
     opened, errors = [], []
 
     def open_at(path: str, *, user: str = "admin", width: int = 1280, scheme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, locale="en-GB")
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme=scheme, locale="en-GB", storage_state=logged_in(user))
         context.set_default_timeout(300_000)  # milliseconds; against hangs alone
         opened.append(context)
         page = context.new_page()
@@ -253,7 +283,6 @@ def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
         page.on(
             "console", lambda m: errors.append(m.text) if m.type == "error" and "/sluice/" in str(m.location) else None
         )
-        log_in(page, site, user)
         page.goto(f"{site.url}{path}")
         return page
 
@@ -261,10 +290,6 @@ def open_page(site: Site, browser: Any) -> Iterator[Callable[..., Any]]:
     for context in opened:
         context.close()
     assert not errors, errors
-
-
-def _is_ours(message: Any) -> bool:
-    return message.type == "error" and "/sluice/" in str(message.location)
 
 
 def log_in(page: Any, site: Site, user: str) -> None:

@@ -106,7 +106,7 @@ def test_the_list_tells_state_lag_and_completeness(site: Site) -> None:
     row = _row(site, "flights")
     last = acknowledged(site)[-1]
     assert (row["last_instant"], row["valid_through"]) == (last.transaction, last.valid_through.isoformat())
-    assert (row["lag"], row["state"], row["schedule"]) == (137, "running", "every minute")
+    assert (row["lag"], row["state"], row["schedule"]) == (137, "running", "every hour")
     assert row["recent"][-1]["instant"] == site.story.messages[-1].transaction
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kafka_secrets import PASSWORD, Authority, written
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.tokens import MSK_IAM
 
 AUTHORITY = Authority()
 CLIENT = AUTHORITY.identify("client")
@@ -201,16 +203,47 @@ def test_java_settings_by_name_take_the_place_of_what_is_refused() -> None:
     assert {name: found[name] for name in own} == own
 
 
+def signed_url(config: str) -> tuple[str, float]:
+    return "aHR0cHM6Ly9rYWZrYS5leGFtcGxl", 2e9
+
+
+def open_ended(config: str) -> tuple[str, float]:
+    return "e30.eyJzdWIiOiJtZSJ9.c2ln", 2e9  # {"sub": "me"}
+
+
+def jwt(config: str) -> tuple[str, float]:
+    return "e30.eyJzdWIiOiJtZSIsImV4cCI6MjAwMDAwMDAwMH0.c2ln", 2e9  # {"sub": "me", "exp": 2000000000}
+
+
+OAUTH = {**BASE, "sasl.mechanism": "OAUTHBEARER"}
+
+
 def test_a_token_function_is_not_forgotten() -> None:
-    given = {**BASE, "sasl.mechanism": "OAUTHBEARER", "oauth_cb": "sluice.kafka.tokens.msk_iam"}
-    settings = KafkaSettings("c", given)
+    settings = KafkaSettings("c", {**OAUTH, "oauth_cb": f"{__name__}.jwt"})
     with pytest.raises(ActionRequiredError, match="oauth_cb"):
         settings.java()
     settings.require_for_spark()
     assert settings.java({"sasl.jaas.config": "token"})["sasl.jaas.config"] == "token"
     assert callable(settings.client()["oauth_cb"])
     with pytest.raises(ActionRequiredError, match="can't be imported"):
-        KafkaSettings("c", {**given, "oauth_cb": "sluice.nowhere.at_all"}).client()
+        KafkaSettings("c", {**OAUTH, "oauth_cb": "sluice.nowhere.at_all"}).client()
+
+
+@pytest.mark.parametrize("function", ["signed_url", "open_ended"])
+def test_tokens_that_spark_cannot_take_are_refused(function: str) -> None:
+    settings = KafkaSettings("c", {**OAUTH, "oauth_cb": f"{__name__}.{function}"})
+    with pytest.raises(ActionRequiredError, match="no JWT with an end") as caught:
+        settings.require_for_spark()
+    assert "aHR0" not in str(caught.value)
+    replace(settings, java_options={"sasl.jaas.config": "x required;"}).require_for_spark()
+
+
+def test_spark_logs_in_to_msk_as_aws_has_it() -> None:
+    """MSK's tokens are signed URLs."""
+    settings = KafkaSettings("c", {**OAUTH, "oauth_cb": MSK_IAM})
+    settings.require_for_spark()
+    assert settings.java()["sasl.mechanism"] == "AWS_MSK_IAM"
+    assert settings.java()["sasl.jaas.config"].startswith("software.amazon.msk.")
 
 
 def test_plain_text_reads_no_files() -> None:

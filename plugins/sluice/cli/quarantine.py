@@ -13,32 +13,37 @@ import typer
 
 from sluice.cli.inspect import Json, history
 from sluice.cli.output import Column, show
-from sluice.cli.places import PipelineFile, settings
+from sluice.cli.places import PipelineFile, coordinator, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 
 if TYPE_CHECKING:
     from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
+    from sluice.kafka.config import KafkaSettings
     from sluice.kafka.redriven import Place, Redriven
+    from sluice.protocol.identity import LogId, LogIds
 
 app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)
 Instants = Annotated[list[str], typer.Option("--instant", help="Of these intervals only; may be repeated.")]
 _PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
 _SHOWN = 256  # bytes of a key or value
 PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
+LOG = ("kafka_topic_id", "kafka_cluster_id")
 _MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema id of four
 
 
 @app.command("list")
 def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> None:  # noqa: B006  # Typer makes its own
     """List what was set aside, by interval and reason."""
+    from sluice.hudi.quarantine_files import log_of
+
     here = _Quarantine.of(file)
     redriven, replayed = here.redriven.places(), here.replayed()
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     sent: Counter[tuple[str, str, str]] = Counter()
     for of, paths in here.files.committed(instant).items():
-        for row in here.files.rows(paths, [*PLACE, "reason", "stage"]):
+        for row in here.files.rows(paths, [*PLACE, *LOG, "reason", "stage"]):
             key = (of, row["stage"], row["reason"])
             place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
             group = groups.setdefault(
@@ -46,7 +51,7 @@ def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> Non
                 {"instant": of, "stage": key[1], "reason": key[2], "records": 0, "first": _text(place)},
             )
             group["records"] += 1
-            sent[key] += place in redriven
+            sent[key] += redriven.has(place, log_of(row).topic)
     rows = [{**g, "redriven": sent[k], "replayed_by": replayed.get(k[0])} for k, g in sorted(groups.items())]
     columns = [Column("instant"), Column("stage"), Column("reason"), Column("records", right=True), Column("first")]
     total = sum(g["records"] for g in rows)
@@ -68,7 +73,7 @@ def explain(
     """Say all that is known of one record, and what can be done about it."""
     here = _Quarantine.of(file)
     record = here.find(_place(place))
-    sent = (record.topic, record.partition, record.offset) in here.redriven.places()
+    sent = here.redriven.places().has((record.topic, record.partition, record.offset), record.log.topic)
     replayed = here.replayed().get(record.instant)
     facts = {
         "record": record.place,
@@ -78,6 +83,8 @@ def explain(
         "run": record.run_id,
         "range": record.range_number,
         "record time": record.timestamp.isoformat() if record.timestamp else None,
+        "topic id": record.log.topic,
+        "cluster id": record.log.cluster,
         "redriven": sent,
         "replayed by": replayed,
         **{f"header {name}": _shown(value) for name, value in record.headers},
@@ -88,7 +95,7 @@ def explain(
         "value in hex": _hex(record.value),
         "value's schema id": _schema_id(record.value),
         "value's bytes": None if record.value is None else len(record.value),
-        "what next": _next_step(file, record, sent, replayed),
+        "what next": _next_step(file, record, sent, replayed, here.other_log(record)),
     }
     rows = [{"what": name, "is": value} for name, value in facts.items() if value is not None]
     show({"facts": rows} if not json else facts, "facts", [Column("what"), Column("is")], as_json=json)
@@ -111,13 +118,10 @@ def redrive(
     here = _Quarantine.of(file)
     if not as_newest:
         _refuse_older_versions(here.pipeline)
-    wanted = {_place(text) for text in offset}
-    records = here.records(instant, wanted)
-    if dry_run:
-        known = here.redriven.places()
-        by_partition = Counter((r.topic, r.partition) for r in records if (r.topic, r.partition, r.offset) not in known)
-    else:
-        by_partition = here.redriven.send(records)
+    chosen = here.chosen(instant, {_place(text) for text in offset})
+    by_partition, topic_ids = chosen.check()
+    if not dry_run:
+        by_partition = here.redriven.send(chosen.records(), topic_ids)
     rows = [
         {"topic": topic, "partition": partition, "records": number}
         for (topic, partition), number in sorted(by_partition.items())
@@ -134,6 +138,7 @@ class _Quarantine:
 
     file: Path
     pipeline: Pipeline
+    kafka: KafkaSettings
     files: QuarantineFiles
     redriven: Redriven
 
@@ -146,8 +151,9 @@ class _Quarantine:
         pipeline = load_pipeline(file)
         table = pipeline.sink.hudi.path
         topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
-        redriven = Redriven(settings(pipeline)[0], topic, table)
-        return cls(file, pipeline, QuarantineFiles(quarantine_path(table, pipeline.errors)), redriven)
+        kafka = settings(pipeline)[0]
+        files = QuarantineFiles(quarantine_path(table, pipeline.errors))
+        return cls(file, pipeline, kafka, files, Redriven(kafka, topic, table))
 
     def replayed(self) -> Mapping[str, str]:
         """The intervals that a replay has read again, and the newest such replay: their bad records may be rows now."""
@@ -165,10 +171,9 @@ class _Quarantine:
             quarantine=self.files.path,
         )
 
-    def records(self, instants: Sequence[str], places: set[Place]) -> Iterator[Quarantined]:
+    def chosen(self, instants: Sequence[str], places: set[Place]) -> _Chosen:
         """The records of these intervals, or of all that no replay has read again; only those places, if any."""
         replayed = self.replayed()
-        missing = set(places)
         for instant in instants:
             if instant in replayed:
                 raise ActionRequiredError(
@@ -176,20 +181,69 @@ class _Quarantine:
                     next_step="name that instant if it has bad records still; nothing was sent.",
                     instant=instant,
                 )
-        for instant, paths in self.files.committed(instants).items():
-            if instant in replayed:
-                continue
-            for record in self.files.records(paths):
-                place = (record.topic, record.partition, record.offset)
-                if not places or place in places:
+        files = {i: paths for i, paths in self.files.committed(instants).items() if i not in replayed}
+        return _Chosen(self, files, frozenset(places))
+
+    def log_ids(self, topics: Sequence[str]) -> LogIds:
+        """Kafka's own ids of the logs that these topics have now."""
+        from sluice.kafka.cluster import KafkaCluster
+
+        return KafkaCluster(self.kafka).log_ids(topics)
+
+    def other_log(self, record: Quarantined) -> str | None:
+        """Why the log that a record stands in isn't the topic's any more; None where nothing says so."""
+        try:
+            now = self.log_ids([record.topic])
+        except ActionRequiredError as error:
+            return error.what
+        return record.log.other_than(now.of(self.kafka.name, record.topic))
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The records that are to be sent again, as far as they weren't sent before."""
+
+    here: _Quarantine
+    files: Mapping[str, Sequence[str]]
+    places: frozenset[Place]
+
+    def check(self) -> tuple[Counter[tuple[str, int]], dict[str, str | None]]:
+        """How many are unsent of each partition, and the ids of their topics.
+
+        Raises:
+            ActionRequiredError: one isn't there, or isn't of the log that its topic has now.
+        """
+        from sluice.cli.redrive import Unsent
+
+        unsent = Unsent.of(self._rows(), self.here.redriven.places())
+        now = self.here.log_ids(unsent.topics)
+        cluster, commits = self.here.kafka.name, coordinator(self.here.file).checkpoints
+        unsent.require_same_logs(cluster, now, commits, self.here.files.path)
+        return unsent.by_partition, {topic: now.of(cluster, topic).topic for topic in unsent.topics}
+
+    def _rows(self) -> Iterator[tuple[str, Place, LogId]]:
+        from sluice.hudi.quarantine_files import log_of
+
+        missing = set(self.places)
+        for instant, paths in self.files.items():
+            for row in self.here.files.rows(paths, [*PLACE, *LOG]):
+                place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+                if not self.places or place in self.places:
                     missing.discard(place)
-                    yield record
+                    yield instant, place, log_of(row)
         if missing:
             raise ActionRequiredError(
                 f"The quarantine has no record {', '.join(map(_text, sorted(missing)))}.",
                 next_step="look at `sluice quarantine list`: a replay may have read it again. Nothing was sent.",
-                quarantine=self.files.path,
+                quarantine=self.here.files.path,
             )
+
+    def records(self) -> Iterator[Quarantined]:
+        """The records, whole."""
+        for paths in self.files.values():
+            for record in self.here.files.records(paths):
+                if not self.places or (record.topic, record.partition, record.offset) in self.places:
+                    yield record
 
 
 def _refuse_older_versions(pipeline: Pipeline) -> None:
@@ -234,11 +288,13 @@ def _schema_id(data: bytes | None) -> str | None:
     return f"{int.from_bytes(data[1:_WITH_ID])}, if it is in Confluent's wire format"
 
 
-def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None) -> str:
+def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None, other_log: str | None) -> str:
     if replayed:
         return f"The interval was replayed by {replayed}: the record is a row now, or set aside under that instant."
     if sent:
         return "It was sent again; look for it behind the offsets of that time, in the table or in the quarantine."
+    if other_log:
+        return f"It can't be read or sent again: {other_log}. Where it still holds, have its producer send it."
     return (
         f"If the pipeline should take it: correct {file}, then `sluice replay {file} {record.instant}`, which reads "
         f"its whole interval again, or `sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.planning import Position, Task
 from sluice.coordinator.records import RecordPinner
@@ -13,6 +15,7 @@ from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
@@ -89,6 +92,16 @@ class Coordinator:
                     "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
                 )
             return RecordPinner(self._session).pin(table, None)
+
+    def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
+        """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.
+
+        Raises:
+            RetryableError, ActionRequiredError: Hudi doesn't answer, or the table can't be used.
+        """
+        with self._session.table_as_it_is() as table:
+            written = {instant: table.written_by(instant) for instant in instants} if table is not None else {}
+        return {instant: interval.checkpoint for instant, interval in written.items() if interval is not None}
 
     def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.

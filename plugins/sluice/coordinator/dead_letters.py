@@ -12,7 +12,7 @@ from sluice.kafka.sent_letters import Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.quarantine import quarantine_path, set_aside
+from sluice.protocol.quarantine import log_read, quarantine_path, set_aside
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
 
@@ -139,6 +139,8 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:
         "exception.message": record.reason,
     }
     ours = {"instant": record.instant, "range": record.range_number, "reason": record.reason}
+    log = log_read(start, record.topic)
+    ours |= {name: id_ for name, id_ in (("topic_id", log.topic), ("cluster_id", log.cluster)) if id_ is not None}
     return [
         *((f"__connect.errors.{name}", str(value).encode()) for name, value in connect.items()),
         *((f"sluice.{name}", str(value).encode()) for name, value in ours.items()),

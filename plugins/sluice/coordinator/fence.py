@@ -6,7 +6,9 @@ refuses that file. But what counts is said by the control topic. So whoever come
 itself, looks at what is completed before it believes it:
 
 - a commit whose transaction was aborted is taken off the timeline, and rolled back where it was not yet;
-- of a commit that was completed twice the first completion stays: both hold the same rows and offsets.
+- of a commit that was completed twice the first completion stays: both hold the same rows and offsets;
+- a compaction or clustering names its own instant, and whoever does it again first deletes what the one before wrote.
+  Of its completions the one stays whose files are there, and none that names only files which are gone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from sluice.hudi.completions import Completion
 from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.transaction import State, TableLog, Transaction
+
+_CARRIED_OUT = ("compaction", "clustering")
+_NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)
 
 
 class Fence:
@@ -35,6 +40,7 @@ class Fence:
             RetryableError: Kafka or Hudi don't answer.
         """
         repaired = False
+        doubtful = _service_left(table_log)
         for instant, completion in table.completions().items():
             transaction = table_log.get(instant)
             if transaction is None and not completion.requested:
@@ -51,7 +57,26 @@ class Fence:
                 )
                 table.take_off(instant, completion.files[1:])
                 repaired = True
+            elif transaction is None and doubtful and completion.is_after(doubtful):
+                repaired |= self._settle_service(table, instant, completion)
         return repaired
+
+    def _settle_service(self, table: HudiTable, instant: str, completion: Completion) -> bool:
+        """Leave one completion of an instant that the topic doesn't name, and none where all its files are gone."""
+        found = {name: table.registered(name) for name in completion.files}
+        best = min(found, key=lambda name: found[name].lost)  # a cleaner may have taken some of it since
+        void = [name for name in found if name != best or found[name].is_void]
+        if not void:
+            return False
+        log.warning(
+            "a table service was completed by a process that stood still while another did its work again: what names "
+            "files that are gone is taken off the timeline",
+            table=table.writer.path,
+            instant=instant,
+            files=void,
+        )
+        table.take_off(instant, void)
+        return True
 
     def _take_off(self, table: HudiTable, transaction: Transaction, completion: Completion) -> None:
         log.warning(
@@ -91,3 +116,12 @@ class Fence:
             return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)
         return found if found is not None and found.start_offset == start else None
+
+
+def _service_left(table_log: TableLog) -> str | None:
+    """The oldest START-COMMIT, by its instant, of a compaction or clustering that somebody else has ended, if any.
+
+    Only then can there be two jobs that carried out the same plan.
+    """
+    left = (t for t in table_log.transactions.values() if t.start.service in _CARRIED_OUT and t.state in _NOT_BY_ITSELF)
+    return min((t.id for t in left), default=None)

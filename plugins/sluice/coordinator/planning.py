@@ -216,6 +216,15 @@ class Planner:
                 table=self._table_id,
                 instant=instant,
             )
+        again = table.replayed_by(instant)
+        if again is not None:
+            raise ActionRequiredError(
+                "The interval was read again since: its rows are those of the replay now.",
+                next_step=f"replay {again} instead, which replaced it.",
+                table=self._table_id,
+                instant=instant,
+                replayed_by=again,
+            )
         ranges = [
             OffsetRange(TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
@@ -235,18 +244,20 @@ class Planner:
         if self._upserts:
             return task
         require_whole(table, written.instant)
-        self._refuse_sent_again(ranges, instant)
+        self._refuse_sent_again(ranges, instant, state)
         return replace(task, replaced_file_groups=dict(written.file_groups))
 
-    def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str) -> None:
+    def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
         topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
         places = Redriven(self._session.cluster.settings, topic, self._table_id).places()
         sent = [
-            (of, partition, offset)
-            for of, partition, offset in places
+            place
+            for place in places
             for r in ranges
-            if (of, partition) == r.topic_partition[1:] and r.start <= offset < r.end
+            if place[:2] == r.topic_partition[1:]
+            and r.start <= place[2] < r.end
+            and places.has(place, state.topic_ids.get(r.topic_partition[:2]))
         ]
         if sent:
             raise ActionRequiredError(

@@ -29,6 +29,8 @@ from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
+_WIDE_JOB = 256
+"""Partitions of one Spark job: every task carries the counts of all of them, some 1 ms of processor time for each."""
 
 
 class Starter:
@@ -112,6 +114,7 @@ class Starter:
             log.warning(remark, table=self._session.table_id)
         if task.is_empty:
             return self._nothing_to_do(run, task)
+        self._tell_of_wide_jobs(task)
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
         start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log)
         reach("coordinator.before_start_commit")
@@ -224,7 +227,11 @@ class Starter:
             records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
-            oldest_unsettled=table_log.oldest_unsettled(read_position),
+            # Before a table's first commit all count: whatever file their zombies make is older than the timeline, and
+            # Hudi takes the file of such an instant for one whose commit was archived.
+            oldest_unsettled=table_log.oldest_unsettled(read_position)
+            if committed.transaction
+            else table_log.oldest(read_position),
             ranges=StartCommit.ranges_of(plan, log_ends, state.leader_epochs),
             idle=StartCommit.as_planned(plan.idle, plan, log_ends, state.leader_epochs),
             cluster_ids=dict(state.cluster_ids),
@@ -241,6 +248,17 @@ class Starter:
             later=later_offsets(plan, committed.checkpoint) if task.keep_newer and _forgets(records) else (),
             quarantine=self._quarantine.prepare(table, writer),
         )
+
+    def _tell_of_wide_jobs(self, task: Task) -> None:
+        widest = max(map(len, task.plan.ranges), default=0)
+        if widest > _WIDE_JOB:
+            log.warning(
+                "one Spark job is to read very many partitions that have records: what each of its tasks costs grows "
+                "with their number; raise write.ranges",
+                table=self._session.table_id,
+                partitions=widest,
+                ranges=len(task.plan.ranges),
+            )
 
     def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""

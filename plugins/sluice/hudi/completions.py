@@ -11,8 +11,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.timeline import COMMITS
 
+STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 _NAME = re.compile(r"/(?P<instant>\d{14,17})(?:_(?P<completed>\d{14,17}))?\.(?P<action>[a-z]+)(?P<rest>\.[a-z]+)?[,} ]")
 
 
@@ -28,6 +30,11 @@ class Completion:
     action: str
     files: list[str] = field(default_factory=list)
     requested: bool = False
+
+    def is_after(self, instant: str) -> bool:
+        """Whether it was completed, the last time, after an instant began; before version 8 no name says when."""
+        _, _, completed = self.files[-1].partition(".")[0].partition("_")
+        return not completed or completed > instant
 
 
 def completions(meta: Any) -> dict[str, Completion]:
@@ -52,3 +59,30 @@ def delete(meta: Any, path_class: Any, names: list[str]) -> None:
     folder = str(meta.getTimelinePath().toString())
     for name in names:
         meta.getStorage().deleteFile(path_class(f"{folder}/{name}"))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The files that one completion of an instant names, and how many of them aren't there any more."""
+
+    files: int
+    lost: int
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing is left of what it names: what it did has been rolled back."""
+        return 0 < self.files == self.lost
+
+
+def registered(jvm: HudiJvm, meta: Any, name: str) -> Registered:
+    """What one file that completes an instant names; each of two has its own, and Hudi's timeline shows but one."""
+    found = _NAME.search(f"/{name},")
+    if found is None:
+        raise ValueError(f"{name} completes no instant")
+    done, generator = jvm.nested(STATE).COMPLETED, meta.getInstantGenerator()
+    instant = generator.createNewInstant(done, found["action"], found["instant"], found["completed"])
+    statistics = meta.getActiveTimeline().readCommitMetadata(instant).getPartitionToWriteStats()
+    storage, path = meta.getStorage(), jvm.jvm.org.apache.hudi.storage.StoragePath
+    base = str(meta.getBasePath().toString())
+    files = {f"{base}/{stat.getPath()}" for stats in dict(statistics).values() for stat in stats}
+    return Registered(len(files), sum(not storage.exists(path(file)) for file in files))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ import fsspec
 
 from sluice.errors import RetryableError
 from sluice.hudi.timeline import TimelineFiles, file_url
+from sluice.protocol.identity import LogId
 
 _ROWS = 1000  # at a time, and fewer where rows are large
 _BYTES = 16 << 20  # of rows at a time, about
@@ -29,6 +30,7 @@ class Quarantined:
     stage: str
     range_number: int
     run_id: str
+    log: LogId
     timestamp: datetime | None = None
     key: bytes | None = None
     value: bytes | None = None
@@ -84,7 +86,10 @@ class QuarantineFiles:
                 yield relative, instant
 
     def rows(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of files, by column; a thousand are in memory at a time, or 16 MB of them."""
+        """The rows of files, by column; a thousand are in memory at a time, or 16 MB of them.
+
+        A column that a file lacks isn't in its rows.
+        """
         try:
             file_system, root = fsspec.core.url_to_fs(self._url)
             for path in paths:
@@ -109,6 +114,7 @@ class QuarantineFiles:
                 stage=row["stage"],
                 range_number=row["range_number"],
                 run_id=row["run_id"],
+                log=log_of(row),
                 timestamp=row["kafka_timestamp"],
                 key=row["kafka_key"],
                 value=row["kafka_value"],
@@ -123,6 +129,11 @@ class QuarantineFiles:
             next_step="check that its file system can be reached from here, and the credentials.",
             quarantine=self.path,
         )
+
+
+def log_of(row: Mapping[str, Any]) -> LogId:
+    """The log that a row's record stands in. Files of earlier releases don't say."""
+    return LogId(row.get("kafka_cluster_id"), row.get("kafka_topic_id"))
 
 
 def _rows_at_a_time(metadata: Any) -> int:

@@ -14,10 +14,11 @@ from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
 from sluice.hudi.clock import LONGEST_WAIT, TableClock, metadata_table
-from sluice.hudi.completions import Completion, completions, delete
+from sluice.hudi.completions import STATE, Completion, Registered, completions, delete, registered
 from sluice.hudi.failures import hudi_errors
 from sluice.hudi.jvm import HudiJvm
 from sluice.hudi.options import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
+from sluice.hudi.replays import last_replay
 from sluice.hudi.schema import struct_of_hoodie, table_schema
 from sluice.process import identity
 from sluice.protocol.messages import TableWriter
@@ -28,7 +29,6 @@ _GLOB = re.compile(r"[*?\[\]{}\\,]")
 InstantState = Literal["absent", "pending", "completed"]
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
 _END_OF_TIME = "9" * 17  # later than any instant
-_STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 _REPLACE = "replacecommit"
 _PROPERTIES = ".hoodie/hoodie.properties"
 _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
@@ -137,6 +137,11 @@ class HudiTable:
         with hudi_errors("looking at what is completed", table=self.writer.path):
             return completions(self._meta)
 
+    def registered(self, completion: str) -> Registered:
+        """What a file of the timeline's folder that completes an instant names."""
+        with hudi_errors("looking at what a completion names", table=self.writer.path, completion=completion):
+            return registered(self._jvm, self._meta, completion)
+
     def take_off(self, instant: str, files: list[str]) -> None:
         """Delete files that complete an instant, of the table; and of the metadata table what completed it twice.
 
@@ -196,7 +201,7 @@ class HudiTable:
         action = _REPLACE if replaces else self._action
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
             timeline = self._meta.reloadActiveTimeline()
-            requested = self._jvm.nested(_STATE).REQUESTED
+            requested = self._jvm.nested(STATE).REQUESTED
             new = self._meta.getInstantGenerator().createNewInstant(requested, action, instant)
             if not timeline.filterInflightsAndRequested().containsInstant(instant):
                 timeline.createNewInstant(new)
@@ -363,6 +368,14 @@ class HudiTable:
         offsets = metadata.getExtraMetadata().get(OFFSETS_KEY)
         checkpoint = Checkpoint.model_validate_json(str(offsets)) if offsets is not None else Checkpoint()
         return WrittenInterval(instant, json.loads(str(note)), groups, checkpoint)
+
+    def replayed_by(self, instant: str) -> str | None:
+        """The committed replay that has put its rows in place of an interval's, of several the last; None if none has.
+
+        Looks through all commits since, as far back as the archived timeline has them.
+        """
+        with hudi_errors("looking for replays of the interval", table=self.writer.path, instant=instant):
+            return last_replay(self._meta, instant)
 
     def _completed(self, instant: str) -> Any | None:
         """A completed commit's metadata, of the active timeline or the archived one."""

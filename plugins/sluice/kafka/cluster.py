@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
+from sluice.kafka.list_offsets import Question, list_offsets
 from sluice.kafka.look import Looker
 from sluice.kafka.truncation import LogRead, truncations
 from sluice.kafka.windows import Windows
+from sluice.protocol.identity import LogIds
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.protocol.window import record_time
@@ -82,12 +84,12 @@ class KafkaCluster:
             RetryableError: the cluster can't be reached.
         """
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
         with kafka_errors("asking for the topics' partitions", **where):
             cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
         topic_ids: dict[tuple[str, str], str | None] = {}
         found: list[TopicPartition] = []
         leaderless: list[TopicPartition] = []
-        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
         for topic, future in described.items():
             with kafka_errors("asking for the topics' partitions", topic=topic, **where):
                 description = future.result()
@@ -95,10 +97,13 @@ class KafkaCluster:
             for p in description.partitions:
                 (found if is_led(p) else leaderless).append(TopicPartition(self.settings.name, topic, p.id))
         asked_at = datetime.now(UTC)
-        log_start = self._offsets(found, OffsetSpec.earliest())
-        ends = self._asked(found, OffsetSpec.latest())
-        log_end = {tp: int(end.offset) for tp, end in ends.items()}
-        high_watermark = self._offsets(found, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        starts, ends, tops = self._asked(
+            found,
+            Question(OffsetSpec.earliest(), self._isolation),
+            Question(OffsetSpec.latest(), self._isolation),
+            Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        )
+        log_start, log_end, high_watermark = _offsets(starts), _offsets(ends), _offsets(tops)
         limit = (asked_at + max_future) if max_future is not None else None
         windows = Windows(self, found, log_end, asked_at, limit)
         first, last = windows.bound(window_start), windows.bound(window_end)
@@ -145,7 +150,8 @@ class KafkaCluster:
 
     def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
         """Each partition's first record with that time or a later one: its offset, -1 for none, and its time in ms."""
-        found = self._asked(partitions, OffsetSpec.for_timestamp(int(time.timestamp() * 1000)))
+        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+        (found,) = self._asked(partitions, Question(spec, self._isolation))
         return {tp: (int(answer.offset), int(answer.timestamp)) for tp, answer in found.items()}
 
     def looker(self) -> Looker:
@@ -169,10 +175,10 @@ class KafkaCluster:
                 partitions = future.result().partitions
             named = [TopicPartition(self.settings.name, topic, p.id) for p in partitions if is_led(p)]
             led += [tp for tp in named if tp in read]
-        ends = self._asked(led, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        (ends,) = self._asked(led, Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED))
         moved = [tp for tp in led if ends[tp].leader_epoch not in (None, read[tp][1])]
-        starts = self._offsets(moved, OffsetSpec.earliest())
-        known = {tp: LogRead(*read[tp], starts[tp], int(ends[tp].offset)) for tp in moved}
+        (starts,) = self._asked(moved, Question(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED))
+        known = {tp: LogRead(*read[tp], int(starts[tp].offset), int(ends[tp].offset)) for tp in moved}
         return truncations(self.settings, known)
 
     def _truncated(
@@ -198,25 +204,17 @@ class KafkaCluster:
                 ids[topic] = str(future.result().topic_id)
         return ids
 
-    def _offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel | None = None
-    ) -> dict[TopicPartition, int]:
-        return {tp: int(answer.offset) for tp, answer in self._asked(partitions, spec, isolation).items()}
+    def log_ids(self, topics: Sequence[str]) -> LogIds:
+        """Kafka's own ids of the cluster and of each topic."""
+        name = self.settings.name
+        with kafka_errors("asking for the cluster's id", connection=name):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        return LogIds({name: cluster.cluster_id}, {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
 
     def _asked(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel | None = None
-    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
-        request = {KafkaTopicPartition(tp.topic, tp.partition): spec for tp in partitions}
-        if not request:
-            return {}
-        answers = self._admin.list_offsets(
-            request, isolation_level=isolation or self._isolation, request_timeout=TIMEOUT
-        )
-        found = {}
-        for tp, future in answers.items():
-            with kafka_errors("asking for offsets", topic=tp.topic, partition=tp.partition):
-                found[TopicPartition(self.settings.name, tp.topic, tp.partition)] = future.result()
-        return found
+        self, partitions: Sequence[TopicPartition], *questions: Question
+    ) -> list[dict[TopicPartition, ListOffsetsResultInfo]]:
+        return list_offsets(self._admin, self.settings.name, partitions, *questions, timeout=TIMEOUT)
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
@@ -242,6 +240,10 @@ class KafkaCluster:
                         )
         finally:
             consumer.close()
+
+
+def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[TopicPartition, int]:
+    return {tp: int(answer.offset) for tp, answer in answers.items()}
 
 
 def _hanging(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.java_settings import translate
-from sluice.kafka.tokens import token_callable
+from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
 
 Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
@@ -67,21 +67,21 @@ class KafkaSettings:
     @property
     def token_callable(self) -> str | None:
         """The dotted name of the Python function that makes tokens for Spark's client; None where it needs none."""
-        own_login = "sasl.jaas.config" in self.java_options
-        return str(self.librdkafka["oauth_cb"]) if "oauth_cb" in self.librdkafka and not own_login else None
+        name = self.librdkafka.get("oauth_cb")
+        return None if name in (None, MSK_IAM) or "sasl.jaas.config" in self.java_options else str(name)
 
-    def java(self, token_login: Mapping[str, str] | None = None) -> dict[str, str]:
+    def java(self, tokens: Mapping[str, str] | None = None) -> dict[str, str]:
         """The same settings for the Java client that Spark's Kafka source uses.
 
         Args:
-            token_login: how that client comes to the tokens of `token_callable` (`sluice.spark.tokens`).
+            tokens: how that client comes to the tokens of `token_callable` (`sluice.spark.tokens`).
 
         Raises:
             ActionRequiredError: a setting that secures the connection can't be carried over; it is named.
         """
         given = {name: _as_text(value) for name, value in self.librdkafka.items() if value is not None}
         java = {"bootstrap.servers": self.bootstrap_servers}
-        return java | translate(given, self.java_options, self.name, token_login)
+        return java | translate(given, self.java_options, self.name, tokens)
 
     def require_for_spark(self) -> None:
         """Check that Spark can connect as the coordinator does, before anything is begun that would need it to.
@@ -89,7 +89,11 @@ class KafkaSettings:
         Raises:
             ActionRequiredError: as `java`.
         """
-        self.java({} if self.token_callable else None)
+        function = self.token_callable
+        self.java({} if function else None)
+        if function:
+            token = ask(function, str(self.librdkafka.get("sasl.oauthbearer.config", "")), self.name)
+            require_jwt(token, function, self.name)
 
     def to_environment(self, role: Role) -> dict[str, str]:
         """The settings as an environment variable, which is how a Spark driver gets them: not its command line."""

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, is_led, kafka_errors
+from sluice.kafka.list_offsets import Question, list_offsets
 from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
@@ -208,17 +209,13 @@ def log_ends(
         IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
     described = admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
-    request: dict[KafkaTopicPartition, OffsetSpec] = {}
+    led: list[TopicPartition] = []
     for topic, future in described.items():
         with kafka_errors("asking for the topic's partitions", topic=topic, **where):
-            led = [p for p in future.result().partitions if is_led(p)]
-        request |= {KafkaTopicPartition(topic, p.id): OffsetSpec.latest() for p in led}
-    answers = admin.list_offsets(request, isolation_level=isolation, request_timeout=TIMEOUT) if request else {}
-    ends = {}
-    for tp, future in answers.items():
-        with kafka_errors("asking for the log's end", topic=tp.topic, partition=tp.partition, **where):
-            ends[TopicPartition(settings.name, tp.topic, tp.partition)] = int(future.result().offset)
-    return ends
+            partitions = future.result().partitions
+        led += [TopicPartition(settings.name, topic, p.id) for p in partitions if is_led(p)]
+    (ends,) = list_offsets(admin, settings.name, led, Question(OffsetSpec.latest(), isolation), timeout=TIMEOUT)
+    return {tp: int(end.offset) for tp, end in ends.items()}
 
 
 def _stretches(offsets: Sequence[int]) -> list[list[int]]:

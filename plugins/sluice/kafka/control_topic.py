@@ -7,9 +7,18 @@ import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from confluent_kafka import OFFSET_INVALID, Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
@@ -47,6 +56,7 @@ class ControlTopic:
         self._told: set[int] = set()  # offsets of messages that don't count
         self.signatures = Signatures(topic, settings.control_secrets, self._tell_unsigned)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._is_connected = False
         self._producers: list[Producer] = []  # those that wait for their next message
         self._where = {
             "control_topic": topic,
@@ -56,20 +66,18 @@ class ControlTopic:
 
     def exists(self) -> bool:
         """Whether there is such a topic."""
-        with kafka_errors("looking for the control topic", **self._where):
-            return self.topic in self._admin.list_topics(timeout=TIMEOUT).topics
+        return self._number_of_partitions() is not None
 
     def ensure(self) -> None:
         """Create the topic on first use, and check that it has one partition."""
         self.expect_to_send()
-        with kafka_errors("looking for the control topic", **self._where):
-            known = self._admin.list_topics(timeout=TIMEOUT).topics.get(self.topic)
-        if known is not None:
-            if len(known.partitions) != 1:
+        partitions = self._number_of_partitions()
+        if partitions is not None:
+            if partitions != 1:
                 raise ActionRequiredError(
                     "The control topic must have exactly one partition: its offsets are the order of all messages.",
                     next_step="name another topic in control.topic, or delete this one and let Sluice create it.",
-                    partitions=len(known.partitions),
+                    partitions=partitions,
                     **self._where,
                 )
             return
@@ -83,6 +91,21 @@ class ControlTopic:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the control topic", **self._where) from error
+
+    def _number_of_partitions(self) -> int | None:
+        """None where there is no such topic. It is asked for this topic alone: a cluster may have thousands."""
+        with kafka_errors("looking for the control topic", **self._where):
+            try:
+                return len(self._described().partitions)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise
+
+    @until_there_is_a_leader
+    def _described(self) -> TopicDescription:
+        asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
+        return asked[self.topic].result()
 
     def expect_to_send(self) -> None:
         """Connect a producer while other things are done: before its first message it takes half a second.
@@ -113,6 +136,11 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _offset(self, spec: OffsetSpec) -> int:
+        if not self._is_connected:
+            # librdkafka asks for the leader as soon as it is told to, and where no connection is up just then again
+            # after 3 seconds (`rd_kafka_topic_partition_list_query_leaders_async_worker`). This question waits for one.
+            self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+            self._is_connected = True
         answer = self._admin.list_offsets(
             {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka import pem
+from sluice.kafka.tokens import MSK_IAM
 
 _SASL = "org.apache.kafka.common.security"
 _PASSWORD_LOGINS = {
@@ -17,8 +18,14 @@ _PASSWORD_LOGINS = {
     "SCRAM-SHA-256": f"{_SASL}.scram.ScramLoginModule",
     "SCRAM-SHA-512": f"{_SASL}.scram.ScramLoginModule",
 }
-OAUTH_LOGIN = f"{_SASL}.oauthbearer.OAuthBearerLoginModule"
+_OAUTH_LOGIN = f"{_SASL}.oauthbearer.OAuthBearerLoginModule"
 _OIDC_HANDLER = f"{_SASL}.oauthbearer.OAuthBearerLoginCallbackHandler"
+# AWS's own, from aws-msk-iam-auth: https://github.com/aws/aws-msk-iam-auth
+_MSK_LOGIN = {
+    "sasl.mechanism": "AWS_MSK_IAM",
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
 _KERBEROS_LOGIN = "com.sun.security.auth.module.Krb5LoginModule"
 
 # The same name and the same values in both clients.
@@ -96,7 +103,7 @@ _OF_SECURITY = ("sasl.", "ssl.", "ssl_", "https.", "security.", "enable.ssl.", "
 
 
 def translate(
-    given: Mapping[str, str], java: Mapping[str, str], connection: str, token_login: Mapping[str, str] | None = None
+    given: Mapping[str, str], java: Mapping[str, str], connection: str, tokens: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The Java client's settings.
 
@@ -105,7 +112,7 @@ def translate(
         java: settings under the Java client's own names, which win; `sasl.jaas.config` among them is a whole log-in,
             and `ssl.keystore.*` or `ssl.truststore.*` a whole store.
         connection: the Airflow connection's id, for errors.
-        token_login: how Spark's clients come to the tokens that the connection's `oauth_cb` makes.
+        tokens: how Spark's clients come to the tokens that the connection's `oauth_cb` makes.
 
     Raises:
         ActionRequiredError: a setting can't be carried over; it is named, with what to say instead.
@@ -116,7 +123,7 @@ def translate(
     if "security.protocol" in given:
         settings["security.protocol"] = protocol
     if protocol.startswith("SASL"):
-        settings |= _login(given, java, connection, token_login)
+        settings |= _login(given, java, connection, tokens)
     if protocol.endswith("SSL"):
         settings |= _tls(given, java, connection)
     return {**settings, **java}
@@ -152,7 +159,7 @@ def _tls(given: Mapping[str, str], java: Mapping[str, str], connection: str) -> 
 
 
 def _login(
-    given: Mapping[str, str], java: Mapping[str, str], connection: str, token_login: Mapping[str, str] | None
+    given: Mapping[str, str], java: Mapping[str, str], connection: str, tokens: Mapping[str, str] | None
 ) -> dict[str, str]:
     mechanism = (given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "GSSAPI").upper()
     settings = {"sasl.mechanism": mechanism}
@@ -163,7 +170,7 @@ def _login(
     if mechanism == "GSSAPI":
         return settings | _kerberos(given, connection)
     if mechanism == "OAUTHBEARER":
-        return settings | _oauth(given, connection, token_login)
+        return settings | _oauth(given, connection, tokens)
     raise _lacking("sasl.mechanism", f"{mechanism} is not among those that Sluice hands to Spark", connection)
 
 
@@ -171,7 +178,7 @@ def _with_password(given: Mapping[str, str], mechanism: str, connection: str) ->
     if not given.get("sasl.username"):
         raise _lacking("sasl.username", f"{mechanism} needs it", connection)
     login = {"username": given["sasl.username"], "password": given.get("sasl.password", "")}
-    return {"sasl.jaas.config": jaas(_PASSWORD_LOGINS[mechanism], login)}
+    return {"sasl.jaas.config": _jaas(_PASSWORD_LOGINS[mechanism], login)}
 
 
 def _kerberos(given: Mapping[str, str], connection: str) -> dict[str, str]:
@@ -185,18 +192,20 @@ def _kerberos(given: Mapping[str, str], connection: str) -> dict[str, str]:
         "principal": given["sasl.kerberos.principal"],
     }
     service = given.get("sasl.kerberos.service.name", "kafka")
-    return {"sasl.jaas.config": jaas(_KERBEROS_LOGIN, options), "sasl.kerberos.service.name": service}
+    return {"sasl.jaas.config": _jaas(_KERBEROS_LOGIN, options), "sasl.kerberos.service.name": service}
 
 
-def _oauth(given: Mapping[str, str], connection: str, token_login: Mapping[str, str] | None) -> dict[str, str]:
+def _oauth(given: Mapping[str, str], connection: str, tokens: Mapping[str, str] | None) -> dict[str, str]:
+    if given.get("oauth_cb") == MSK_IAM:
+        return dict(_MSK_LOGIN)  # MSK's tokens are signed URLs, and Kafka's Java client takes JWTs
     if "oauth_cb" in given:
-        if token_login is None:
+        if tokens is None:
             raise _lacking("oauth_cb", "its tokens reach Spark only from a Spark driver of Sluice's", connection)
-        return dict(token_login)
+        return dict(tokens)
     if given.get("sasl.oauthbearer.method", "").lower() == "oidc":
         return _oidc(given, connection)
     if given.get("enable.sasl.oauthbearer.unsecure.jwt", "").lower() == "true":
-        return {"sasl.jaas.config": jaas(OAUTH_LOGIN, _unsecured(given.get("sasl.oauthbearer.config", "")))}
+        return {"sasl.jaas.config": _jaas(_OAUTH_LOGIN, _unsecured(given.get("sasl.oauthbearer.config", "")))}
     raise _lacking("oauth_cb", "or sasl.oauthbearer.method: nothing says where tokens come from", connection)
 
 
@@ -210,22 +219,46 @@ def _oidc(given: Mapping[str, str], connection: str) -> dict[str, str]:
     url = "sasl.oauthbearer.token.endpoint.url"
     if not given.get(url):
         raise _lacking(url, "oidc needs it", connection)
-    options = {"clientId": either("id"), "clientSecret": either("secret")}
-    if given.get("sasl.oauthbearer.scope"):
-        options["scope"] = given["sasl.oauthbearer.scope"]
+    extensions = {}
     for pair in filter(None, given.get("sasl.oauthbearer.extensions", "").split(",")):
         name, _, value = pair.strip().partition("=")
-        options[f"extension_{name}"] = value
+        extensions[name] = value
     trusted = pem.authorities(given, "https.ca", connection)
-    if trusted:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": trusted}
-    settings = {
-        "sasl.jaas.config": jaas(OAUTH_LOGIN, options),
-        "sasl.login.callback.handler.class": _OIDC_HANDLER,
-        url: given[url],
-    }
+    scope = given.get("sasl.oauthbearer.scope")
+    settings = token_login(given[url], either("id"), either("secret"), trusted, extensions, scope)
     claim = "sasl.oauthbearer.sub.claim.name"
     return {**settings, claim: given[claim]} if claim in given else settings
+
+
+def token_login(
+    url: str,
+    client: str,
+    secret: str,
+    trusted: str | None,
+    extensions: Mapping[str, str],
+    scope: str | None = None,
+) -> dict[str, str]:
+    """How Kafka's own handler gets tokens from a token endpoint (KIP-768).
+
+    Args:
+        url: the endpoint.
+        client: who asks there.
+        secret: that client's.
+        trusted: certificates in PEM that alone are trusted there; None: those of the JVM.
+        extensions: SASL extensions that go beside each token.
+        scope: what is asked for.
+    """
+    options = {"clientId": client, "clientSecret": secret}
+    if scope:
+        options["scope"] = scope
+    options |= {f"extension_{name}": value for name, value in extensions.items()}
+    if trusted:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": trusted}
+    return {
+        "sasl.jaas.config": _jaas(_OAUTH_LOGIN, options),
+        "sasl.login.callback.handler.class": _OIDC_HANDLER,
+        "sasl.oauthbearer.token.endpoint.url": url,
+    }
 
 
 def _unsecured(config: str) -> dict[str, str]:
@@ -247,7 +280,7 @@ def _unsecured(config: str) -> dict[str, str]:
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
-def jaas(module: str, options: Mapping[str, str]) -> str:
+def _jaas(module: str, options: Mapping[str, str]) -> str:
     """One entry of a JAAS configuration, quoted as Kafka's own parser of it wants."""
     quoted = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in options.items())
     return f"{module} required {' '.join(quoted)};"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sluice.hudi.quarantine_files import Quarantined
@@ -25,7 +25,30 @@ from sluice.kafka.transactional import (
 
 HEADER = "sluice.redriven"
 Place = tuple[str, int, int]
+"""Where a record stands, or stood: topic, partition, offset."""
 Partition = tuple[str, int]
+
+
+class Places:
+    """Where the records stand that were sent again, each with the id of its topic.
+
+    A topic that was made again has other records at the same places.
+    """
+
+    def __init__(self) -> None:
+        self._topic_ids: dict[Place, set[str | None]] = {}
+
+    def add(self, place: Place, topic_id: str | None) -> None:
+        """Add a record; None where the topic's id isn't known."""
+        self._topic_ids.setdefault(place, set()).add(topic_id)
+
+    def has(self, place: Place, topic_id: str | None) -> bool:
+        """Whether the record was sent again. Where its id or the note's isn't known, the place alone says so."""
+        known = self._topic_ids.get(place)
+        return known is not None and (topic_id is None or topic_id in known or None in known)
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._topic_ids)
 
 
 class Redriven:
@@ -45,25 +68,31 @@ class Redriven:
         self._table = table
         self._identity = identity_of("redrive", topic, topic)
 
-    def places(self) -> set[Place]:
-        """Where the records stand that were sent again, as (topic, partition, offset).
+    def places(self) -> Places:
+        """Where the records stand that were sent again.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
         """
-        found: set[Place] = set()
+        found = Places()
         if not topic_exists(self._settings, self._topic):
             return found
         for record in read_all(self._settings, self._topic):
             note = json.loads(record.value() or b"{}")
-            found |= {(topic, partition, offset) for topic, partition, offset in note.get("places", ())}
+            ids = note.get("topic_ids", {})  # notes of earlier releases have none
+            for topic, partition, offset in note.get("places", ()):
+                found.add((topic, partition, offset), ids.get(topic))
         return found
 
-    def send(self, records: Iterable[Quarantined]) -> Counter[Partition]:
+    def send(self, records: Iterable[Quarantined], topic_ids: Mapping[str, str | None]) -> Counter[Partition]:
         """Send those that weren't sent before, to the partitions that they came from; returns how many to which.
 
         Some thousand at a time, each with a note of where they stand: who is stopped in between has sent the first of
         them, and sends the others when the command is run again.
+
+        Args:
+            records: those that weren't sent before are of the logs that are there now.
+            topic_ids: Kafka's own ids of these topics.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or refuses.
@@ -75,19 +104,20 @@ class Redriven:
             pending: deque[Place] = deque()
             for chunk in chunks(self._unsent(records, known, pending)):
                 places = [pending.popleft() for _ in chunk]
-                sender.send([*chunk, self._note(places)])
+                sender.send([*chunk, self._note(places, topic_ids)])
                 sent.update((topic, partition) for topic, partition, _ in places)
         return sent
 
-    def _unsent(self, records: Iterable[Quarantined], known: set[Place], pending: deque[Place]) -> Iterator[Record]:
+    def _unsent(self, records: Iterable[Quarantined], known: Places, pending: deque[Place]) -> Iterator[Record]:
         for record in records:
             place = (record.topic, record.partition, record.offset)
-            if place not in known:
-                known.add(place)
+            if not known.has(place, record.log.topic):
+                known.add(place, record.log.topic)
                 pending.append(place)
                 headers = [*record.headers, (HEADER, record.place.encode())]
                 yield Record(record.topic, record.key, record.value, headers, record.partition)
 
-    def _note(self, places: Sequence[Place]) -> Record:
-        note = {"version": 1, "time": datetime.now(UTC).isoformat(), "places": places}
+    def _note(self, places: Sequence[Place], topic_ids: Mapping[str, str | None]) -> Record:
+        ids = {topic: topic_ids.get(topic) for topic, _, _ in places}
+        note = {"version": 1, "time": datetime.now(UTC).isoformat(), "places": places, "topic_ids": ids}
         return Record(self._topic, self._table.encode(), json.dumps(note).encode(), partition=0)

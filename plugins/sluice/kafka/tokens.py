@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -61,6 +63,27 @@ def ask(name: str, config: str, connection: str) -> Token:
     """
     value, expires, *more = token_callable(name, connection)(config)
     return Token(str(value), float(expires), *more)
+
+
+def require_jwt(token: Token, name: str, connection: str) -> None:
+    """Check that a token is a JWT with an end, as Kafka's Java client wants each that an endpoint answers with.
+
+    Raises:
+        ActionRequiredError: it isn't.
+    """
+    parts = token.value.split(".")
+    try:
+        claims = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else None
+    except ValueError:
+        claims = None
+    if not isinstance(claims, dict) or "exp" not in claims:
+        raise ActionRequiredError(
+            "What oauth_cb makes is no JWT with an end (exp), and Kafka's Java client in Spark takes no other token.",
+            next_step="give Spark's client a log-in of its own under `java` in the extra field of the Kafka "
+            "connection: sasl.mechanism, sasl.jaas.config, and a callback handler, with its jar on Spark's class path.",
+            connection=connection,
+            oauth_cb=name,
+        )
 
 
 def msk_region(bootstrap_servers: str) -> str | None:

@@ -74,9 +74,10 @@ class LocalAirflow:
         if started:
             self._daemon.kill()  # what a parent that died has left holds the port and the database
             self.environment = self._with_free_ports()
-            self.environment.migrate()
             folder = self.environment.airflow_home
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / _PORT_FILE).write_text(str(self.environment.port))
+            # Its first step is to make its database, or to bring it to this version.
             self._daemon.start(command("airflow", "standalone"), self.environment.variables(), folder)
         try:
             self._await_healthy(timeout)

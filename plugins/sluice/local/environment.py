@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 from sluice.local.credentials import ADMIN, Credentials
-from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome, project_root
 from sluice.local.java import java_home
-from sluice.local.venv import command, search_path
+from sluice.local.venv import search_path
 
 DEFAULT_PORT = 8080
 
@@ -124,28 +121,3 @@ class AirflowEnvironment:
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
         }
-
-    def migrate(self) -> None:
-        """Bring the database to this version of Airflow; done once for each version.
-
-        Raises:
-            LocalRuntimeError: `airflow db migrate` failed.
-        """
-        stamp = self.airflow_home / f"migrated-{version('apache-airflow')}"
-        if stamp.exists():
-            return
-        self.airflow_home.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            command("airflow", "db", "migrate"),
-            env=self.variables(),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if done.returncode != 0:
-            raise LocalRuntimeError(
-                f"Airflow's database in {self.airflow_home} could not be created.",
-                next_step="read the output below; 'make clean' starts afresh.",
-                detail="\n".join((done.stdout + done.stderr).splitlines()[-20:]),
-            )
-        stamp.touch()

@@ -20,8 +20,6 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
 from sluice.local.java import ensure_base_archive, java_command, java_home
-from sluice.local.login_jar import NAME as LOGIN_JAR
-from sluice.local.login_jar import SOURCE, build_login_jar
 from sluice.local.truststore import network_options
 
 CLASS_PATHS = ("spark", "coordinator", "local", "broker")
@@ -29,7 +27,7 @@ CHECKSUMS = "jars.sha256"
 """SHA-256 of every jar of this version, as `sha256sum` writes and checks them; lies beside this module."""
 
 _STAMP = "ivy.sha256"
-_INPUTS = ("ivy.xml", CHECKSUMS, SOURCE)
+_INPUTS = ("ivy.xml", CHECKSUMS)
 
 
 class _IvyFailedError(Exception):
@@ -76,7 +74,6 @@ def ensure_jars(home: SluiceHome, on_output: Callable[[str], object] = str) -> b
             return False
         partial = _fetched(home, on_output)
         verify(partial, files("sluice.local").joinpath(CHECKSUMS).read_text())
-        build_login_jar(sorted((partial / "spark").glob("kafka-clients-*.jar")), partial / "spark" / LOGIN_JAR)
         (partial / _STAMP).write_text(_wanted_stamp() + "\n")
         _replace(home.jars, partial)
         return True

@@ -14,28 +14,52 @@ Topic = tuple[str, str]
 
 
 @dataclass(frozen=True)
+class LogId:
+    """Kafka's own ids of a topic and of its cluster: which log an offset is of. None where one isn't known."""
+
+    cluster: str | None = None
+    topic: str | None = None
+
+    def other_than(self, now: LogId) -> str | None:
+        """Why the log that is there now is another one; None where nothing says so.
+
+        Where one of two ids isn't known nothing is said: brokers before 2.8 give none.
+        """
+        if self.cluster and now.cluster and self.cluster != now.cluster:
+            return f"the connection now leads to another cluster ({now.cluster}, was {self.cluster})"
+        if self.topic and now.topic and self.topic != now.topic:
+            return "the topic was deleted and created again"
+        return None
+
+
+@dataclass(frozen=True)
 class LogIds:
     """Kafka's own ids of clusters and topics, as they are now; None where a broker is too old to give them."""
 
     clusters: Mapping[str, str | None]
     topics: Mapping[Topic, str | None]
 
+    def of(self, cluster: str, topic: str) -> LogId:
+        """The ids of one topic's log."""
+        return LogId(self.clusters.get(cluster), self.topics.get((cluster, topic)))
+
+
+def log_known_by(checkpoint: Checkpoint, cluster: str, topic: str) -> LogId:
+    """The log of a topic that a checkpoint knows offsets of."""
+    known = checkpoint.topic(cluster, topic)
+    return LogId(checkpoint.clusters[cluster].cluster_id, known.topic_id) if known is not None else LogId()
+
 
 def other_logs(checkpoint: Checkpoint, now: LogIds) -> dict[Topic, str]:
-    """The topics whose log is another one than the checkpoint knows of, each with why.
-
-    Where one of two ids isn't known nothing is said: brokers before 2.8 give none.
-    """
+    """The topics whose log is another one than the checkpoint knows of, each with why."""
     found = {}
-    for (cluster, topic), topic_id in now.topics.items():
+    for cluster, topic in now.topics:
         known = checkpoint.topic(cluster, topic)
         if known is None or not known.known:
             continue
-        cluster_id, known_cluster = now.clusters.get(cluster), checkpoint.clusters[cluster].cluster_id
-        if known_cluster and cluster_id and known_cluster != cluster_id:
-            found[cluster, topic] = f"the connection now leads to another cluster ({cluster_id}, was {known_cluster})"
-        elif known.is_another(topic_id):
-            found[cluster, topic] = "the topic was deleted and created again"
+        reason = log_known_by(checkpoint, cluster, topic).other_than(now.of(cluster, topic))
+        if reason is not None:
+            found[cluster, topic] = reason
     return found
 
 

@@ -184,8 +184,9 @@ class StartCommit(_Message):
     `read_position` is the control topic's end when the coordinator read the table's state. A START or END of the same
     table between it and this message makes this START void: it was planned on offsets that may have moved.
 
-    `oldest_unsettled` is where the oldest START stands that neither ACK nor ABORT has ended: its coordinator may
-    still open an instant, so later intervals look back as far.
+    `oldest_unsettled` is where the oldest START stands that neither ACK nor ABORT has ended, and before the table's
+    first commit the oldest of all: its coordinator may still open an instant, its zombies may make files, so later
+    intervals look back as far.
 
     Attributes:
         reason: why a person asked for this transaction, in that person's words.

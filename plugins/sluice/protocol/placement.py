@@ -114,15 +114,24 @@ def fitting_partitioners(
     for topic, found in by_topic.items():
         if placement.partitions.get(topic) == 1:
             continue
-        keyless = _first(keys.keyless for keys in found)
+        keyless = together(keys.keyless for keys in found)
         if keyless is not None:
             raise _refused("Records have no key", topic, keyless, where)
         before = fitting.get(topic, PARTITIONERS)
-        wrong = {name: _first(keys.misplaced.get(name) for keys in found) for name in before}
+        wrong = {name: together(keys.misplaced.get(name) for keys in found) for name in before}
         fitting[topic] = tuple(name for name, misplaced in wrong.items() if misplaced is None)
         if not fitting[topic]:
             raise _no_partitioner(topic, before, wrong, where)
     return fitting
+
+
+def together(found: Iterable[Misplaced | None]) -> Misplaced | None:
+    """All of them as one: their number, and the place of the first."""
+    some = [m for m in found if m is not None]
+    if not some:
+        return None
+    first = min(some, key=lambda m: (m.offset, m.partition))
+    return first.model_copy(update={"records": sum(m.records for m in some)})
 
 
 def placement_note(placement: KeyPlacement | None, fitting: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
@@ -134,15 +143,6 @@ def placement_note(placement: KeyPlacement | None, fitting: Mapping[str, Sequenc
         "buckets": placement.buckets,
         "partitioners": {topic: list(names) for topic, names in fitting.items()},
     }
-
-
-def _first(found: Iterable[Misplaced | None]) -> Misplaced | None:
-    """All of them as one: their number, and the place of the first."""
-    some = [m for m in found if m is not None]
-    if not some:
-        return None
-    first = min(some, key=lambda m: (m.offset, m.partition))
-    return first.model_copy(update={"records": sum(m.records for m in some)})
 
 
 def _no_partitioner(

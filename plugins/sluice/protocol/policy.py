@@ -25,7 +25,7 @@ whatever reads on.
 
 Reads = Literal["onward", "window", "again", "nothing"]
 """Which offsets: on from the table's position; those of a window that the table doesn't have; those of an interval that
-the table has; none."""
+the table has, unless a replay has read them since, which is the interval that has the rows then; none."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sluice.protocol.messages import TableWriter, WriteStatus
+from sluice.protocol.identity import LogId
+from sluice.protocol.messages import StartCommit, TableWriter, WriteStatus
 from sluice.protocol.settlement import committed_statuses
 from sluice.protocol.transaction import State, Transaction
 from sluice.records.settings import Errors
@@ -10,9 +11,13 @@ from sluice.records.settings import Errors
 SCHEMA = (
     "kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT, kafka_timestamp TIMESTAMP, kafka_key BINARY, "
     "kafka_value BINARY, kafka_headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, stage STRING, "
-    "table_name STRING, table_path STRING, dag_id STRING, run_id STRING, range_number INT, attempt STRING, day STRING"
+    "table_name STRING, table_path STRING, dag_id STRING, run_id STRING, range_number INT, attempt STRING, day STRING, "
+    "kafka_topic_id STRING, kafka_cluster_id STRING"
 )
-"""Its columns as Spark DDL; the instant stands in Hudi's own `_hoodie_commit_time`. docs/bad-records.md says more."""
+"""Its columns as Spark DDL; the instant stands in Hudi's own `_hoodie_commit_time`. docs/bad-records.md says more.
+
+What is new stands at the end: a table of an earlier release gets it with its next commit, and null in the rows it has.
+"""
 PARTITION_FIELD = "day"
 _KEPT_OPTIONS = ("hoodie.write.table.version",)
 
@@ -47,6 +52,26 @@ def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWri
 def day_of(instant: str) -> str:
     """The quarantine's partition that holds an interval's bad records: the day of its instant, `2026-01-31`."""
     return f"{instant[:4]}-{instant[4:6]}-{instant[6:8]}"
+
+
+def log_read(start: StartCommit, topic: str) -> LogId:
+    """The log of which an interval reads a topic's offsets."""
+    for cluster, topics in start.topic_ids.items():
+        if topic in topics:
+            return LogId(start.cluster_ids.get(cluster), topics[topic])
+    return LogId()
+
+
+def why_not_again(log: LogId, now: LogId) -> str | None:
+    """Why a record isn't to be sent to its topic again; None where nothing is against it.
+
+    Args:
+        log: the log that the record stands in, as far as that is known.
+        now: the topic's log as it is now.
+    """
+    if now.topic and not log.topic:
+        return "it isn't known of which log they are"
+    return log.other_than(now)
 
 
 def set_aside(transaction: Transaction) -> dict[int, WriteStatus]:

@@ -144,6 +144,10 @@ class TableLog:
         ended = (State.COMMITTED, State.ABORTED)
         return min((t.start_offset for t in self.transactions.values() if t.state not in ended), default=default)
 
+    def oldest(self, default: int) -> int:
+        """Where the oldest START stands that this stretch tells of, however it ended, or the default."""
+        return min((t.start_offset for t in self.transactions.values()), default=default)
+
     def highest_epoch(self) -> int:
         """The highest epoch seen, 0 before the first."""
         return max((t.start.epoch for t in self.transactions.values()), default=0)

@@ -110,23 +110,23 @@ class Participant:
         planned = start.ranges[self._assignment.range]
         headers = "headers" in start.records.columns.values()
         kafka = java_settings(spark, self._source)
-        records = read_range(spark, kafka, planned, start.isolation_level, headers=headers)
-        chain = RecordChain(spark, start.records, start.writer, planned)
         keys = KeyCheck(spark, start, self._assignment.range)
+        records = read_range(spark, kafka, planned, start.isolation_level, headers=headers, watch=keys.watch)
+        chain = RecordChain(spark, start.records, start.writer, planned)
         writer = HudiWriter(spark, start)
         here = {r.topic_partition for r in planned}
         later = [r for r in start.later if r.topic_partition in here]
         if later:
             rows = chain.rows(read_range(spark, kafka, later, start.isolation_level, headers=headers))
             writer.remember_deletes(rows)
-        written = writer.write(chain.rows(keys.watch(records)), start.emptied_at)
+        written = writer.write(chain.rows(records), start.emptied_at)
         left_out = chain.counts(written.dataset)
         if left_out.changes.truncates:
             require_truncates_apply(start, left_out.changes)
             # Rare enough for a second write, of which alone the stats are committed: what is in the table isn't read
             # before it is known that it has to go.
             emptied_at = format(left_out.changes.emptied_at, "f")
-            written = writer.write(chain.rows(keys.watch(records)), emptied_at, truncates=True)
+            written = writer.write(chain.rows(records), emptied_at, truncates=True)
             left_out = chain.counts(written.dataset)
         reach("participant.after_write")
         again = partial(self._read_again, spark, start)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.errors import IntervalError
@@ -14,8 +14,8 @@ from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.protocol.bad_records import certainly_too_many
 from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
-from sluice.protocol.quarantine import day_of
-from sluice.spark.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain
+from sluice.protocol.quarantine import day_of, log_read
+from sluice.spark.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
 from sluice.spark.write import HudiWriter
 
 Read = Callable[[Sequence[PlannedRange]], DataFrame]
@@ -86,9 +86,12 @@ def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None
 
 
 def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataFrame:
-    """Rows of the quarantine's columns, in their order (`sluice.protocol.quarantine.SCHEMA`), and `KAFKA_COLUMNS`."""
+    """Rows of the columns that START-COMMIT has pinned for the quarantine, in their order, and `KAFKA_COLUMNS`."""
+    assert start.quarantine is not None
+    pinned = [field.name for field in parse_ddl(bad.sparkSession, start.quarantine.schema_ddl)]
     record = F.col(RECORD)
-    return bad.select(
+    logs = {topic: log_read(start, topic) for topic in sorted({r.topic for r in start.ranges[attempt[0]]})}
+    rows = bad.select(
         F.col("_kafka_topic").alias("kafka_topic"),
         F.col("_kafka_partition").alias("kafka_partition"),
         F.col("_kafka_offset").alias("kafka_offset"),
@@ -105,5 +108,14 @@ def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataF
         F.lit(attempt[0]).alias("range_number"),
         F.lit(attempt[1]).alias("attempt"),
         F.lit(day_of(start.transaction)).alias("day"),
+        _by_topic({topic: log.topic for topic, log in logs.items()}).alias("kafka_topic_id"),
+        _by_topic({topic: log.cluster for topic, log in logs.items()}).alias("kafka_cluster_id"),
         *KAFKA_COLUMNS,
     )
+    return rows.select(*pinned, *KAFKA_COLUMNS)
+
+
+def _by_topic(values: Mapping[str, str | None]) -> Column:
+    """The value of a record's topic; null where it has none."""
+    known = [F.lit(part) for topic, value in values.items() if value is not None for part in (topic, value)]
+    return F.create_map(*known)[F.col("_kafka_topic")] if known else F.lit(None).cast("string")

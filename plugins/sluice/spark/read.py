@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -28,6 +28,7 @@ def read_range(
     isolation_level: str,
     *,
     headers: bool = False,
+    watch: Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame] | None = None,
 ) -> DataFrame:
     """A DataFrame of Kafka's columns that reads `[start, end)` of each range, one Spark task for each.
 
@@ -36,7 +37,13 @@ def read_range(
     partition; where a backfill goes round what is covered, further stretches are reads of their own. So are further
     partitions where there are many: an observed metric has to look at each record for each partition that it counts.
 
-    `headers`: with the records' headers as a column.
+    Args:
+        spark: the session.
+        java_settings: Kafka's settings by Java's names.
+        planned: what to read.
+        isolation_level: whose records are read.
+        headers: with the records' headers as a column.
+        watch: is given each of these reads, its number and its ranges, and may add observations of its own.
     """
     reads, tasks = [], 0
     for number, batch in enumerate(_batches(planned)):
@@ -45,7 +52,8 @@ def read_range(
         # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
         # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
         read = read.withColumn(_TASK, F.spark_partition_id() + F.lit(tasks))
-        reads.append(read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch)))
+        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
+        reads.append(watch(read, number, ranges) if watch is not None else read)
         tasks += len(ranges)
     return reduce(DataFrame.union, reads)
 
@@ -90,21 +98,23 @@ def _read(
 
 
 def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
-    columns = [F.count(F.lit(1)).alias("records")]
+    """As text, which is one call of the JVM for each: put together as columns they are a dozen calls."""
+    texts = ["count(1) AS records"]
     # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
     one_topic = len({planned[i].topic for i in batch}) == 1
     for i in batch:
-        here = F.col("partition") == planned[i].partition
+        here = f"`partition` = {planned[i].partition}"
         if not one_topic:
-            here &= F.col("topic") == planned[i].topic
-        columns += [
-            F.count(F.when(here, 1)).alias(f"records_{i}"),
-            F.max(F.when(here, F.col("offset"))).alias(f"offset_{i}"),
-            F.max(F.when(here, F.col("timestamp"))).alias(f"timestamp_{i}"),
-            F.sum(F.when(here, F.length("value"))).alias(f"bytes_{i}"),
-            F.max(F.when(here, F.col(_TASK))).alias(f"task_{i}"),
-        ]
-    return columns
+            here += f" AND `topic` = '{planned[i].topic}'"  # Kafka's names have letters, digits, and `.`, `_`, `-` only
+        counted_of_each = {
+            f"count(CASE WHEN {here} THEN 1 END)": "records",
+            f"max(CASE WHEN {here} THEN `offset` END)": "offset",
+            f"max(CASE WHEN {here} THEN unix_millis(`timestamp`) END)": "timestamp",
+            f"sum(CASE WHEN {here} THEN length(`value`) END)": "bytes",
+            f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
+        }
+        texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
+    return [F.expr(text) for text in texts]
 
 
 def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
@@ -112,7 +122,7 @@ def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
     counts: dict[str, Any] = {"records": 0}
     metrics = dataset.queryExecution().observedMetrics()
     for number in range(len(_batches(planned))):
-        of_batch = _fields(metrics, f"{_OBSERVED}_{number}")
+        of_batch = json.loads(_row(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
         counts["records"] += int(of_batch.pop("records"))
         counts |= of_batch
     return counts
@@ -123,10 +133,14 @@ def observed(frame: Any, name: str) -> dict[str, Any]:
     return _fields(frame.queryExecution().observedMetrics(), name)
 
 
-def _fields(metrics: Any, name: str) -> dict[str, Any]:
+def _row(metrics: Any, name: str) -> Any:
     if not metrics.contains(name):
         raise RuntimeError(f"Spark delivered no counts for the range ({name})")
-    row = metrics.apply(name)
+    return metrics.apply(name)
+
+
+def _fields(metrics: Any, name: str) -> dict[str, Any]:
+    row = _row(metrics, name)
     return {field: row.getAs(field) for field in list(row.schema().fieldNames())}
 
 
@@ -143,19 +157,19 @@ def partition_results(
     results = []
     for i, r in enumerate(planned):
         records = int(counts[f"records_{i}"] or 0)
-        last = counts[f"offset_{i}"]
+        last = counts.get(f"offset_{i}")
         if last is not None and not r.start <= last < r.end:
             raise RuntimeError(f"Kafka delivered offset {last} outside of {r}")
-        time = counts[f"timestamp_{i}"]
+        time = counts.get(f"timestamp_{i}")
         results.append(
             PartitionResult(
                 **r.model_dump(include={"cluster", "topic", "partition", "start"}),
                 next_offset=r.end,  # Spark's reader ends there or fails
                 records_read=records,
                 gaps=r.end - r.start - records,
-                bytes_read=int(counts[f"bytes_{i}"] or 0),
-                max_timestamp=record_time(time.getTime()) if time is not None else None,
-                file_groups=tuple(sorted(set(file_groups.get(counts[f"task_{i}"], ())))),
+                bytes_read=int(counts.get(f"bytes_{i}") or 0),
+                max_timestamp=record_time(int(time)) if time is not None else None,
+                file_groups=tuple(sorted(set(file_groups.get(counts.get(f"task_{i}", -1), ())))),
             )
         )
     return tuple(results)

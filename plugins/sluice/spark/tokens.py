@@ -1,18 +1,23 @@
 """Kafka's settings as Spark's client takes them, and, where Python makes the tokens, a place that it gets them from.
 
-A token lives for minutes, a job may for hours, and executors have no Python. So they ask the driver, over TLS with a
-certificate of this driver's own: its place, the certificate and a secret stand in the JAAS entry that travels with the
-job, and nothing on a disk.
+A token lives for minutes, a job may for hours, and executors have no Python. So the driver is an identity provider for
+its own job: a token endpoint as OAuth has it (RFC 6749, section 4.4), which Kafka's own log-in handler asks, over TLS
+with a certificate of this driver's own. Its place, the certificate and a secret stand in the JAAS entry that travels
+with the job, and nothing on a disk.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import json
+import re
 import secrets
 import ssl
 import tempfile
-from collections.abc import Callable
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -30,11 +35,13 @@ from pyspark.sql import SparkSession
 
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.java_settings import OAUTH_LOGIN, jaas
+from sluice.kafka.java_settings import token_login
 from sluice.kafka.tokens import Token, ask
 from sluice.logs import log
 
-_HANDLER = "sluice.kafka.DriverTokenHandler"
+_CLIENT = "sluice"
+_LONGEST_REQUEST = 4096  # bytes; Kafka's has 29 and a scope
+_LOGIN_CLASSES = ("sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.login.class")
 _LIFETIME = timedelta(days=30)  # of the certificate: longer than any job
 
 
@@ -44,30 +51,34 @@ def java_settings(spark: SparkSession, kafka: KafkaSettings) -> dict[str, str]:
     Raises:
         ActionRequiredError: something that secures the connection can't be carried over; it is named.
     """
-    if kafka.token_callable is None:
-        return kafka.java()
-    return kafka.java(_token_login(spark, kafka, kafka.token_callable))
+    function = kafka.token_callable
+    settings = kafka.java(_token_login(spark, kafka, function) if function else None)
+    _require_classes(spark, settings, kafka.name)
+    return settings
 
 
 def _token_login(spark: SparkSession, kafka: KafkaSettings, function: str) -> dict[str, str]:
-    _require_handler(spark, kafka)
     conf: Any = spark.sparkContext.getConf()
     host = str(conf.get("spark.driver.host", "127.0.0.1"))
     config = str(kafka.librdkafka.get("sasl.oauthbearer.config", ""))
     endpoint = _endpoint(host, str(conf.get("spark.driver.bindAddress", host)), function, config, kafka.name)
-    options = {"url": endpoint.url, "secret": endpoint.secret, "certificate": endpoint.certificate}
-    return {"sasl.jaas.config": jaas(OAUTH_LOGIN, options), "sasl.login.callback.handler.class": _HANDLER}
+    extensions = ask(function, config, kafka.name).extensions
+    return token_login(endpoint.url, _CLIENT, endpoint.secret, endpoint.certificate, extensions)
 
 
-def _require_handler(spark: SparkSession, kafka: KafkaSettings) -> None:
-    jvm: Any = spark._jvm
-    found = jvm.java.lang.ClassLoader.getSystemClassLoader().getResource(f"{_HANDLER.replace('.', '/')}.class")
-    if found is None:
-        raise ActionRequiredError(
-            "The class that hands the tokens of oauth_cb to Spark's Kafka client is missing.",
-            next_step="make the jars anew: `python -m sluice.local jars` (or `make install`).",
-            connection=kafka.name,
-        )
+def _require_classes(spark: SparkSession, settings: Mapping[str, str], connection: str) -> None:
+    """A log-in of somebody else's needs its jar: Kafka's client would only say that it couldn't be made."""
+    loader: Any = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
+    module = re.match(r"\s*([\w.$]+)", settings.get("sasl.jaas.config", ""))
+    named = [settings.get(name, "") for name in _LOGIN_CLASSES] + ([module[1]] if module else [])
+    for name in filter(None, named):
+        in_java = name.startswith("com.sun.")  # Java's own modules aren't files
+        if not in_java and loader.getResource(f"{name.replace('.', '/')}.class") is None:
+            raise ActionRequiredError(
+                f"Spark has no class {name}, by which its client is to log in to Kafka.",
+                next_step="put the jar that has it on Spark's class path (spark.jars, or the folder of Sluice's jars).",
+                connection=connection,
+            )
 
 
 @cache  # one for each driver, whatever the number of reads; it ends with the process
@@ -97,13 +108,14 @@ class TokenEndpoint:
         Thread(target=server.serve_forever, name="sluice-tokens", daemon=True).start()
 
     def answer(self, authorization: str) -> bytes | None:
-        """The token, line by line as the Java side reads it; None for whoever doesn't know the secret."""
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.secret}".encode()):
+        """A token response (RFC 6749, section 5.1); None for whoever doesn't know the secret."""
+        wanted = b64encode(f"{_CLIENT}:{self.secret}".encode())
+        if not hmac.compare_digest(authorization.encode(), b"Basic " + wanted):
             return None
         with self._lock:  # the function may not expect to be called from several threads at once
             token = self._make()
-        lines = [str(int(token.expires * 1000)), token.principal or "oauth", token.value]
-        return "\n".join([*lines, *(f"{k}={v}" for k, v in token.extensions.items()), ""]).encode()
+        left = max(0, int(token.expires - time.time()))
+        return json.dumps({"access_token": token.value, "token_type": "Bearer", "expires_in": left}).encode()
 
 
 class _Server(ThreadingHTTPServer):
@@ -121,8 +133,10 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
-    def do_GET(self) -> None:  # http.server's name
+    def do_POST(self) -> None:  # http.server's name
         """Answer with a token."""
+        asked = int(self.headers.get("Content-Length") or 0)
+        self.rfile.read(min(asked, _LONGEST_REQUEST))
         try:
             body = self.server.endpoint.answer(self.headers.get("Authorization", ""))
         except Exception as error:
@@ -133,6 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(401)
             return
         self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Cache-Control", "no-store")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

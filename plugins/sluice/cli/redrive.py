@@ -1,0 +1,95 @@
+"""Which quarantined records may be sent again: those of the log that their topic has now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sluice.errors import ActionRequiredError
+from sluice.kafka.redriven import Partition, Place, Places
+from sluice.protocol.identity import LogId, LogIds, log_known_by
+from sluice.protocol.offsets import Checkpoint, in_words
+from sluice.protocol.quarantine import why_not_again
+
+
+class Origin(NamedTuple):
+    """Where records come from: the interval that has set them aside, the topic, and its log as their rows have it."""
+
+    instant: str
+    topic: str
+    log: LogId
+
+
+@dataclass
+class Unsent:
+    """Records that weren't sent again yet: how many of each origin and partition, and the first of each origin."""
+
+    numbers: dict[Origin, Counter[Partition]] = field(default_factory=dict)
+    first: dict[Origin, Place] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, Place, LogId]], sent: Places) -> Unsent:
+        """Count them.
+
+        Args:
+            rows: instant, place and log of each record.
+            sent: what was sent again.
+        """
+        found = cls()
+        for instant, place, log in rows:
+            if not sent.has(place, log.topic):
+                origin = Origin(instant, place[0], log)
+                found.numbers.setdefault(origin, Counter())[place[:2]] += 1
+                found.first[origin] = min(place, found.first.get(origin, place))
+        return found
+
+    @property
+    def by_partition(self) -> Counter[Partition]:
+        """How many records of each partition."""
+        return sum(self.numbers.values(), Counter())
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that they are of."""
+        return sorted({origin.topic for origin in self.numbers})
+
+    def require_same_logs(
+        self, cluster: str, now: LogIds, known: Callable[[Iterable[str]], Mapping[str, Checkpoint]], quarantine: str
+    ) -> None:
+        """Check that all of them are of the log that their topic has now: its offsets and readers are others' else.
+
+        Args:
+            cluster: the connection's name of the cluster.
+            now: Kafka's own ids of the topics.
+            known: what the table's commits of these instants say of the logs that they have read; asked for rows of
+                earlier releases, which don't say so themselves.
+            quarantine: the quarantine's path, for errors.
+
+        Raises:
+            ActionRequiredError: some are of another log, or it isn't known of which.
+        """
+        unsaid = sorted({o.instant for o in self.numbers if o.log.topic is None and now.of(cluster, o.topic).topic})
+        checkpoints = known(unsaid) if unsaid else {}
+        refused: dict[str, list[Origin]] = {}
+        for origin in self.numbers:
+            log = origin.log
+            if log.topic is None and origin.instant in checkpoints:
+                log = log_known_by(checkpoints[origin.instant], cluster, origin.topic)
+            reason = why_not_again(log, now.of(cluster, origin.topic))
+            if reason is not None:
+                refused.setdefault(reason, []).append(origin)
+        for reason, origins in refused.items():
+            first = min(self.first[origin] for origin in origins)
+            raise ActionRequiredError(
+                f"Records that are to be sent again aren't known to be of their topic as it is now: {reason}.",
+                next_step="nothing was sent; name with --instant the intervals that have read the topic as it is now. "
+                "What these records say can be had from the quarantine; where it still holds, have their producer send "
+                "it.",
+                quarantine=quarantine,
+                topic=first[0],
+                first="{}[{}]@{}".format(*first),
+                records=sum(self.numbers[origin].total() for origin in origins),
+                instants=in_words(sorted({origin.instant for origin in origins})),
+            )
