@@ -32,19 +32,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.broker import embedded_broker
+from sluice.control.topic import ControlTopic
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import Services
-from sluice.hudi.jvm import lean_jvm
+from sluice.jvm.gateway import lean_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_topic import ControlTopic
+from sluice.launch.submit import driver_environment
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit, WriteStatus
-from sluice.spark.submit import driver_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sluice.hudi.jvm import HudiJvm
+    from sluice.jvm.gateway import HudiJvm
 
 KAFKA_PARTITIONS = 2
 TABLE_PARTITIONS = ("p0", "p1")

@@ -37,8 +37,8 @@ from bench.broker import embedded_broker
 from bench.records import DDL, create_topic, end_offsets, record
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
+from sluice.launch.submit import driver_environment, submit_command
 from sluice.pipeline import load_pipeline
-from sluice.spark.submit import driver_environment, submit_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,11 +32,11 @@ from confluent_kafka import Producer
 from bench.broker import embedded_broker
 from bench.flat import TinyParticipant
 from bench.width import NARROW_LOGS, create_topics
+from sluice.control.reader import ControlReader
 from sluice.coordinator import Coordinator, Outcome, Run
-from sluice.hudi.jvm import HudiJvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.kafka import control_topic
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_reader import ControlReader
 from sluice.pipeline import load_pipeline
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.settlement import REMEMBERED_INTERVALS
@@ -168,7 +168,7 @@ def _fill(settings: KafkaSettings, topic: str, table: str, pattern: list[Control
 def _follow(sample: Sample, one: One, others: dict[str, str]) -> None:
     """What the page's followers come to, which share what they may keep."""
     os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-pipelines-airflow-"))
-    from sluice.kafka.control_reader import _admins
+    from sluice.control.reader import _admins
     from sluice.page.follower import ControlFollower, Room
 
     gc.collect()

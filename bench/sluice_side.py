@@ -12,8 +12,8 @@ import yaml
 from bench.records import DDL
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
+from sluice.launch.submit import submit_command
 from sluice.pipeline import load_pipeline
-from sluice.spark.submit import submit_command
 
 if TYPE_CHECKING:
     from pathlib import Path

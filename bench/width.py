@@ -29,10 +29,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.broker import embedded_broker
 from bench.flat import TinyParticipant
+from sluice.control.reader import ControlReader, log_ends
 from sluice.coordinator import Coordinator, Outcome, Run
-from sluice.hudi.jvm import HudiJvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_reader import ControlReader, log_ends
 from sluice.pipeline import load_pipeline
 from sluice.protocol.history import TableHistory, fold
 

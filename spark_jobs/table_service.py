@@ -8,7 +8,7 @@ import sys
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
-from sluice.spark.service import ServiceAssignment, ServiceJob
+from sluice.participant.service import ServiceAssignment, ServiceJob
 
 
 def main() -> int:

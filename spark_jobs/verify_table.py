@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from sluice.kafka.config import KafkaSettings
-from sluice.spark.compare import compare
-from sluice.spark.session import spark_session
-from sluice.spark.tokens import java_settings
-from sluice.spark.verify import as_json
+from sluice.participant.session import spark_session
+from sluice.sources.kafka.driver_settings import java_settings
+from sluice.verification.compare import compare
+from sluice.verification.verify import as_json
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ import sys
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import leave_the_time_to_the_parent, log
-from sluice.spark.participant import Assignment, Participant
+from sluice.participant.participant import Assignment, Participant
 
 
 def main() -> int:

@@ -18,11 +18,11 @@ import pytest
 from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperator
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
+from sluice.launch.submit import driver_environment
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE
 from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter, WriteStatus
 from sluice.protocol.transaction import State, Transaction
-from sluice.spark.submit import driver_environment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TABLE = "file:///lake/orders"
@@ -179,6 +179,9 @@ def test_on_kill_ends_the_driver_and_its_children(
     assert len(stubborn_spark()) == 2
     hook.on_kill()
     thread.join()
+    ended_by = time.monotonic() + 30
+    while stubborn_spark() and time.monotonic() < ended_by:  # SIGKILL is carried out when the kernel comes to it
+        time.sleep(0.01)
     assert stubborn_spark() == []
     hook._submit_sp.stdout.close()  # the provider's hook leaves it to the garbage collector
     assert f"Error code is: {-signal.SIGKILL}" in str(outcome[0])

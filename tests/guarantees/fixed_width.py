@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from sluice.spark.converters import Converted, Given
+from sluice.rows.converters import Converted, Given
 
 
 class FixedWidth:

@@ -24,26 +24,26 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from sluice import runtime
+from sluice.control.reader import ControlReader
+from sluice.control.topic import ControlTopic
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
 from sluice.failpoints import VARIABLE
-from sluice.hudi.jvm import HudiJvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_reader import ControlReader
-from sluice.kafka.control_topic import ControlTopic
-from sluice.pipeline import Pipeline, load_pipeline
-from sluice.protocol.messages import ControlMessage, StartCommit, encode
-from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
-from sluice.protocol.offsets import TopicPartition as KafkaPartition
-from sluice.protocol.request import Request
-from sluice.spark.settings import spark_conf
-from sluice.spark.submit import (
+from sluice.launch.settings import spark_conf
+from sluice.launch.submit import (
     APPLICATION,
     application_arguments,
     driver_environment,
     service_arguments,
     submit_command,
 )
+from sluice.pipeline import Pipeline, load_pipeline
+from sluice.protocol.messages import ControlMessage, StartCommit, encode
+from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
+from sluice.protocol.offsets import TopicPartition as KafkaPartition
+from sluice.protocol.request import Request
 
 MASTER = "local[1]"
 MEMORY = "512m"

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from sluice import runtime
-from sluice.hudi.jvm import HudiJvm
+from sluice.jvm.gateway import HudiJvm
 
 from .harness import wait_for
 

@@ -87,8 +87,8 @@ def decode(start: str, kafka: dict[str, str]) -> tuple[list[dict[str, Any]], dic
     """What a write job would make of an interval's records: its rows, and what is wrong with the others by offset."""
     from sluice.protocol import messages
     from sluice.records.settings import Errors
-    from sluice.spark.read import read_range
-    from sluice.spark.records import PROBLEM, RecordChain
+    from sluice.rows.records import PROBLEM, RecordChain
+    from sluice.sources.kafka.reader import read_range
 
     message = messages.decode(start.encode())
     assert isinstance(message, messages.StartCommit)

@@ -24,8 +24,8 @@ def _start_fails(flow: Flow, expected: type[SluiceError], message: str, **where:
 
 
 def test_an_unreachable_broker(make_flow, monkeypatch, shared_jvm):
-    monkeypatch.setattr("sluice.kafka.control_topic.TIMEOUT", 2)
-    monkeypatch.setattr("sluice.kafka.cluster.TIMEOUT", 2)
+    monkeypatch.setattr("sluice.control.topic.TIMEOUT", 2)
+    monkeypatch.setattr("sluice.sources.kafka.cluster.TIMEOUT", 2)
     flow = make_flow()
     nowhere = f"127.0.0.1:{free_port()}"
     with pytest.raises(RetryableError, match="did not answer") as caught:

@@ -7,8 +7,8 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
-from sluice.kafka.control_reader import ControlReader
-from sluice.kafka.control_topic import ControlTopic
+from sluice.control.reader import ControlReader
+from sluice.control.topic import ControlTopic
 from sluice.protocol.messages import AbortCommit
 from sluice.protocol.transaction import TableLog
 

@@ -17,11 +17,11 @@ from sluice.coordinator import Coordinator, Outcome, Started
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.failpoints import VARIABLE
 from sluice.kafka.config import KafkaSettings
+from sluice.launch.submit import application_arguments, driver_environment, submit_command
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import encode
-from sluice.spark.submit import application_arguments, driver_environment, submit_command
 
 from .harness import CLUSTER, MASTER, Drivers, Flow, Job, Pause, SharedJvm
 from .secured_broker import SECRET, SecuredBroker

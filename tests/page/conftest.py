@@ -20,15 +20,15 @@ from typing import Any
 
 import pytest
 
-from sluice.hudi.jvm import lean_jvm
-from sluice.hudi.schema import struct_of_ddl, table_schema
-from sluice.hudi.table import open_table
+from sluice.jvm.gateway import lean_jvm
+from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.local.airflow import AirflowEnvironment
 from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 from sluice.protocol.messages import TableWriter
+from sluice.sinks.hudi.table import open_table
 
 from .story import Story, create_topic, fill, flights, send
 

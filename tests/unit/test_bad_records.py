@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
+from sluice.participant import quarantine
 from sluice.pipeline import load_pipeline
 from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records, certainly_too_many, limit_broken
@@ -24,10 +25,9 @@ from sluice.protocol.quarantine import (
 from sluice.protocol.transaction import TableLog
 from sluice.records.plan import RecordPlan
 from sluice.records.settings import Errors
-from sluice.spark import quarantine
-from sluice.spark.bad_records import BadSpan
-from sluice.spark.records import Counted
-from sluice.spark.write import Written
+from sluice.rows.bad_records import BadSpan
+from sluice.rows.records import Counted
+from sluice.sinks.hudi.writer import Written
 
 from .protocol_messages import TABLE, WRITER, abort, ack, end, planned, start, status
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from protocol_messages import ack, end, planned, start, status
 
-from sluice.kafka import control_reader
+from sluice.control import reader as control_reader
 from sluice.kafka.config import KafkaSettings
 from sluice.page import follower
 from sluice.page.follower import Room

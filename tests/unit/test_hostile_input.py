@@ -10,10 +10,10 @@ from google.protobuf import descriptor_pb2
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError
-from sluice.hudi.timeline import TimelineFiles, file_url
 from sluice.records.plan import Format
 from sluice.registry.proto_files import ProtobufSchemaError, registered_files
 from sluice.sections import expand
+from sluice.sinks.hudi.timeline import TimelineFiles, file_url
 
 PROTO = 'syntax = "proto3"; message A { int32 a = 1; }'
 

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.hudi.options import write_options
+from sluice.launch import settings
 from sluice.pipeline import load_pipeline
 from sluice.private import VARIABLE, PrivateSettings
 from sluice.protocol.messages import TableWriter
 from sluice.sections import refuse_secrets
-from sluice.spark import settings
+from sluice.sinks.hudi.write_config import write_options
 
 SECRET = "s3cr3t"
 

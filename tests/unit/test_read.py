@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from protocol_messages import planned
 
-from sluice.spark.bad_records import BadSpan, spans
-from sluice.spark.read import _AT_A_TIME, _batches
+from sluice.rows.bad_records import BadSpan, spans
+from sluice.sources.kafka.reader import _AT_A_TIME, _batches
 
 
 @pytest.mark.parametrize("partitions", [1, 10, 16, 17, 1000])

@@ -10,9 +10,9 @@ import pytest
 
 from sluice.cli.redrive import Unsent
 from sluice.errors import ActionRequiredError
-from sluice.kafka.redriven import Places
 from sluice.protocol.identity import LogId, LogIds
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
+from sluice.sources.kafka.redriven import Places
 
 HERE = LogId("c", "new")
 NOW = LogIds({"kafka": "c"}, {("kafka", "t"): "new"})

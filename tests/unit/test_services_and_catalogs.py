@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sluice.hudi.catalog_sync import sync_options
-from sluice.hudi.services import service_options
-from sluice.hudi.table import instant_in
 from sluice.pipeline import Catalog, Glue, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source, TableServices
+from sluice.sinks.hudi.catalog_sync import sync_options
+from sluice.sinks.hudi.services import service_options
+from sluice.sinks.hudi.table import instant_in
 
 COLUMNS = "id BIGINT, shop STRING"
 

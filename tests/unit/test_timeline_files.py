@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from sluice.errors import ActionRequiredError
-from sluice.hudi.timeline import Timeline, TimelineFiles
+from sluice.sinks.hudi.timeline import Timeline, TimelineFiles
 
 METADATA = {
     "partitionToWriteStats": {"p=1": [{"numWrites": 3, "totalWriteBytes": 40}], "p=2": [{"numWrites": 4}]},

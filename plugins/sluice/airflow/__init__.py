@@ -1,4 +1,5 @@
 """Airflow's side: a pipeline as a DAG, each of whose runs is one transaction interval.
 
-Thin on purpose: what an interval does stands in `sluice.coordinator` and `sluice.spark`, which know nothing of Airflow.
+Thin on purpose: what an interval does stands in `sluice.coordinator` and `sluice.participant`, which know nothing of
+Airflow.
 """

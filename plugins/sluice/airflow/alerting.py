@@ -200,7 +200,7 @@ def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -
     Raises:
         RetryableError, ActionRequiredError: the control topic can't be read.
     """
-    from sluice.kafka.control_topic import ControlTopic
+    from sluice.control.topic import ControlTopic
     from sluice.protocol.transaction import State, TableLog
 
     table = pipeline.sink.hudi.path

@@ -17,7 +17,7 @@ def read_transaction(pipeline: Pipeline, control: KafkaSettings, control_offset:
         RetryableError, ActionRequiredError: the control topic can't be read.
         IntervalError: it holds no such transaction.
     """
-    from sluice.kafka.control_topic import ControlTopic
+    from sluice.control.topic import ControlTopic
     from sluice.protocol.settlement import transaction_at
 
     topic = ControlTopic(control, pipeline.control_topic)

@@ -24,7 +24,7 @@ _AUTHOR = "sluice"
 _BELOW = "\n\nSluice: "  # stands between a person's note and ours
 _OPERATORS = ("StartCommitOperator", "TableServiceOperator")  # each run of ours has a task of one of them
 
-_OF_EACH_TASK = ("sluice.airflow.dag", "sluice.coordinator", "sluice.kafka.control_topic", "sluice.airflow.lineage")
+_OF_EACH_TASK = ("sluice.airflow.dag", "sluice.coordinator", "sluice.control.topic", "sluice.airflow.lineage")
 
 
 @hookimpl

@@ -130,8 +130,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
 
     def _prepare(self, source: KafkaSettings, control: KafkaSettings) -> None:
         from sluice.coordinator import Started
-        from sluice.spark.settings import spark_conf
-        from sluice.spark.submit import APPLICATION, application_arguments, driver_environment
+        from sluice.launch.settings import spark_conf
+        from sluice.launch.submit import APPLICATION, application_arguments, driver_environment
 
         write = self.pipeline.write
         master = spark_master(write.connection)
@@ -150,7 +150,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         self._hook.environment = driver_environment(source, control, master)
 
     def _transaction(self, control: KafkaSettings) -> Transaction | None:
-        from sluice.kafka.control_topic import ControlTopic
+        from sluice.control.topic import ControlTopic
 
         topic = ControlTopic(control, self.pipeline.control_topic)
         table_log = topic.table_log(self.pipeline.sink.hudi.path, self.control_offset)

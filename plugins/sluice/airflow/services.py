@@ -124,8 +124,8 @@ class SparkServiceOperator(SparkSubmitOperator):
         )
 
     def _prepare(self, planned: Planned) -> None:
-        from sluice.spark.settings import spark_conf
-        from sluice.spark.submit import SERVICE_APPLICATION, driver_environment, service_arguments, service_settings
+        from sluice.launch.settings import spark_conf
+        from sluice.launch.submit import SERVICE_APPLICATION, driver_environment, service_arguments, service_settings
 
         write = self.pipeline.write
         conf, memory = service_settings(self.pipeline)

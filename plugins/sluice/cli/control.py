@@ -21,7 +21,7 @@ def set_aside(
     reason: Annotated[str, typer.Option(help="Why it may be left out; stays in the topic.")],
 ) -> None:
     """Leave a message out that can't be read, for all readers. What can be read is never left out."""
-    from sluice.kafka.control_topic import ControlTopic, UnreadableError
+    from sluice.control.topic import ControlTopic, UnreadableError
     from sluice.protocol.messages import SetAside
 
     pipeline = load_pipeline(file)

@@ -20,9 +20,9 @@ from sluice.records.inference import Sample, completed
 from sluice.records.structs import Type, in_words, names
 
 if TYPE_CHECKING:
-    from sluice.hudi.inference import Reader
-    from sluice.hudi.jvm import HudiJvm
-    from sluice.kafka.sample import Sampled
+    from sluice.jvm.gateway import HudiJvm
+    from sluice.jvm.inference import Reader
+    from sluice.sources.kafka.sample import Sampled
 
 _VALUE, _TABLE = ("source", "kafka", "value", "schema"), ("sink", "hudi", "schema")
 _UNKNOWN = "to_be_inferred STRING"
@@ -35,8 +35,8 @@ def infer(
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Look at a sample of a topic's records and propose a schema; nothing is changed without --write."""
-    from sluice.hudi.jvm import lean_jvm
-    from sluice.hudi.schema import struct_of_ddl
+    from sluice.jvm.gateway import lean_jvm
+    from sluice.jvm.schema import struct_of_ddl
 
     path = Path(str(file).partition("#")[0])
     pipeline, given, key = _unfinished(path)
@@ -103,8 +103,8 @@ def _section(data: Any, *keys: str) -> dict[str, Any]:
 
 
 def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
-    from sluice.kafka.cluster import KafkaCluster
-    from sluice.kafka.sample import newest_records
+    from sluice.sources.kafka.cluster import KafkaCluster
+    from sluice.sources.kafka.sample import newest_records
 
     kafka, source = pipeline.source.kafka, settings(pipeline)[0]
     cluster = KafkaCluster(source, isolation_level=kafka.isolation_level)
@@ -118,7 +118,7 @@ def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
 
 
 def _looked_at(jvm: HudiJvm, pipeline: Pipeline, sampled: list[Sampled], known: Type | None) -> Sample:
-    from sluice.hudi.inference import CsvReader, JsonReader, UnreadableError
+    from sluice.jvm.inference import CsvReader, JsonReader, UnreadableError
 
     value = pipeline.source.kafka.value
     reader: Reader = JsonReader(jvm.jvm, value.options)

@@ -131,7 +131,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare topic and table: every record of the committed offsets, by count and checksum of each interval."""
-    from sluice.spark.verify import verify_table
+    from sluice.verification.verify import verify_table
 
     pipeline = load_pipeline(file)
     here = coordinator(file)
@@ -193,7 +193,7 @@ def _correct(file: Path, request: Request) -> str:
 
 def history(file: Path) -> TableHistory:
     """The table's transactions, as the control topic tells of them."""
-    from sluice.kafka.control_reader import ControlReader
+    from sluice.control.reader import ControlReader
     from sluice.protocol.history import TableHistory
 
     pipeline = load_pipeline(file)

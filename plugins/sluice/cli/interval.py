@@ -73,7 +73,7 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
         SluiceError: a step failed; what it left open was aborted.
     """
     from sluice.coordinator import Outcome, Run
-    from sluice.spark.submit import driver_environment, submit_command
+    from sluice.launch.submit import driver_environment, submit_command
 
     here = coordinator(file)
     pipeline = here.pipeline

@@ -19,10 +19,10 @@ from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 
 if TYPE_CHECKING:
-    from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
     from sluice.kafka.config import KafkaSettings
-    from sluice.kafka.redriven import Place, Redriven
     from sluice.protocol.identity import LogId, LogIds
+    from sluice.sinks.hudi.quarantine_files import Quarantined, QuarantineFiles
+    from sluice.sources.kafka.redriven import Place, Redriven
 
 app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)
 Instants = Annotated[list[str], typer.Option("--instant", help="Of these intervals only; may be repeated.")]
@@ -36,7 +36,7 @@ _MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema i
 @app.command("list")
 def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> None:  # noqa: B006  # Typer makes its own
     """List what was set aside, by interval and reason."""
-    from sluice.hudi.quarantine_files import log_of
+    from sluice.sinks.hudi.quarantine_files import log_of
 
     here = _Quarantine.of(file)
     redriven, replayed = here.redriven.places(), here.replayed()
@@ -144,9 +144,9 @@ class _Quarantine:
 
     @classmethod
     def of(cls, file: Path) -> _Quarantine:
-        from sluice.hudi.quarantine_files import QuarantineFiles
-        from sluice.kafka.redriven import Redriven
         from sluice.protocol.quarantine import quarantine_path
+        from sluice.sinks.hudi.quarantine_files import QuarantineFiles
+        from sluice.sources.kafka.redriven import Redriven
 
         pipeline = load_pipeline(file)
         table = pipeline.sink.hudi.path
@@ -186,7 +186,7 @@ class _Quarantine:
 
     def log_ids(self, topics: Sequence[str]) -> LogIds:
         """Kafka's own ids of the logs that these topics have now."""
-        from sluice.kafka.cluster import KafkaCluster
+        from sluice.sources.kafka.cluster import KafkaCluster
 
         return KafkaCluster(self.kafka).log_ids(topics)
 
@@ -222,7 +222,7 @@ class _Chosen:
         return unsent.by_partition, {topic: now.of(cluster, topic).topic for topic in unsent.topics}
 
     def _rows(self) -> Iterator[tuple[str, Place, LogId]]:
-        from sluice.hudi.quarantine_files import log_of
+        from sluice.sinks.hudi.quarantine_files import log_of
 
         missing = set(self.places)
         for instant, paths in self.files.items():

@@ -14,7 +14,7 @@ from sluice.records.plan import Format, RecordPlan
 from sluice.records.structs import stored
 
 if TYPE_CHECKING:
-    from sluice.hudi.jvm import HudiJvm
+    from sluice.jvm.gateway import HudiJvm
 
 
 class TransformCheck:
@@ -41,9 +41,9 @@ class TransformCheck:
                 self._check(pipeline)
 
     def _check(self, pipeline: Pipeline) -> None:
-        from sluice.hudi.catalyst import shaped
-        from sluice.hudi.jvm import lean_jvm
-        from sluice.hudi.schema import struct_of_avsc, struct_of_ddl
+        from sluice.jvm.catalyst import shaped
+        from sluice.jvm.gateway import lean_jvm
+        from sluice.jvm.schema import struct_of_avsc, struct_of_ddl
 
         if self._jvm is None:
             self._jvm = self._stack.enter_context(lean_jvm())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from sluice.coordinator.session import Jvm, hadoop_settings
-from sluice.hudi.catalog_sync import sync_catalogs
-from sluice.hudi.jvm import lean_jvm
+from sluice.jvm.gateway import lean_jvm
 from sluice.pipeline.model import Pipeline
+from sluice.sinks.hudi.catalog_sync import sync_catalogs
 
 
 def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:

@@ -14,7 +14,6 @@ from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
-from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
@@ -42,6 +41,7 @@ from sluice.protocol.settlement import (
 )
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.redact import redact_text
+from sluice.sinks.hudi.table import HudiTable
 
 _PARTITIONS_NAMED = 500  # table partitions in an ABORT-COMMIT, which has to stay within the broker's message limit
 

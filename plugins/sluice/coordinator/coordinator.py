@@ -11,7 +11,6 @@ from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
 from sluice.errors import ActionRequiredError
-from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableWriter
@@ -21,6 +20,7 @@ from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
+from sluice.sinks.hudi.table import HudiTable
 
 
 class Coordinator:

@@ -7,7 +7,6 @@ from itertools import islice
 
 from sluice.coordinator.session import Session
 from sluice.failpoints import reach
-from sluice.hudi.quarantine_files import Quarantined, QuarantineFiles
 from sluice.kafka.sent_letters import Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
@@ -15,6 +14,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.protocol.quarantine import log_read, quarantine_path, set_aside
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
+from sluice.sinks.hudi.quarantine_files import Quarantined, QuarantineFiles
 
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER", "row": "TRANSFORMATION"}  # Connect's names
 _EXCEPTION = "org.apache.kafka.connect.errors.DataException"  # what Connect's own converters throw
@@ -126,6 +126,7 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:
     """Connect's context headers, then ours."""
     pinned = start.records.key if record.stage == "key" and start.records.key else start.records.value
     name = pinned.converter
+    # The names that consumers of dead letters know: they are of releases that had these modules elsewhere.
     converter = f"sluice.spark.converters.{name}.Converter" if name in CONVERTERS else name
     connect = {
         "topic": record.topic,

@@ -14,10 +14,10 @@ itself, looks at what is completed before it believes it:
 from __future__ import annotations
 
 from sluice.coordinator.session import Session
-from sluice.hudi.completions import Completion
-from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.sinks.hudi.completions import Completion
+from sluice.sinks.hudi.table import HudiTable
 
 _CARRIED_OUT = ("compaction", "clustering")
 _NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)

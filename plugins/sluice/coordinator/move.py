@@ -15,10 +15,10 @@ from sluice.coordinator.session import Committed, Run, Session
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
-from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.protocol.messages import Moved
 from sluice.protocol.transaction import TableLog
+from sluice.sinks.hudi.table import HudiTable
 
 EndSuperseded = Callable[[Session, HudiTable, TableLog, Committed, str], None]
 

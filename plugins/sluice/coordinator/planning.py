@@ -9,8 +9,6 @@ from typing import Literal
 
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
-from sluice.hudi.table import HudiTable
-from sluice.kafka.redriven import Redriven
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
@@ -22,6 +20,8 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
+from sluice.sinks.hudi.table import HudiTable
+from sluice.sources.kafka.redriven import Redriven
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_lett
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
-from sluice.hudi.schema import struct_of_ddl, table_schema
-from sluice.hudi.table import HudiTable, open_table
+from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.logs import log
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import TRANSACTION_KEY
@@ -28,6 +27,7 @@ from sluice.protocol.quarantine import (
     set_aside,
 )
 from sluice.protocol.transaction import State, Transaction
+from sluice.sinks.hudi.table import HudiTable, open_table
 
 
 class Quarantine:

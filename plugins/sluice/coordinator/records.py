@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from sluice.coordinator.session import Session
 from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
-from sluice.hudi.catalyst import shaped
-from sluice.hudi.jvm import HudiJvm
-from sluice.hudi.schema import struct_of_avsc, struct_of_ddl, table_schema
-from sluice.hudi.table import HudiTable
+from sluice.jvm.catalyst import shaped
+from sluice.jvm.gateway import HudiJvm
+from sluice.jvm.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.protocol.messages import TableWriter
 from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
@@ -30,6 +29,7 @@ from sluice.records.pinning import (
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
 from sluice.records.structs import Type, field, in_words, is_struct, names, struct
+from sluice.sinks.hudi.table import HudiTable
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 

@@ -14,22 +14,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sluice.control.hold import Hold
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.session import Jvm, Outcome, Run, Session
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
-from sluice.hudi.services import ServiceClient, service_options
-from sluice.hudi.table import HudiTable
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.hold import Hold
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State, Transaction
+from sluice.sinks.hudi.services import ServiceClient, service_options
+from sluice.sinks.hudi.table import HudiTable
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)

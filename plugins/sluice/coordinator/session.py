@@ -11,12 +11,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from sluice.hudi.jvm import HudiJvm, lean_jvm
-from sluice.hudi.options import write_options
-from sluice.hudi.table import HudiTable, open_table, table_exists
-from sluice.kafka.cluster import KafkaCluster
+from sluice.control.topic import ControlTopic
+from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_topic import ControlTopic
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.private import PrivateSettings
@@ -25,6 +22,9 @@ from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import Transaction
 from sluice.registry.config import Registries, registry_of_environment
+from sluice.sinks.hudi.table import HudiTable, open_table, table_exists
+from sluice.sinks.hudi.write_config import write_options
+from sluice.sources.kafka.cluster import KafkaCluster
 
 Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 _HADOOP = "spark.hadoop."

@@ -14,7 +14,6 @@ from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
-from sluice.hudi.table import HudiTable
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.confine import start_digest
@@ -27,6 +26,7 @@ from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.state import ClusterState, in_short
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
+from sluice.sinks.hudi.table import HudiTable
 
 _ATTEMPTS_TO_START = 5
 _WIDE_JOB = 256

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import ActionRequiredError
-from sluice.hudi.jvm import HudiJvm
-from sluice.hudi.schema import struct_of_ddl
+from sluice.jvm.gateway import HudiJvm
+from sluice.jvm.schema import struct_of_ddl
 from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
 from sluice.records.settings import Converter

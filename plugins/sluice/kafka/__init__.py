@@ -1,1 +1,1 @@
-"""Kafka: the clusters that are read, and the control topic. Everything here uses confluent-kafka."""
+"""Kafka clients: settings, security, errors, and transactions. Everything here uses confluent-kafka."""

@@ -74,7 +74,7 @@ class KafkaSettings:
         """The same settings for the Java client that Spark's Kafka source uses.
 
         Args:
-            tokens: how that client comes to the tokens of `token_callable` (`sluice.spark.tokens`).
+            tokens: how that client comes to the tokens of `token_callable` (`sluice.sources.kafka.driver_settings`).
 
         Raises:
             ActionRequiredError: a setting that secures the connection can't be carried over; it is named.

@@ -19,8 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from sluice import runtime
 from sluice.coordinator import Coordinator, Outcome, Run, Started
-from sluice.hudi import jvm as hudi_jvm
+from sluice.jvm import gateway as hudi_jvm
 from sluice.kafka.config import KafkaSettings
+from sluice.launch.settings import ARCHIVE, spark_conf
+from sluice.launch.submit import application_arguments
 from sluice.local.broker import LocalBroker
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome, project_root
@@ -28,8 +30,6 @@ from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.records.settings import Transform
-from sluice.spark.settings import ARCHIVE, spark_conf
-from sluice.spark.submit import application_arguments
 
 _TOPIC = "archive"
 _SCHEMA = "id BIGINT, name STRING, at TIMESTAMP, price DOUBLE, part STRING, flag BOOLEAN"

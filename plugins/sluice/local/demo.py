@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.panel import Panel
 
+from sluice.control.topic import ControlTopic
 from sluice.demo import screen
 from sluice.demo.airflow_api import AirflowApi
 from sluice.demo.arrival import INTERVALS, Arrival
@@ -22,7 +23,6 @@ from sluice.demo.topics import PARTITIONS, ensure_topic
 from sluice.demo.trouble import Trouble
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_topic import ControlTopic
 from sluice.local.airflow import LocalAirflow
 from sluice.local.archive import ensure_archives
 from sluice.local.broker import LocalBroker

@@ -17,9 +17,9 @@ from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.page.access import BY_HAND
 from sluice.page.follower import ControlFollower, Room
 from sluice.page.kept import refresh_all
-from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
+from sluice.sources.kafka.options import Kafka
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
 ROOTS_VARIABLE = "SLUICE_TABLE_ROOTS"

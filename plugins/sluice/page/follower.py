@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from sluice.control.reader import ControlReader
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.control_reader import ControlReader
 from sluice.page.kept import Kept
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 

@@ -14,7 +14,6 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from sluice.errors import PipelineFileError, SluiceError
-from sluice.hudi.timeline import COMMITS, Timeline
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
 from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
@@ -27,6 +26,7 @@ from sluice.page.tables import LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.redact import redact
+from sluice.sinks.hudi.timeline import COMMITS, Timeline
 
 _OLD = 15.0  # seconds after which what is shown is called old
 _RUNS_IN_LIST = 10

@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from threading import Lock
 
 from sluice.airflow.connections import kafka_settings
-from sluice.hudi.timeline import CommitFacts, Instant, Timeline, TimelineFiles
-from sluice.kafka.control_reader import log_ends
+from sluice.control.reader import log_ends
 from sluice.page.kept import Kept
 from sluice.protocol.offsets import TopicPartition
+from sluice.sinks.hudi.timeline import CommitFacts, Instant, Timeline, TimelineFiles
 
 _LASTS = 5.0  # seconds for which a log's end or a timeline is shown before it is asked for again
 _REMEMBERED = 2000  # commits whose metadata is kept; what is completed never changes

@@ -2,12 +2,12 @@
 
 from sluice.pipeline.alerts import Alerts, Notifier
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
-from sluice.pipeline.hudi import Hudi
-from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.load import load_pipeline, load_pipelines
 from sluice.pipeline.model import Control, Pipeline, Sink, Source, Write
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import Clustering, Compaction, TableServices
+from sluice.sinks.hudi.options import Hudi
+from sluice.sources.kafka.options import Kafka
 
 __all__ = [
     "Alerts",

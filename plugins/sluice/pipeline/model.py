@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
-from sluice.pipeline.hudi import Hudi
-from sluice.pipeline.kafka import Kafka
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableWriter
@@ -18,6 +16,8 @@ from sluice.protocol.plan import Limits
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Errors, Transform
 from sluice.sections import PRIVATE_KAFKA, PRIVATE_SPARK, Duration, Options, Section, parse_duration, refuse_secrets
+from sluice.sinks.hudi.options import Hudi
+from sluice.sources.kafka.options import Kafka
 
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""

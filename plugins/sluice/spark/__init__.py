@@ -1,1 +1,1 @@
-"""The participants: Spark jobs, one for each range of partitions, that write under an instant opened elsewhere."""
+"""Names that pipelines of earlier releases import."""

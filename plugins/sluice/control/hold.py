@@ -1,0 +1,112 @@
+"""A table service's hold on its table: a transaction without ranges, which the control topic orders as all others.
+
+While it is open, an interval that starts waits for it, or supersedes it where its run has ended. `decide` is the line
+that a superseded service can't pass: what changes the table for good comes after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice.control.topic import ControlTopic
+from sluice.errors import IntervalError, SluiceError
+from sluice.logs import log
+from sluice.protocol.messages import COUNTS, AbortCommit, AckCommit, EndCommit
+from sluice.protocol.settlement import transaction_at
+from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.redact import redact_text
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One service's transaction, and the log of the table that it stands in."""
+
+    control: ControlTopic
+    table_log: TableLog
+    transaction: Transaction
+
+    @classmethod
+    def at(cls, control: ControlTopic, table: str, control_offset: int) -> Hold:
+        """The hold whose START-COMMIT stands at that offset, for a process that didn't send it.
+
+        Raises:
+            IntervalError: there is none.
+        """
+        table_log = control.table_log(table, control_offset)
+        return cls(control, table_log, transaction_at(table_log, control_offset))
+
+    def decide(self, holder: str) -> None:
+        """Send END-COMMIT: from here on nobody else plans or commits until the service has ended.
+
+        Args:
+            holder: the process that carries the service out, as `sluice.process.identity` has it.
+
+        Raises:
+            IntervalError: the service was superseded or aborted meanwhile; it must not complete.
+        """
+        self.control.extend(self.table_log)
+        if self.transaction.state is State.OPEN and self._lease(holder):
+            return
+        raise IntervalError(
+            f"The table service lost its hold on the table: its transaction is {self.transaction.state.value}.",
+            next_step="none: nothing of it is seen, and the service's next run does the work.",
+            table=self.table_log.table,
+            service=self.transaction.start.service,
+            reason=self.transaction.reason,
+        )
+
+    @contextmanager
+    def renewed(self, holder: str, every: float) -> Iterator[None]:
+        """Renew the lease while the block runs: cleaning for the first time may take longer than a lease does.
+
+        Args:
+            holder: as for `decide`.
+            every: seconds between two renewals; some of them have to fit into `control.commit_timeout`.
+        """
+        stop = threading.Event()
+        thread = threading.Thread(target=self._renew, args=(holder, every, stop), name="sluice-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def _renew(self, holder: str, every: float, stop: threading.Event) -> None:
+        while not stop.wait(every):
+            try:
+                if not self._lease(holder):
+                    log.warning("the lease on the table is lost", service=self.transaction.start.service)
+                    return
+            except SluiceError as error:  # there is time for another try before the lease runs out
+                log.warning("the lease on the table was not renewed", reason=str(error))
+
+    def _lease(self, holder: str) -> bool:
+        """Send END-COMMIT, in place of the last one if there is one; whether it counts."""
+        envelope, last = self._envelope(), self.transaction.lease_offset
+        offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
+        self.control.extend(self.table_log)
+        return self.transaction.lease_offset == offset
+
+    def acknowledge(self) -> None:
+        """Send ACK-COMMIT: the service has ended, and whoever waits for the table may have it."""
+        nothing = dict.fromkeys(COUNTS, 0)
+        envelope: dict[str, Any] = {**self._envelope(), **nothing}
+        self.control.send(AckCommit(**envelope, offsets=()))
+        self.control.extend(self.table_log)
+
+    def give_up(self, reason: str) -> None:
+        """Send ABORT-COMMIT; what the service has left on the timeline is for its next run to finish or take off."""
+        lease = self.transaction.lease_offset
+        self.control.send(AbortCommit(**self._envelope(), reason=redact_text(reason), lease_offset=lease))
+        self.control.extend(self.table_log)
+
+    def _envelope(self) -> Mapping[str, Any]:
+        start = self.transaction.start
+        same = start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id", "sender"})
+        return {**same, "time": datetime.now(UTC)}

@@ -1,0 +1,1 @@
+"""How a Spark job is started: its settings and its command line."""

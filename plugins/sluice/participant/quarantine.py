@@ -1,0 +1,121 @@
+"""Sets a range's bad records aside: a second pass over the offsets around them writes them to the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.errors import IntervalError
+from sluice.failpoints import reach
+from sluice.logs import log
+from sluice.protocol.bad_records import certainly_too_many
+from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
+from sluice.protocol.quarantine import day_of, log_read
+from sluice.rows.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
+from sluice.sinks.hudi.writer import HudiWriter
+
+Read = Callable[[Sequence[PlannedRange]], DataFrame]
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A range's bad records in the quarantine: their number, Hudi's write stats, and the first of them."""
+
+    records: int = 0
+    stats: tuple[dict[str, Any], ...] = ()
+    first: BadRecord | None = None
+
+
+def set_aside(
+    spark: SparkSession, start: StartCommit, chain: RecordChain, counted: Counted, read: Read, attempt: tuple[int, str]
+) -> SetAside:
+    """Write a range's bad records to the quarantine, under the interval's instant.
+
+    Args:
+        spark: the session.
+        start: the interval's START-COMMIT.
+        chain: the records' way to rows, which knows the bad ones.
+        counted: what the first pass has counted.
+        read: reads planned ranges, with headers.
+        attempt: the range's number, and the attempt's id.
+
+    Raises:
+        ActionRequiredError: there are more than the pipeline takes.
+        IntervalError: the second pass did not find what the first has counted.
+    """
+    if not counted.bad:
+        return SetAside()
+    assert start.quarantine is not None
+    first = _first(chain, counted, read)
+    error = certainly_too_many(start, counted.bad, first)
+    if error is not None:
+        raise error
+    bad = chain.bad(read([span.narrowed() for span in counted.spans]))
+    reach("participant.before_quarantine")
+    writer = HudiWriter(spark, start.model_copy(update={"writer": start.quarantine, "keep_newer": False}))
+    written = writer.write(_rows(bad, start, attempt))
+    if written.records != counted.bad:
+        raise IntervalError(
+            "The bad records that were counted are not those that were found when they were read again.",
+            next_step="nothing was committed; run the interval again. A condition that says different things of one "
+            "record, such as rand() or current_timestamp() in a transform, would be why.",
+            table=start.table,
+            instant=start.transaction,
+            counted=counted.bad,
+            found=written.records,
+        )
+    reach("participant.after_quarantine")
+    log.warning(
+        "bad records were set aside",
+        instant=start.transaction,
+        range=attempt[0],
+        records=written.records,
+        first=str(first),
+        quarantine=start.quarantine.path,
+    )
+    return SetAside(written.records, written.stats, first)
+
+
+def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:
+    found = chain.bad(read([counted.spans[0].only_first()])).select(*KAFKA_COLUMNS, PROBLEM).head()
+    return None if found is None else BadRecord(topic=found[0], partition=found[1], offset=found[2], reason=found[3])
+
+
+def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataFrame:
+    """Rows of the columns that START-COMMIT has pinned for the quarantine, in their order, and `KAFKA_COLUMNS`."""
+    assert start.quarantine is not None
+    pinned = [field.name for field in parse_ddl(bad.sparkSession, start.quarantine.schema_ddl)]
+    record = F.col(RECORD)
+    logs = {topic: log_read(start, topic) for topic in sorted({r.topic for r in start.ranges[attempt[0]]})}
+    rows = bad.select(
+        F.col("_kafka_topic").alias("kafka_topic"),
+        F.col("_kafka_partition").alias("kafka_partition"),
+        F.col("_kafka_offset").alias("kafka_offset"),
+        record["timestamp"].alias("kafka_timestamp"),
+        record["key"].alias("kafka_key"),
+        record["value"].alias("kafka_value"),
+        record["headers"].alias("kafka_headers"),
+        F.col(PROBLEM).alias("reason"),
+        F.coalesce(record["stage"], F.lit("row")).alias("stage"),
+        F.lit(start.writer.name).alias("table_name"),
+        F.lit(start.table).alias("table_path"),
+        F.lit(start.dag_id).alias("dag_id"),
+        F.lit(start.run_id).alias("run_id"),
+        F.lit(attempt[0]).alias("range_number"),
+        F.lit(attempt[1]).alias("attempt"),
+        F.lit(day_of(start.transaction)).alias("day"),
+        _by_topic({topic: log.topic for topic, log in logs.items()}).alias("kafka_topic_id"),
+        _by_topic({topic: log.cluster for topic, log in logs.items()}).alias("kafka_cluster_id"),
+        *KAFKA_COLUMNS,
+    )
+    return rows.select(*pinned, *KAFKA_COLUMNS)
+
+
+def _by_topic(values: Mapping[str, str | None]) -> Column:
+    """The value of a record's topic; null where it has none."""
+    known = [F.lit(part) for topic, value in values.items() if value is not None for part in (topic, value)]
+    return F.create_map(*known)[F.col("_kafka_topic")] if known else F.lit(None).cast("string")

@@ -1,0 +1,1 @@
+"""From records to rows in Spark: converters, changes, transforms and bad records, as expressions."""

@@ -1,0 +1,85 @@
+"""Converters: from the bytes of a key or value to columns, as expressions that Spark runs in the JVM.
+
+`docs/converters.md` shows how to write one of your own: a class with the one method `convert`, named in the pipeline
+file as `module:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import DataType
+
+from sluice.errors import ActionRequiredError
+from sluice.records.plan import Format, WriterSchema
+from sluice.records.settings import CONVERTERS
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a converter is given beside the bytes.
+
+    Attributes:
+        name: key or value: which of a record's parts it is, to name helper columns by.
+        spark: the session.
+        type: the type that every record is brought to: a struct, or that of the one value.
+        schemas: the schemas with which records may have been written, newest first, with ids if a registry knows them.
+        options: the pipeline file's options for this converter.
+        message: the Protobuf message's full name.
+        registered: whether the bytes are in Confluent's wire format.
+    """
+
+    name: str
+    spark: SparkSession
+    type: DataType
+    schemas: tuple[WriterSchema, ...]
+    options: Mapping[str, str]
+    message: str | None
+    registered: bool
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A converter's answer: columns of the records.
+
+    Attributes:
+        records: the records, with what columns of its own the converter has added. What is costly and used more than
+            once, such as a parsed value, should be one: Spark would compute it again for each use.
+        value: of the given type; anything where there is a problem.
+        problem: STRING: why the bytes can't be converted, in words for people; null where they can.
+    """
+
+    records: DataFrame
+    value: Column
+    problem: Column
+
+
+class Converter(Protocol):
+    """Turns bytes into a value. Made without arguments, once for each write job."""
+
+    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+        """The value of the BINARY column `data`, whatever where that is null. No Python may run for a single record."""
+
+
+def converter_of(pinned: Format) -> Converter:
+    """The converter that a pinned format names.
+
+    Raises:
+        ActionRequiredError: it is a class of the user's own that isn't on the Python path.
+    """
+    name = pinned.converter
+    module, _, attribute = (f"sluice.rows.converters.{name}:convert" if name in CONVERTERS else name).partition(":")
+    try:
+        found = getattr(import_module(module), "Converter" if name in CONVERTERS else attribute)
+    except (ImportError, AttributeError) as error:
+        raise ActionRequiredError(
+            f"The converter {name} can't be imported.",
+            next_step="put its module on the Python path of the workers, where Spark's driver runs.",
+            reason=str(error),
+        ) from error
+    made: Converter = found()
+    return made

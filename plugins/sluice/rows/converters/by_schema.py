@@ -1,0 +1,201 @@
+"""What converters share whose records each name their schema: which record is read with which, and what is wrong.
+
+A record is decoded once, with the schema that it was written with. Schemas that decode to the same type share a helper
+column; where there are several, each field is taken from the one with which the record was read.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from sluice.records.plan import WriterSchema
+from sluice.records.structs import ONE_VALUE, as_struct
+from sluice.rows.conform import Missing, Path, absent, conform, type_of
+from sluice.rows.converters import Converted, Given
+from sluice.rows.converters.logical import logical
+
+MAGIC: Final = b"\x00"
+"""The first byte of Confluent's wire format; four of the schema's id follow, the largest first."""
+HEADER: Final = 5
+WRAPPED: Final = ONE_VALUE
+"""The one field of the struct as which a value is decoded that is none."""
+
+_WIDEST_CHOICE: Final = 500
+"""As many choices between types are made field by field; above it the code would be larger than the JVM compiles."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way in which records start: the schema they were written with, and the bytes before the payload."""
+
+    schema: WriterSchema
+    prefix: bytes
+
+
+class BySchema(ABC):
+    """A converter whose schemas are pinned; see `decode` for what a format has to say."""
+
+    language: str
+    """The format's name, for messages: `Avro`."""
+
+    @abstractmethod
+    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
+        """A struct of the schema's parsed type, perhaps with fields of the converter's own; whatever where it fails."""
+
+    @abstractmethod
+    def well(self, decoded: Column, schema: WriterSchema) -> Column:
+        """Whether what `decode` made is a record, and not the traces of one that can't be read; never null."""
+
+    def variants(self, schema: WriterSchema, given: Given) -> list[Variant]:
+        """How records of a schema start."""
+        if not given.registered:
+            return [Variant(schema, b"")]
+        return [Variant(schema, MAGIC + int(schema.id or 0).to_bytes(4, "big"))]
+
+    def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:  # noqa: ARG002
+        """The newest schema's default of a field that a record's own schema doesn't have; None for null."""
+        return None
+
+    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+        """Each record with its own schema, brought to the given type."""
+        groups: dict[str, list[Variant]] = {}
+        for schema in given.schemas:
+            if schema.incompatible is None:
+                shape = json.dumps([schema.parsed, schema.struct])
+                groups.setdefault(shape, []).extend(self.variants(schema, given))
+        if not groups:
+            return Converted(records, F.lit(None).cast(given.type), self._why_not(data, given))
+        named = {f"_{given.name}_decoded_{i}": group for i, group in enumerate(groups.values())}
+        records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
+        helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
+        wells = [self.well(column, schema) for column, schema in helpers]
+        target = type_of(as_struct(json.loads(given.type.json())))
+        assert isinstance(target, StructType)
+        missing = self._missing(given)
+        made = [self._fields(column, schema, target, missing) for column, schema in helpers]
+        value = _struct(target, made[0])
+        if len(helpers) > 1 and len(helpers) * len(target) <= _WIDEST_CHOICE:
+            value = _struct(target, [_choice(wells, columns) for columns in zip(*made, strict=True)])
+        elif len(helpers) > 1:
+            whole = f"_{given.name}_value"
+            records = records.withColumn(whole, _choice(wells, [_struct(target, columns) for columns in made]))
+            value = F.col(whole)
+        if not isinstance(given.type, StructType):
+            value = value.getField(WRAPPED)
+        read = reduce(lambda one, other: one | other, wells)
+        return Converted(records, value, F.when(~read, self._why_not(data, given)))
+
+    def _decode_group(self, data: Column, group: list[Variant], given: Given) -> Column:
+        """The record decoded with whichever of these schemas it names; null with any other."""
+        if not given.registered:
+            return self.decode(data, group[0].schema, given)
+        chain = None
+        for variant in group:
+            size = len(variant.prefix)
+            payload = F.substring(data, size + 1, 2**31 - 1)
+            pair = (starts_with(data, variant.prefix), self.decode(payload, variant.schema, given))
+            chain = F.when(*pair) if chain is None else chain.when(*pair)
+        assert chain is not None
+        return chain
+
+    @staticmethod
+    def _fields(decoded: Column, schema: WriterSchema, target: StructType, missing: Missing) -> list[Column]:
+        """The fields of the given type; one by one, so that Spark copies nothing where the types are the same."""
+        parsed, wanted = parsed_type(schema), type_of(as_struct(schema.struct))
+        assert isinstance(parsed, StructType)
+        assert isinstance(wanted, StructType)
+        has = {f.name.lower(): f for f in wanted.fields}
+        columns = []
+        for field in target.fields:
+            found = has.get(field.name.lower())
+            if found is None:
+                columns.append(absent(field.dataType, missing, (field.name,)))
+            else:
+                plain = logical(decoded.getField(found.name), parsed[found.name].dataType, found.dataType)
+                columns.append(conform(plain, found.dataType, field.dataType, missing, (field.name,)))
+        return columns
+
+    def _missing(self, given: Given) -> Missing:
+        newest = next(s for s in given.schemas if s.incompatible is None)
+        parsed, said = parsed_type(newest), type_of(as_struct(newest.struct))
+
+        @cache
+        def missing(path: Path) -> tuple[Column, DataType] | None:
+            has, kind = type_at(parsed, path), type_at(said, path)
+            if has is None or kind is None:
+                return None
+            value = self.missing(given, newest, path)
+            return None if value is None else (logical(value, has, kind), kind)
+
+        return missing
+
+    def _why_not(self, data: Column, given: Given) -> Column:
+        """In words, for a record that wasn't read; nothing here is computed for one that was."""
+        unreadable = f"the {given.name} can't be read with its {self.language} schema"
+        if not given.registered:
+            return F.lit(unreadable)
+        number = F.conv(F.hex(F.substring(data, 2, 4)), 16, 10)
+        why = F.when(F.length(data) < HEADER, f"the {given.name} is shorter than a schema's id").when(
+            ~starts_with(data, MAGIC),
+            F.concat(
+                F.lit(f"the {given.name} doesn't start with a schema's id: its first byte is "),
+                F.hex(F.substring(data, 1, 1)),
+                F.lit(", not 00"),
+            ),
+        )
+        for schema in given.schemas:
+            head = MAGIC + int(schema.id or 0).to_bytes(4, "big")
+            if schema.incompatible is not None:
+                words = f"schema {schema.id} doesn't fit the table: {schema.incompatible}"
+            else:
+                words = f"{unreadable} ({schema.id})"
+            why = why.when(starts_with(data, head), self.other_reason(data, schema, given, words))
+        unknown = "; the registry had no such schema under the subject when the interval was planned"
+        return why.otherwise(F.concat(F.lit("the schema id "), number, F.lit(f" is not known{unknown}")))
+
+    def other_reason(self, data: Column, schema: WriterSchema, given: Given, words: str) -> Column:  # noqa: ARG002
+        """Why a record that names this schema wasn't read; `words` where the format has nothing to add."""
+        return F.lit(words)
+
+
+def _struct(target: StructType, columns: Sequence[Column]) -> Column:
+    pairs = zip(target.fields, columns, strict=True)
+    return F.struct(*(column.alias(field.name) for field, column in pairs))
+
+
+def _choice(wells: Sequence[Column], columns: Sequence[Column]) -> Column:
+    """The column of the one schema with which the record was read."""
+    (first, one), *others = zip(wells, columns, strict=True)
+    return reduce(lambda chain, pair: chain.when(*pair), others, F.when(first, one))
+
+
+def starts_with(data: Column, prefix: bytes) -> Column:
+    """Whether BINARY data starts with these bytes."""
+    return F.substring(data, 1, len(prefix)) == F.lit(bytearray(prefix))
+
+
+def type_at(kind: DataType, path: Path) -> DataType | None:
+    """The type at the end of a path; None where it leads nowhere."""
+    found: DataType | None = kind
+    for step in path:
+        if isinstance(found, StructType):
+            found = next((f.dataType for f in found.fields if f.name == step), None)
+        elif isinstance(found, ArrayType):
+            found = found.elementType
+        else:
+            found = found.valueType if isinstance(found, MapType) else None
+    return found
+
+
+def parsed_type(schema: WriterSchema) -> DataType:
+    """The struct that a schema's records are parsed as, a value that is none as its one field."""
+    return type_of(as_struct(schema.parsed if schema.parsed is not None else schema.struct))

@@ -1,0 +1,37 @@
+"""JSON objects, by Spark's own parser; in Connect's envelope where the option `schemas.enable` says so."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from sluice.rows.converters import Converted, Given
+from sluice.rows.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
+from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_once, problem_of, sealed, unsound
+
+
+class Converter:
+    """A record is one JSON object; fields that the type doesn't have are passed over."""
+
+    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+        """The object's fields; options are those of Spark's JSON, and `schemas.enable`."""
+        assert isinstance(given.type, StructType)
+        enveloped = is_enveloped(given)
+        kind = envelope_type(given) if enveloped else given.type
+        nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
+        wanted = StructType([*nullable, SEAL, CORRUPT])
+        own = {name: value for name, value in given.options.items() if name != OPTION}
+        helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
+        records = records.withColumn(f"_{given.name}_once", ends_once(data))
+        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, {**OPTIONS, **own}))
+        parsed = F.col(helper)
+        problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))
+        if not enveloped:
+            return Converted(records, parsed, problem)
+        value, read = payload_of(parsed, given.type)
+        records = records.withColumn(f"_{given.name}_payload", value)
+        lacking = F.when(parsed["payload"].isNull(), "the envelope has no payload, or its payload is null").when(
+            ~read, "a DATE, TIMESTAMP or DECIMAL of the payload is not what the column or the record's schema says"
+        )
+        return Converted(records, F.col(f"_{given.name}_payload"), F.coalesce(problem, lacking))

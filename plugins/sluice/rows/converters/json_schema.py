@@ -1,0 +1,42 @@
+"""JSON whose schema a registry knows, or a file gives: the schema says the columns, and is not checked otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sluice.records.plan import WriterSchema
+from sluice.records.structs import is_struct
+from sluice.rows.converters import Converted, Given
+from sluice.rows.converters.by_schema import HEADER, WRAPPED, BySchema, parsed_type
+from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, lost_text, sealed, unsound
+
+
+class Converter(BySchema):
+    """Spark's own JSON parser, told the type that the record's schema describes."""
+
+    language = "JSON"
+
+    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+        """As any other with a schema; a text that Spark would read as another one is a bad record."""
+        converted = super().convert(records, data, given)
+        payload = F.substring(data, HEADER + 1, 2**31 - 1) if given.registered else data
+        lost = (converted.problem, lost_text(payload, given), unsound(converted.value, given.type, given))
+        return replace(converted, problem=F.coalesce(*lost))
+
+    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
+        """The schema's fields, and the text of what can't be read; no object is the one field of one."""
+        kind = parsed_type(schema)
+        assert isinstance(kind, StructType)
+        if not is_struct(schema.struct):
+            payload = F.concat(F.lit(f'{{"{WRAPPED}":'.encode()), payload, F.lit(b"}"))
+        wanted = StructType([*kind.fields, SEAL, CORRUPT])
+        return F.from_json(sealed(payload), wanted, {**OPTIONS, **given.options})
+
+    def well(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
+        """Whether it was an object, and nothing of it was left over."""
+        whole = decoded.getField(SEAL.name).isNotNull()
+        return decoded.isNotNull() & decoded.getField(CORRUPT.name).isNull() & whole

@@ -1,0 +1,365 @@
+"""From Kafka's records to a table's rows: converters, changes, transforms, and the bad records on the way.
+
+The checks are expressions inside the write's own projection, so that a record is decoded once, and nothing read twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field as _field
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.records.changes import DELETED, POSITION
+from sluice.records.fits import RESERVED, unassignable
+from sluice.records.pinning import misfit
+from sluice.records.plan import Format, RecordPlan
+from sluice.records.structs import struct
+from sluice.rows.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
+from sluice.rows.changes import (
+    CHANGE,
+    DELETE,
+    DELETES,
+    KEY,
+    MOVE,
+    NO_KEY,
+    NO_VALUE,
+    ROWS,
+    SOFT_DELETE,
+    ChangeStep,
+    Seen,
+)
+from sluice.rows.conform import conform, type_of
+from sluice.rows.converters import Converted, Given, converter_of
+from sluice.rows.transforms import Transforms
+from sluice.sources.kafka.reader import observed
+
+KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+"""Where a row's record stands; beside the table's columns all the way to the write, and not written."""
+RECORD: Final = "_kafka_record"
+"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType, headers, stage."""
+PROBLEM: Final = "_sluice_problem"
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
+_MARK: Final = "SLUICE-BAD-RECORD"
+_REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
+_DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
+_LOOKED_AT: Final = "sluice_looked_at"
+_PLACES: Final = "_places"
+_ASTRAY: Final = r"(^|/)\.{1,2}(/|$)|^/|/$|//|^\.hoodie(/|$)"
+"""Values that are no folder of their own below the table."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
+
+    `spans` say between which offsets the bad ones stand. Of the others, `deleted` delete a row, and `moved` are updates
+    that also take their row out of another table partition, which Hudi counts as a delete of its own.
+    """
+
+    bad: int = 0
+    filtered: int = 0
+    spans: tuple[BadSpan, ...] = ()
+    deleted: int = 0
+    moved: int = 0
+    changes: Seen = _field(default_factory=Seen)
+
+
+class RecordChain:
+    """The way of one interval's records to rows."""
+
+    def __init__(
+        self, spark: SparkSession, plan: RecordPlan, writer: TableWriter, planned: Sequence[PlannedRange] = ()
+    ) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._writer = writer
+        self._table = parse_ddl(spark, writer.schema_ddl)
+        self._tolerant = plan.errors.tolerance == "all"
+        keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
+        self._not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
+        self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null) if plan.changes is not None else None
+        self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
+        self._planned = planned
+
+    def rows(self, records: DataFrame) -> DataFrame:
+        """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
+
+        Without tolerance the first bad record ends the job; `bad_record` finds it in the error. With it, bad records
+        are left out and counted (`counts`).
+
+        Args:
+            records: Kafka's columns, as Spark's source has them.
+        """
+        frame = self._decoded(records, keep=False)
+        if self._changes is not None:
+            frame = self._changes.apply(frame).observe(_CHANGES, *self._changes.aggregates())
+        if self._in_two_parts:
+            frame = self._good(frame, _DECODED)
+        if self._changes is not None:
+            frame = frame.where(F.col(CHANGE).isin(*ROWS))
+        for part in range(len(self._transforms.parts)):
+            if part:
+                frame = self._good(self._real_moves(frame), f"{_PART}_{part}")
+            frame = self._transforms.shape(frame, part)
+        shaped = self._real_moves(self._shaped(frame))
+        if self._tolerant:
+            shaped = self._good(shaped, _SHAPED)
+        elif self._in_two_parts:
+            shaped = shaped.observe(_SHAPED, *self._counts())
+        change = [CHANGE] if self._changes is not None else []
+        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
+
+    def counts(self, dataset: Any) -> Counted:
+        """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
+
+        Raises:
+            IntervalError: the transforms made more rows than there were records.
+        """
+        shaped = observed(dataset, _SHAPED) if self._tolerant or self._in_two_parts else {"rows": 0, "bad": 0}
+        bad_spans = self._bad_spans(dataset)
+        if not self._in_two_parts:
+            return Counted(bad=int(shaped["bad"]), spans=bad_spans)
+        decoded = observed(dataset, _DECODED)
+        bad = int(decoded["bad"])
+        bad += sum(int(observed(dataset, f"{_PART}_{part}")["bad"]) for part in range(1, len(self._transforms.parts)))
+        filtered = int(decoded["rows"]) - bad - int(shaped["rows"])
+        if filtered < 0:
+            raise IntervalError(
+                "The transforms make more rows than there are records, so that nobody could tell which are doubled.",
+                next_step="make at most one row of a record; an array can stay one column.",
+                rows=shaped["rows"],
+                records=decoded["rows"],
+            )
+        changed = {"deleted": 0, "moved": 0} if self._changes is None else shaped
+        return Counted(
+            bad + int(shaped["bad"]),
+            filtered,
+            bad_spans,
+            int(changed["deleted"]),
+            int(changed["moved"]),
+            self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else Seen(),
+        )
+
+    def _bad_spans(self, dataset: Any) -> tuple[BadSpan, ...]:
+        if not self._tolerant:
+            return ()
+        parts = [_SHAPED, *([_DECODED] if self._in_two_parts else [])]
+        parts += [f"{_PART}_{part}" for part in range(1, len(self._transforms.parts))]
+        return spans(self._planned, [observed(dataset, f"{part}{_PLACES}") for part in parts])
+
+    def bad(self, records: DataFrame) -> DataFrame:
+        """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
+        wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
+        # Counted only to keep Spark from moving the condition down into the decoding, which would then be done twice.
+        decoded = self._decoded(records, keep=True).observe(_LOOKED_AT, F.count(F.lit(1)).alias("records"))
+        if self._changes is not None:
+            decoded = self._changes.apply(decoded)
+        if not self._in_two_parts:
+            return self._shaped(decoded).where(F.col(PROBLEM).isNotNull()).select(*wanted)
+        stages = [decoded]
+        for part in range(len(self._transforms.parts)):
+            good = stages[-1].where(F.col(PROBLEM).isNull())
+            if self._changes is not None:  # the delete beside a row that moves is not a record of its own
+                good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
+            stages.append(self._transforms.shape(good, part))
+        stages[-1] = self._shaped(stages[-1])
+        return reduce(DataFrame.union, [s.where(F.col(PROBLEM).isNotNull()).select(*wanted) for s in stages])
+
+    @property
+    def _in_two_parts(self) -> bool:
+        """Whether bad records have to go before the rows are shaped: no step may see, or leave out, one of those."""
+        return bool(self._plan.transforms) or self._changes is not None
+
+    def _real_moves(self, frame: DataFrame) -> DataFrame:
+        """Without rows to be moved from where they can't be: an old image that would be bad never became a row."""
+        if self._changes is None:
+            return frame
+        return frame.where((F.col(CHANGE) != MOVE) | F.col(PROBLEM).isNull())
+
+    def _good(self, frame: DataFrame, name: str) -> DataFrame:
+        """The good ones, the others counted.
+
+        Without tolerance the first bad one ends the job here. The counting also keeps Spark from moving the condition
+        down into the decoding, which would then be done twice.
+        """
+        counted = frame.observe(name, *self._counts())
+        if self._tolerant:
+            counted = counted.observe(f"{name}{_PLACES}", *aggregates(F.col(PROBLEM), self._planned))
+            return counted.where(F.col(PROBLEM).isNull())
+        return counted.where(F.when(F.col(PROBLEM).isNull(), True).otherwise(_failure().cast("boolean")))
+
+    # Decoding ----------------------------------------------------------------------------------------------------
+
+    def _decoded(self, records: DataFrame, *, keep: bool) -> DataFrame:
+        """The record's columns, `KAFKA_COLUMNS` and `PROBLEM`; and `RECORD` if it is to be kept."""
+        value = self._convert(records, "value", self._plan.value)
+        parts, problems = [value], [F.when(F.col("value").isNull(), _TOMBSTONE), value.problem]
+        if self._changes is not None:
+            problems = [F.when(F.col("value").isNotNull(), value.problem)]
+        key = None
+        if self._plan.key is not None:
+            key = self._convert(value.records, "key", self._plan.key)
+            parts.append(key)
+            problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit(KEY_STAGE), key.problem)))
+        columns = self._fields(value, self._plan.value, "value")
+        change = []
+        if self._changes is not None:
+            change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
+            if key is not None and self._plan.key is not None:
+                named = self._fields(key, self._plan.key, "key").items()
+                change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
+        elif key is not None and self._plan.key is not None:
+            columns |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in columns}
+        columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
+        problems[:0] = self._too_large()
+        kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
+        place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
+        made = [column.alias(name) for name, column in columns.items()]
+        return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
+
+    def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
+        given = Given(
+            name=name,
+            spark=self._spark,
+            type=self._table if pinned.struct is None else type_of(pinned.struct),
+            schemas=pinned.schemas,
+            options=pinned.options,
+            message=pinned.message,
+            registered=pinned.registry is not None,
+        )
+        large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
+        data = F.when(~large[0], F.col(name)) if large else F.col(name)
+        return converter_of(pinned).convert(records, data, given)
+
+    def _too_large(self) -> list[Column]:
+        limit = self._plan.errors.max_record_bytes
+        return [] if limit is None else [too_large(limit)]
+
+    def _fields(self, converted: Converted, pinned: Format, name: str) -> dict[str, Column]:
+        if pinned.as_ is not None:
+            return {pinned.as_: F.when(F.col(name).isNotNull(), converted.value)}
+        kind = self._table if pinned.struct is None else type_of(pinned.struct)
+        assert isinstance(kind, StructType)
+        return {f.name: converted.value.getField(f.name) for f in kind.fields}
+
+    # Shaping -----------------------------------------------------------------------------------------------------
+
+    def _shaped(self, decoded: DataFrame) -> DataFrame:
+        """The table's columns, of its types, and what is wrong with them."""
+        frame = decoded
+        self._require_fit(frame)
+        found = {name.lower(): name for name in frame.columns}
+        columns = []
+        for field in self._table.fields:
+            name = found.get(field.name.lower())
+            if name is None:
+                columns.append(F.lit(None).cast(field.dataType).alias(field.name))
+            else:
+                columns.append(
+                    conform(F.col(f"`{name}`"), frame.schema[name].dataType, field.dataType).alias(field.name)
+                )
+        hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
+        shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
+        return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing(), *self._misleading()))
+
+    def _require_fit(self, frame: DataFrame) -> None:
+        """Steps may make what they will, but what they make of a column must be what the table has there.
+
+        Raises:
+            ActionRequiredError: it would have to be changed, and might come out as null.
+        """
+        has = struct(f for f in frame.schema.jsonValue()["fields"] if not f["name"].startswith(RESERVED))
+        conflicts = unassignable(self._table.jsonValue(), has)
+        if conflicts:
+            raise misfit(conflicts, self._writer.path)
+
+    def _missing(self) -> list[Column]:
+        """Why a row can't stand in the table: a column that must not be null is."""
+        writer = self._writer
+        keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
+        # Of a delete, the keys are all that the database may have logged.
+        lacking = {n: F.col(f"`{n}`").isNull() for n in self._not_null}
+        if self._changes is not None:
+            a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
+            lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}
+        return [F.when(null, f"the field {n} is missing or null") for n, null in lacking.items()]
+
+    def _misleading(self) -> list[Column]:
+        """Why a row can't be told from another by its key, or would lie outside of the table."""
+        texts = {f.name for f in self._table.fields if f.dataType.typeName() == "string"}
+        found = []
+        for name, following in pairwise(self._writer.record_key):
+            if name in texts:
+                words = f"the field {name} holds ',{following}:', with which the row's key may be another row's as well"
+                found.append(F.when(F.col(f"`{name}`").contains(f",{following}:"), words))
+        for name in self._writer.partition_fields:
+            if name in texts:
+                words = f"the field {name} leads out of the table as a folder's name, or into Hudi's own"
+                found.append(F.when(F.col(f"`{name}`").rlike(_ASTRAY), words))
+        return found
+
+    def _counts(self) -> list[Column]:
+        bad = F.count(F.col(PROBLEM)).alias("bad")
+        if self._changes is None:
+            return [F.count(F.lit(1)).alias("rows"), bad]
+        change = F.when(F.col(PROBLEM).isNull(), F.col(CHANGE))
+        return [
+            F.count(F.when(F.col(CHANGE) != MOVE, 1)).alias("rows"),
+            bad,
+            F.count(F.when(change == DELETE, 1)).alias("deleted"),
+            F.count(F.when(change == MOVE, 1)).alias("moved"),
+        ]
+
+    def _columns(self, *, guarded: bool) -> list[Column]:
+        """The table's columns; a bad record ends the job where the first of them is computed, if they are guarded."""
+        first, *others = self._table.fields
+        column = F.col(f"`{first.name}`")
+        if guarded:
+            column = F.when(F.col(PROBLEM).isNotNull(), _failure().cast(first.dataType)).otherwise(column)
+        return [column.alias(first.name), *(F.col(f"`{f.name}`") for f in others)]
+
+
+_PARTS: Final = {"timestamp_type": "timestampType"}
+_KEPT: Final = ("key", "value", "timestamp", "timestampType", "headers")
+_TOMBSTONE: Final = "the value is null (a tombstone)"
+
+
+def _failure() -> Column:
+    place = [F.lit(f"{_MARK} topic="), F.col("_kafka_topic"), F.lit(" partition="), F.col("_kafka_partition")]
+    place += [F.lit(" offset="), F.col("_kafka_offset"), F.lit(" reason="), F.col(PROBLEM)]
+    return F.raise_error(F.concat(*place))
+
+
+def parse_ddl(spark: SparkSession, ddl: str) -> StructType:
+    """A StructType of Spark's DDL, by Spark's own parser."""
+    jvm: Any = spark._jvm
+    return StructType.fromJson(json.loads(jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json()))
+
+
+def bad_record(message: str, table: str, instant: str) -> ActionRequiredError | None:
+    """The error of a bad record if that is what ended a Spark job."""
+    found = _REPORT.search(message)
+    if found is None:
+        return None
+    topic, partition, offset, reason = found.groups()
+    return ActionRequiredError(
+        f"A record can't be loaded: {reason.strip()}.",
+        next_step="nothing of this interval was committed; correct the producer or the pipeline's schema, "
+        "or pass over the record as docs/operate.md says.",
+        topic=topic,
+        partition=int(partition),
+        offset=int(offset),
+        table=table,
+        instant=instant,
+    )

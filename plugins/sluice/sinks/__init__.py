@@ -1,0 +1,1 @@
+"""Where rows go: a folder for each kind of sink."""

@@ -1,0 +1,88 @@
+"""Which files complete a table's instants, as they lie in the timeline's folder.
+
+Hudi checks that an instant is pending, reads the clock, and makes the file that completes it, whose name has that time
+in it. Nothing holds the three together: a process that stood still in between makes its file when it wakes up, whatever
+has become of the instant. Hudi's own timeline shows one file of each instant, and none of the signs that tell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.jvm.gateway import HudiJvm
+from sluice.sinks.hudi.timeline import COMMITS
+
+STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
+_NAME = re.compile(r"/(?P<instant>\d{14,17})(?:_(?P<completed>\d{14,17}))?\.(?P<action>[a-z]+)(?P<rest>\.[a-z]+)?[,} ]")
+
+
+@dataclass
+class Completion:
+    """What lies in the timeline's folder of one instant that is completed.
+
+    Attributes:
+        files: names of the files that complete it, by their times: one, unless two processes have.
+        requested: whether the file with which it began is still there, which a roll-back takes away.
+    """
+
+    action: str
+    files: list[str] = field(default_factory=list)
+    requested: bool = False
+
+    def is_after(self, instant: str) -> bool:
+        """Whether it was completed, the last time, after an instant began; before version 8 no name says when."""
+        _, _, completed = self.files[-1].partition(".")[0].partition("_")
+        return not completed or completed > instant
+
+
+def completions(meta: Any) -> dict[str, Completion]:
+    """The completed commits of a table, or of a metadata table, by instant."""
+    listed = str(meta.getStorage().listDirectEntries(meta.getTimelinePath()).toString())  # one call over the bridge
+    found: dict[str, Completion] = {}
+    requested: set[str] = set()
+    for name in _NAME.finditer(listed):
+        if name["rest"] == ".requested":
+            requested.add(name["instant"])
+        elif name["rest"] is None and name["action"] in COMMITS:
+            completion = found.setdefault(name["instant"], Completion(name["action"]))
+            completion.files.append(name[0][1:-1])
+    for instant, completion in found.items():
+        completion.files.sort()
+        completion.requested = instant in requested
+    return found
+
+
+def delete(meta: Any, path_class: Any, names: list[str]) -> None:
+    """Delete files of the timeline's folder; those that another process has deleted are gone all the same."""
+    folder = str(meta.getTimelinePath().toString())
+    for name in names:
+        meta.getStorage().deleteFile(path_class(f"{folder}/{name}"))
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The files that one completion of an instant names, and how many of them aren't there any more."""
+
+    files: int
+    lost: int
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing is left of what it names: what it did has been rolled back."""
+        return 0 < self.files == self.lost
+
+
+def registered(jvm: HudiJvm, meta: Any, name: str) -> Registered:
+    """What one file that completes an instant names; each of two has its own, and Hudi's timeline shows but one."""
+    found = _NAME.search(f"/{name},")
+    if found is None:
+        raise ValueError(f"{name} completes no instant")
+    done, generator = jvm.nested(STATE).COMPLETED, meta.getInstantGenerator()
+    instant = generator.createNewInstant(done, found["action"], found["instant"], found["completed"])
+    statistics = meta.getActiveTimeline().readCommitMetadata(instant).getPartitionToWriteStats()
+    storage, path = meta.getStorage(), jvm.jvm.org.apache.hudi.storage.StoragePath
+    base = str(meta.getBasePath().toString())
+    files = {f"{base}/{stat.getPath()}" for stats in dict(statistics).values() for stat in stats}
+    return Registered(len(files), sum(not storage.exists(path(file)) for file in files))

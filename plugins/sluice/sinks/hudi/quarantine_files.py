@@ -1,0 +1,143 @@
+"""Reads a quarantine's files without a JVM: what was set aside, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import fsspec
+
+from sluice.errors import RetryableError
+from sluice.protocol.identity import LogId
+from sluice.sinks.hudi.timeline import TimelineFiles, file_url
+
+_ROWS = 1000  # at a time, and fewer where rows are large
+_BYTES = 16 << 20  # of rows at a time, about
+_BUFFER = 1 << 20  # of a column's file at a time; PyArrow's own way is a whole row group
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A bad record as the quarantine has it."""
+
+    instant: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    stage: str
+    range_number: int
+    run_id: str
+    log: LogId
+    timestamp: datetime | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it stands in Kafka: `topic[partition]@offset`."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+class QuarantineFiles:
+    """The files of the quarantine at a path or URI; credentials are those of the process's environment.
+
+    Raises (all methods):
+        RetryableError, ActionRequiredError: the file system can't be read from this process.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._url = file_url(path)
+
+    def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
+        """The committed files by instant, relative to the table; of all instants if none is named."""
+        timeline = TimelineFiles(self.path)
+        found = timeline.read()
+        if found is None:
+            return {}
+        wanted = set(instants)
+        files: dict[str, list[str]] = {}
+        for path, instant in self._data_files():
+            if (not wanted or instant in wanted) and found.standing(instant) in ("completed", "archived"):
+                files.setdefault(instant, []).append(path)
+        for instant, paths in files.items():
+            if found.standing(instant) == "completed":  # a file that a zombie finished late is not among them
+                named = timeline.paths(found.instants[instant])
+                files[instant] = [path for path in paths if path in named]
+        return dict(sorted(files.items()))
+
+    def _data_files(self) -> Iterator[tuple[str, str]]:
+        from sluice.sinks.hudi.table import instant_in
+
+        try:
+            file_system, root = fsspec.core.url_to_fs(self._url)
+            file_system.invalidate_cache()
+            found = file_system.glob(f"{root}/*/*.parquet")
+        except Exception as error:  # each file system has its own kinds
+            raise self._failed(error) from error
+        for path in sorted(found):
+            relative = "/".join(str(path).rsplit("/", 2)[-2:])
+            instant = instant_in(relative.rpartition("/")[2])
+            if instant is not None and not relative.startswith("."):
+                yield relative, instant
+
+    def rows(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The rows of files, by column; a thousand are in memory at a time, or 16 MB of them.
+
+        A column that a file lacks isn't in its rows.
+        """
+        try:
+            file_system, root = fsspec.core.url_to_fs(self._url)
+            for path in paths:
+                with file_system.open(f"{root}/{path}", "rb") as file:
+                    import pyarrow.parquet as pq  # a tenth of a second that only quarantined records need
+
+                    found = pq.ParquetFile(file, buffer_size=_BUFFER)
+                    for batch in found.iter_batches(batch_size=_rows_at_a_time(found.metadata), columns=columns):
+                        yield from batch.to_pylist()
+        except (OSError, ValueError) as error:
+            raise self._failed(error) from error
+
+    def records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records of files, whole."""
+        for row in self.rows(paths):
+            yield Quarantined(
+                instant=row["_hoodie_commit_time"],
+                topic=row["kafka_topic"],
+                partition=row["kafka_partition"],
+                offset=row["kafka_offset"],
+                reason=row["reason"],
+                stage=row["stage"],
+                range_number=row["range_number"],
+                run_id=row["run_id"],
+                log=log_of(row),
+                timestamp=row["kafka_timestamp"],
+                key=row["kafka_key"],
+                value=row["kafka_value"],
+                headers=tuple((h["key"], h["value"]) for h in row["kafka_headers"] or ()),
+            )
+
+    def _failed(self, error: Exception) -> Exception:
+        if isinstance(error, ImportError | PermissionError):
+            return TimelineFiles(self.path).failed(error)
+        return RetryableError(
+            f"The quarantine can't be read: {type(error).__name__}.",
+            next_step="check that its file system can be reached from here, and the credentials.",
+            quarantine=self.path,
+        )
+
+
+def log_of(row: Mapping[str, Any]) -> LogId:
+    """The log that a row's record stands in. Files of earlier releases don't say."""
+    return LogId(row.get("kafka_cluster_id"), row.get("kafka_topic_id"))
+
+
+def _rows_at_a_time(metadata: Any) -> int:
+    """By the average row of the file's largest row group."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    largest = max((g.total_byte_size // max(1, g.num_rows) for g in groups), default=0)
+    return max(1, min(_ROWS, _BYTES // max(1, largest)))

@@ -1,0 +1,108 @@
+"""Hudi's table services, by Hudi's Java client: plans, cleaning, archiving, and the metadata table's own compaction.
+
+Compaction and clustering are only planned here: what a plan says is carried out by Spark, in
+`sluice.participant.service`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sluice.pipeline.services import TableServices
+from sluice.sinks.hudi.failures import hudi_errors
+from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.write_config import write_options
+
+_JAVA_PLAN = "org.apache.hudi.client.clustering.plan.strategy.JavaSizeBasedClusteringPlanStrategy"
+_SPARK_EXECUTION = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
+
+
+def service_options(services: TableServices) -> dict[str, str]:
+    """The services' settings as Hudi's; the file's own `options` win."""
+    options = {
+        "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
+        "hoodie.clean.trigger.max.commits": "1",
+        "hoodie.clean.commits.retained": str(services.keep_commits),
+        "hoodie.keep.min.commits": str(services.keep_timeline),
+        "hoodie.keep.max.commits": str(services.keep_timeline + 1),
+        "hoodie.metadata.compact.max.delta.commits": str(services.metadata_after_delta_commits),
+        "hoodie.compact.inline.max.delta.commits": str(services.compaction.after_delta_commits),
+        # A second write of the metadata table, begun while a compaction runs, would stand open beside the commits.
+        "hoodie.metadata.streaming.write.enabled": "false",
+    }
+    clustering = services.clustering
+    if clustering is not None:
+        options |= {
+            "hoodie.clustering.async.max.commits": str(clustering.after_commits),
+            "hoodie.clustering.inline.max.commits": str(clustering.after_commits),
+            "hoodie.clustering.plan.strategy.small.file.limit": str(int(clustering.small_file)),
+            "hoodie.clustering.plan.strategy.target.file.max.bytes": str(int(clustering.target_file)),
+            "hoodie.clustering.plan.strategy.class": _JAVA_PLAN,
+            "hoodie.clustering.execution.strategy.class": _SPARK_EXECUTION,
+        }
+        if clustering.sort_by:
+            options["hoodie.clustering.plan.strategy.sort.columns"] = ",".join(clustering.sort_by)
+    return options | services.options
+
+
+class ServiceClient:
+    """One table's services in the coordinator's JVM. The caller holds the table."""
+
+    def __init__(self, table: HudiTable, services: TableServices) -> None:
+        self._table = table
+        self._options = {**write_options(table.writer), **service_options(services)}
+
+    # Plans -------------------------------------------------------------------------------------------------------
+
+    def pending(self, service: str) -> list[str]:
+        """Instants of plans that were made but not completed, oldest first."""
+        timeline = self._table.timeline()
+        if service == "compaction":
+            found = timeline.filterPendingCompactionTimeline()
+        else:
+            found = timeline.filterPendingReplaceOrClusteringTimeline()
+        return [str(instant.requestedTime()) for instant in found.getInstants()]
+
+    def plan(self, service: str) -> str | None:
+        """Plan a compaction or a clustering; its instant, or None where there is nothing to do yet."""
+        with self._client("planning a table service") as client:
+            return self._table.schedule(client, "COMPACT" if service == "compaction" else "CLUSTER")
+
+    def take_off(self, instant: str) -> None:
+        """Take a clustering's plan off the timeline, with all that a dead attempt at it has written."""
+        with self._client("taking a plan off the timeline") as client:
+            client.purgePendingClustering(instant)  # takes off only what was begun
+            for pending in self._table.timeline().filterPendingReplaceOrClusteringTimeline().getInstants():
+                if str(pending.requestedTime()) == instant and bool(pending.isRequested()):
+                    self._table.timeline().deletePending(pending)
+
+    # What needs no Spark -----------------------------------------------------------------------------------------
+
+    def clean(self) -> int:
+        """Delete file versions that no kept commit reads; the number of files deleted."""
+        with self._client("cleaning") as client:
+            done = client.clean()
+            return int(done.getTotalFilesDeleted()) if done is not None else 0
+
+    def archive(self) -> int:
+        """Move old instants from the active timeline into the archived one; how many fewer are active."""
+        before = int(self._table.timeline().countInstants())
+        with self._client("archiving the timeline") as client:
+            client.archive()
+        return before - int(self._table.timeline().countInstants())
+
+    def serve_metadata_table(self) -> None:
+        """Compact, clean and archive the metadata table, each if it is due.
+
+        Its compaction is also what lets the table's own timeline be archived: Hudi keeps what the metadata table's
+        last compaction doesn't hold yet. A Java client never does it by itself in a commit.
+        """
+        with self._client("compacting the metadata table") as client:
+            self._table.serve_metadata_table(client)
+
+    @contextmanager
+    def _client(self, doing: str) -> Iterator[Any]:
+        with hudi_errors(doing, table=self._table.writer.path), self._table.service_client(self._options) as client:
+            yield client

@@ -1,0 +1,348 @@
+"""Writes a decoded range under an instant that the coordinator opened, through Hudi's own Spark writers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.logs import log
+from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.records.changes import POSITION
+from sluice.rows.changes import CHANGE, DELETES
+from sluice.rows.records import KAFKA_COLUMNS, parse_ddl
+from sluice.sinks.hudi.truncate import Void, after, emptied, rows_truncated, void
+from sluice.sinks.hudi.write_config import KEY_GENERATORS, key_generator, write_config, write_options
+from sluice.sources.kafka.reader import observed
+
+_WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
+_KEPT = "sluice_kept"
+_WINS = "_sluice_wins"
+_IN_ORDER = "_sluice_in_order"
+_IS_DELETED = "_hoodie_is_deleted"
+_DELETED_AT = "_sluice_deleted_at"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_FEW = 500_000
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
+_RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write left behind: Hudi's write stats, the Java Dataset whose run they are of, and rows left out."""
+
+    stats: tuple[dict[str, Any], ...]
+    dataset: Any
+    skipped: int = 0
+    void: Void = field(default_factory=Void)
+    truncated: int = 0
+    soft_truncated: int = 0
+
+    @property
+    def records(self) -> int:
+        """Rows written for records, rather than for a truncate."""
+        return sum(int(stat["numWrites"]) for stat in self.stats) - self.soft_truncated
+
+    def file_groups_by_task(self) -> dict[int, list[str]]:
+        """File group ids by Spark task: an append's task reads one Kafka partition, and file names carry the task."""
+        groups: dict[int, list[str]] = {}
+        for stat in self.stats:
+            token = _WRITE_TOKEN.search(str(stat["path"]))
+            if token:
+                groups.setdefault(int(token.group(1)), []).append(str(stat["fileId"]))
+        return groups
+
+
+class HudiWriter:
+    """The writer of one interval in this Spark application."""
+
+    def __init__(self, spark: SparkSession, start: StartCommit) -> None:
+        self._spark = spark
+        self._start = start
+        self._writer = writer = start.writer
+        self._instant = start.transaction
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._hudi = jvm.org.apache.hudi
+        self._options = write_options(writer)
+        # Hudi tells deletes by a column of the records written; the table's own schema, which commits have, lacks it.
+        changes = start.records.changes is not None
+        self._schema_avro = _with_deleted(writer.schema_avro) if changes else writer.schema_avro
+        given = writer.model_copy(update={"schema_avro": self._schema_avro})
+        self._config = write_config(self._jvm, given, self._options)
+        self._later_deletes: DataFrame | None = None
+        self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
+        # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
+        # a time would do against each other. That is the coordinator's, at START.
+        self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
+        if self._table.shouldTrackSuccessRecords():
+            log.warning(
+                "the table has an index of its records, or is said to: every key written comes to the driver, whose "
+                "memory has to grow with the interval's records",
+                table=writer.name,
+                index=str(self._config.getIndexType()),
+            )
+
+    def write(self, frame: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
+        """Write the records; nothing is visible until the coordinator commits the stats.
+
+        Args:
+            frame: the rows, with `KAFKA_COLUMNS`, and `CHANGE` where the pipeline has changes.
+            emptied_at: rows before this position are void: the source's table was emptied there.
+            truncates: that is news to the table, which still has such rows.
+        """
+        if self._writer.operation == "append":
+            return self._append(frame)
+        if emptied_at is not None:
+            frame = after(frame, emptied_at)
+        tagged = self._tag(frame)
+        truncates = truncates and self._has_rows()
+        if truncates and emptied_at is not None:
+            tagged = tagged.unionByName(self._emptied(emptied_at))
+        written = self._upsert(tagged)
+        if emptied_at is None:
+            return written
+        truncated = rows_truncated(written.dataset) if truncates else 0
+        soft = truncated if self._soft else 0
+        return replace(written, void=void(written.dataset), truncated=truncated, soft_truncated=soft)
+
+    def remember_deletes(self, later: DataFrame) -> None:
+        """Leave records out whose row was deleted later: Hudi orders them itself only until it compacts.
+
+        Args:
+            later: the rows of offsets that the table has already.
+        """
+        tagged = self._tag(later).where(F.col(_IS_DELETED))
+        self._spark.conf.set(_ADAPTIVE, "true")  # else a few deletes are 200 tasks
+        newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
+        newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
+        few = newest.limit(_FEW + 1).count() <= _FEW
+        self._spark.conf.set(_ADAPTIVE, "false")
+        self._later_deletes = F.broadcast(newest) if few else newest
+
+    def _without_deleted(self, tagged: DataFrame, deletes: DataFrame) -> DataFrame:
+        joined = tagged.join(deletes, list(_IDENTITY), "left")
+        lost = F.coalesce(~F.col(_IS_DELETED) & (F.col(_DELETED_AT) > F.col(POSITION)), F.lit(False))
+        counted = joined.withColumn(_WINS, ~lost).observe(_KEPT, F.count(F.when(lost, 1)).alias("skipped"))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
+
+    def _has_rows(self) -> bool:
+        """Whether anything is committed: a table without a commit has no columns to read."""
+        return (
+            not self._table.getMetaClient().getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty()
+        )
+
+    def _emptied(self, emptied_at: str) -> DataFrame:
+        """The table's rows that a truncate deletes, tagged with the file groups in which they are."""
+        table = self._spark.read.format("hudi").load(self._writer.path)
+        meta = {
+            "_hoodie_commit_time": F.lit(self._instant),
+            "_hoodie_commit_seqno": F.lit(""),
+            "_hoodie_record_key": F.col("_hoodie_record_key"),
+            "_hoodie_partition_path": F.col("_hoodie_partition_path"),
+            # In a log file it is the file group's id alone.
+            "_hoodie_file_name": F.concat(
+                F.substring_index("_hoodie_file_name", "_", 1), F.lit(f"_0-0-0_{self._instant}.parquet")
+            ),
+        }
+        meta[_IS_DELETED] = F.lit(not self._soft)
+        columns = parse_ddl(self._spark, self._writer.schema_ddl)
+        return emptied(table, columns, emptied_at, meta, soft=self._soft)
+
+    @property
+    def _soft(self) -> bool:
+        changes = self._start.records.changes
+        return changes is not None and changes.delete == "soft"
+
+    def _append(self, frame: DataFrame) -> Written:
+        """Row writer without sorting: no shuffle, one file group for each Kafka partition and table partition."""
+        helper = self._hudi.HoodieDatasetBulkInsertHelper
+        partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
+        table_config = self._table.getMetaClient().getTableConfig()
+        prepared = helper.prepareForBulkInsert(frame._jdf, self._config, table_config, partitioner, self._instant)
+        rows = self._named(DataFrame(prepared, self._spark))
+        statuses = helper.bulkInsert(rows._jdf, self._instant, self._table, self._config, False, True).collectAsList()
+        return Written(self._stats(statuses), frame._jdf)  # Hudi runs this query and builds its own on the rows
+
+    def _named(self, prepared: DataFrame) -> DataFrame:
+        """Rows named after their records, which no other row of the table is.
+
+        Hudi numbers the rows of each Spark task, from 0 in every application: two ranges of one interval would give
+        their rows the same keys and sequence numbers.
+        """
+        topics = sorted({r.topic for group in self._start.ranges for r in group})
+        number = F.lit(0)
+        for i, topic in enumerate(topics[1:], 1):
+            number = F.when(F.col("_kafka_topic") == topic, i).otherwise(number)
+        name = F.concat_ws("_", F.lit(self._instant), number, "_kafka_partition", "_kafka_offset")
+        given = {"_hoodie_commit_time": F.lit(self._instant), "_hoodie_commit_seqno": name}
+        if not self._writer.record_key:
+            given["_hoodie_record_key"] = name
+        columns = [c for c in prepared.columns if c not in KAFKA_COLUMNS]
+        return prepared.select(*(given[c].alias(c) if c in given else F.col(f"`{c}`") for c in columns))
+
+    def _upsert(self, tagged: DataFrame) -> Written:
+        """Records tagged with their file group beforehand, so that Hudi looks nothing up.
+
+        Kafka sends a key to one partition, so (topic, partition, table partition) names the file group of a key, as
+        RFC-32 has it.
+        """
+        operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
+        by_arrival = _IN_ORDER in tagged.columns
+        if by_arrival:
+            tagged = self._without_older(tagged)
+        if self._later_deletes is not None:
+            tagged = self._without_deleted(tagged, self._later_deletes)
+        schema = self._hudi.common.schema.HoodieSchema.parse(self._schema_avro)
+        parameters = self._jvm.java.util.HashMap()
+        for name, value in self._options.items():
+            parameters.put(name, value)
+        arguments = getattr(self._jvm, _RECORD_ARGS)(
+            tagged._jdf,
+            self._config,
+            self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(parameters),
+            self._writer.name,
+            "hoodie",
+            self._hudi.common.schema.HoodieSchemaUtils.addMetadataFields(schema),
+            schema,
+            operation,
+            self._instant,
+            True,  # the meta columns are on the rows already
+            False,
+            True,
+            self._table.getMetaClient().getTableConfig(),
+        )
+        records = self._hudi.data.HoodieJavaRDD.of(self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments))
+        result = self._table.upsertPrepped(self._context, self._instant, records)
+        statuses = result.getWriteStatuses().collectAsList()
+        skipped = 0
+        if by_arrival or self._later_deletes is not None:
+            skipped = int(observed(tagged._jdf, _KEPT)["skipped"])
+        return Written(self._stats(statuses), tagged._jdf, skipped)
+
+    def _tag(self, frame: DataFrame) -> DataFrame:
+        writer = self._writer
+        key = _key_column(writer)
+        path = _partition_path(writer)
+        group = self._file_group(key, path)
+        meta = [
+            F.lit(self._instant).alias("_hoodie_commit_time"),
+            F.lit("").alias("_hoodie_commit_seqno"),
+            key.alias("_hoodie_record_key"),
+            path.alias("_hoodie_partition_path"),
+            F.concat(group, F.lit(f"_0-0-0_{self._instant}.parquet")).alias("_hoodie_file_name"),
+        ]
+        columns = [F.col(f"`{c}`") for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)]
+        if CHANGE in frame.columns:
+            columns.append(F.col(CHANGE).isin(*DELETES).alias(_IS_DELETED))
+        elif self._start.keep_newer:
+            columns.append(_in_order(self._start.out_of_order).alias(_IN_ORDER))
+        return frame.select(*meta, *columns)
+
+    def _file_group(self, key: Any, path: Any) -> Any:
+        placement = self._start.placement
+        if placement is not None and placement.buckets is not None:
+            return hashed_file_group(key, path, placement.buckets)
+        return file_group_column(path)
+
+    def _without_older(self, tagged: DataFrame) -> DataFrame:
+        """Without the records of which the table has a version that isn't older.
+
+        They were read out of their order: offsets after them are in the table. A record's row is written where the
+        table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
+        of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later. That is
+        right for the partitions which are read in their order, so their records are all written.
+        """
+        known = ("_hoodie_commit_time", *self._writer.ordering_fields)
+        table = self._spark.read.format("hudi").load(self._writer.path)
+        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
+        same = [F.col(name) == F.col(f"_there_{name}") for name in _IDENTITY]
+        joined = tagged.join(there, same, "left")
+        wins = F.col(_IN_ORDER) | F.col("_there__hoodie_record_key").isNull()
+        wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
+        if self._writer.ordering_fields:
+            ours = F.struct(*(F.col(f"`{name}`").alias(name) for name in self._writer.ordering_fields))
+            theirs = F.struct(*(F.col(f"`_there_{name}`").alias(name) for name in self._writer.ordering_fields))
+            wins |= ours > theirs
+        marked = joined.withColumn(_WINS, F.coalesce(wins, F.lit(False)))
+        counted = marked.observe(_KEPT, F.count(F.when(~F.col(_WINS), 1)).alias("skipped"))
+        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns if name != _IN_ORDER))
+
+    def _stats(self, statuses: Any) -> tuple[dict[str, Any], ...]:
+        to_json = self._hudi.common.util.JsonUtils.toString
+        stats = []
+        for i in range(statuses.size()):
+            status = statuses.get(i)
+            if status.hasErrors():
+                errors = status.getErrors()
+                raise RuntimeError(f"Hudi could not write {errors.size()} records: {list(errors.values())[:1]}")
+            stats.append(_compact(json.loads(to_json(status.getStat()))))
+        return tuple(stats)
+
+
+def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in stat.items() if value is not None}
+
+
+def _with_deleted(schema_avro: str) -> str:
+    """The schema with Hudi's own column of deletes after the others."""
+    schema = json.loads(schema_avro)
+    schema["fields"].append({"name": _IS_DELETED, "type": ["null", "boolean"], "default": None})
+    return json.dumps(schema)
+
+
+def hashed_file_group(key: Any, partition_path: Any, buckets: int) -> Any:
+    """File group id: the bucket in front, for people, then a hash of the table partition. The bucket is crc32's."""
+    bucket = F.crc32(key.cast("binary")) % buckets
+    return F.concat(
+        F.lpad(bucket.cast("string"), 8, "0"),
+        F.lit("-"),
+        F.md5(F.concat_ws("/", F.lit(f"hashed over {buckets}"), partition_path)),
+        F.lit("-0"),
+    )
+
+
+def file_group_column(partition_path: Any) -> Any:
+    """File group id: Kafka partition in front, for people, then a hash of topic and table partition."""
+    return F.concat(
+        F.lpad(F.col("_kafka_partition").cast("string"), 8, "0"),
+        F.lit("-"),
+        F.md5(F.concat_ws("/", F.col("_kafka_topic"), partition_path)),
+        F.lit("-0"),
+    )
+
+
+def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> Any:
+    """Whether the table has no row of a later offset of the record's partition."""
+    late = F.lit(not out_of_order)
+    for topic, partitions in out_of_order.items():
+        late |= (F.col("_kafka_topic") == topic) & F.col("_kafka_partition").isin(*partitions)
+    return ~late
+
+
+def _key_column(writer: TableWriter) -> Any:
+    """Hudi's record key as the table's key generator makes it: the value, or `name:value,…` for the complex one."""
+    fields = writer.record_key
+    if len(fields) == 1 and key_generator(writer) != KEY_GENERATORS["complex"]:
+        return F.col(f"`{fields[0]}`").cast("string")
+    return F.concat_ws(",", *(F.concat(F.lit(f"{f}:"), F.col(f"`{f}`").cast("string")) for f in fields))
+
+
+def _partition_path(writer: TableWriter) -> Any:
+    """Hudi's partition path, hive style (`name=value`) where the table asks for it.
+
+    An empty value has the folder that Hudi's own key generators give it: else its rows would stand in the table's root.
+    """
+    hive = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false").lower() == "true"
+    parts = []
+    for name in writer.partition_fields:
+        value = F.col(f"`{name}`").cast("string")
+        value = F.when(value == "", _NO_VALUE).otherwise(value)
+        parts.append(F.concat(F.lit(f"{name}="), value) if hive else value)
+    return F.concat_ws("/", *parts) if parts else F.lit("")

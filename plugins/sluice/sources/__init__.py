@@ -1,0 +1,1 @@
+"""Where records come from: a folder for each kind of source."""

@@ -1,0 +1,256 @@
+"""What a Kafka cluster says of the pipeline's topics when an interval is planned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from confluent_kafka import Consumer, IsolationLevel, TopicCollection
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import is_led, kafka_errors
+from sluice.kafka.list_offsets import Question, list_offsets
+from sluice.protocol.identity import LogIds
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
+from sluice.protocol.window import record_time
+from sluice.sources.kafka.look import Looker
+from sluice.sources.kafka.truncation import LogRead, truncations
+from sluice.sources.kafka.windows import Windows
+
+_NOT_DATA = ("__", "sluice-control-")  # Kafka's own topics, and pipelines' control topics
+_NOTHING = Checkpoint()
+_HANGS = timedelta(minutes=15)  # the broker's own limit of a transaction's time, unless it is set otherwise
+TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
+
+
+class KafkaCluster:
+    """Read-only view of one cluster, and the copy of our offsets in its consumer groups."""
+
+    def __init__(self, settings: KafkaSettings, *, isolation_level: str = "read_committed") -> None:
+        self.settings = settings
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+
+    def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
+        """The topics whose whole name matches a regular expression, without some and without Kafka's own.
+
+        Raises:
+            ActionRequiredError: there is none.
+            RetryableError: the cluster can't be reached.
+        """
+        where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        with kafka_errors("asking for the topics", **where):
+            known = self._admin.list_topics(timeout=TIMEOUT).topics
+        found = tuple(
+            sorted(t for t in known if re.fullmatch(pattern, t) and not t.startswith(_NOT_DATA) and t not in but_not)
+        )
+        if not found:
+            raise ActionRequiredError(
+                "No topic has a name like source.kafka.topics_pattern.",
+                next_step="create one, or correct the pattern, which a whole name must match.",
+                pattern=pattern,
+                **where,
+            )
+        return found
+
+    def state(
+        self,
+        topics: Sequence[str],
+        window_end: datetime | None,
+        window_start: datetime | None = None,
+        *,
+        max_future: timedelta | None = None,
+        checkpoint: Checkpoint = _NOTHING,
+    ) -> ClusterState:
+        """Offsets, cluster id and topic ids, all asked for now.
+
+        Args:
+            topics: the pipeline's topics.
+            window_end: records with a time before this belong to the window; None takes all there is. Where no
+                record has this time or a later one, the log's end is the window's end.
+            window_start: records with a time before this don't belong to the window; None takes all there is.
+            max_future: records that are dated further ahead of now bound no window; None lets all of them.
+            checkpoint: what the table knows of the logs, to see whether one was truncated since.
+
+        Raises:
+            ActionRequiredError: a topic does not exist, or may not be read.
+            RetryableError: the cluster can't be reached.
+        """
+        where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        with kafka_errors("asking for the topics' partitions", **where):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        topic_ids: dict[tuple[str, str], str | None] = {}
+        found: list[TopicPartition] = []
+        leaderless: list[TopicPartition] = []
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' partitions", topic=topic, **where):
+                description = future.result()
+            topic_ids[self.settings.name, topic] = str(description.topic_id)
+            for p in description.partitions:
+                (found if is_led(p) else leaderless).append(TopicPartition(self.settings.name, topic, p.id))
+        asked_at = datetime.now(UTC)
+        starts, ends, tops = self._asked(
+            found,
+            Question(OffsetSpec.earliest(), self._isolation),
+            Question(OffsetSpec.latest(), self._isolation),
+            Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),
+        )
+        log_start, log_end, high_watermark = _offsets(starts), _offsets(ends), _offsets(tops)
+        limit = (asked_at + max_future) if max_future is not None else None
+        windows = Windows(self, found, log_end, asked_at, limit)
+        first, last = windows.bound(window_start), windows.bound(window_end)
+        open_since = self._open_since({tp: end for tp, end in log_end.items() if end < high_watermark[tp]})
+        partitions = []
+        for tp in found:
+            end = last.get(tp, -1)
+            bounded = 0 <= end < log_end[tp]
+            through = window_end if bounded and window_end else asked_at
+            start = first.get(tp, 0)
+            partitions.append(
+                PartitionBounds(
+                    topic_partition=tp,
+                    log_start=log_start[tp],
+                    log_end=log_end[tp],
+                    window_end=end if bounded else log_end[tp],
+                    # What is in an open Kafka transaction is older than what is committed after it.
+                    valid_through=min(through, open_since.get(tp, through)),
+                    high_watermark=high_watermark[tp],
+                    window_start=start if start >= 0 else log_end[tp],  # -1: no record is as late as that
+                )
+            )
+        return ClusterState(
+            partitions,
+            {self.settings.name: cluster.cluster_id},
+            topic_ids,
+            leaderless=tuple(leaderless),
+            leader_epochs={tp: e.leader_epoch for tp, e in ends.items() if e.leader_epoch is not None},
+            truncated=self._truncated(checkpoint, partitions, {tp: e.leader_epoch for tp, e in ends.items()}),
+            remarks=(
+                *(Remark(tp, "it has no leader, so it is left out until it has one") for tp in leaderless),
+                *windows.remarks,
+                *_hanging(log_end, open_since, asked_at),
+            ),
+        )
+
+    def _open_since(self, last_stable: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
+        """When the first record was written that an open Kafka transaction holds back, of each partition with one."""
+        if not last_stable:
+            return {}
+        with Looker(self.settings, "read_uncommitted") as looker:
+            found = looker.first(last_stable, lambda _tp, _seen: True)
+        return {tp: record_time(seen.time) for tp, seen in found.items() if seen is not None and seen.time >= 0}
+
+    def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
+        """Each partition's first record with that time or a later one: its offset, -1 for none, and its time in ms."""
+        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+        (found,) = self._asked(partitions, Question(spec, self._isolation))
+        return {tp: (int(answer.offset), int(answer.timestamp)) for tp, answer in found.items()}
+
+    def looker(self) -> Looker:
+        """Looks at single records as the pipeline's isolation level shows them."""
+        committed = self._isolation == IsolationLevel.READ_COMMITTED
+        return Looker(self.settings, "read_committed" if committed else "read_uncommitted")
+
+    def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """The partitions whose log has lost records that were read, each with the offset at which it was truncated.
+
+        One that has no leader is left out: who plans next asks again.
+
+        Args:
+            read: of each partition up to which offset it was read, and its leader epoch before that.
+        """
+        topics = sorted({tp.topic for tp in read})
+        described = self._admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT) if topics else {}
+        led = []
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' partitions", topic=topic, connection=self.settings.name):
+                partitions = future.result().partitions
+            named = [TopicPartition(self.settings.name, topic, p.id) for p in partitions if is_led(p)]
+            led += [tp for tp in named if tp in read]
+        (ends,) = self._asked(led, Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED))
+        moved = [tp for tp in led if ends[tp].leader_epoch not in (None, read[tp][1])]
+        (starts,) = self._asked(moved, Question(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED))
+        known = {tp: LogRead(*read[tp], int(starts[tp].offset), int(ends[tp].offset)) for tp in moved}
+        return truncations(self.settings, known)
+
+    def _truncated(
+        self,
+        checkpoint: Checkpoint,
+        partitions: Sequence[PartitionBounds],
+        epochs: Mapping[TopicPartition, int | None],
+    ) -> dict[TopicPartition, int]:
+        known = {}
+        for bounds in partitions:
+            tp = bounds.topic_partition
+            epoch = checkpoint.leader_epoch(tp)
+            if epoch is not None and epoch != epochs[tp]:  # without an election nothing is truncated
+                known[tp] = LogRead(checkpoint.end_of_settled(tp), epoch, bounds.log_start, bounds.end_of_records)
+        return truncations(self.settings, known)
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Kafka's own id of each topic; a topic that was recreated has another one."""
+        described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        ids = {}
+        for topic, future in described.items():
+            with kafka_errors("asking for the topics' ids", topic=topic, connection=self.settings.name):
+                ids[topic] = str(future.result().topic_id)
+        return ids
+
+    def log_ids(self, topics: Sequence[str]) -> LogIds:
+        """Kafka's own ids of the cluster and of each topic."""
+        name = self.settings.name
+        with kafka_errors("asking for the cluster's id", connection=name):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        return LogIds({name: cluster.cluster_id}, {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
+
+    def _asked(
+        self, partitions: Sequence[TopicPartition], *questions: Question
+    ) -> list[dict[TopicPartition, ListOffsetsResultInfo]]:
+        return list_offsets(self._admin, self.settings.name, partitions, *questions, timeout=TIMEOUT)
+
+    def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
+
+        Raises:
+            SluiceError: Kafka refused; the caller logs it, since the table is committed whatever comes of the copy.
+        """
+        if not next_offsets:
+            return
+        consumer = Consumer(self.settings.client(group_id=group, enable_auto_commit=False))
+        try:
+            offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
+            with kafka_errors("copying offsets to the consumer group", group=group):
+                for answer in consumer.commit(offsets=offsets, asynchronous=False) or []:
+                    if answer.error:
+                        raise ActionRequiredError(
+                            "Kafka did not take an offset for the consumer group.",
+                            next_step="none for the table; lag monitors show an old figure until the next interval.",
+                            group=group,
+                            topic=answer.topic,
+                            partition=answer.partition,
+                            reason=str(answer.error),
+                        )
+        finally:
+            consumer.close()
+
+
+def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[TopicPartition, int]:
+    return {tp: int(answer.offset) for tp, answer in answers.items()}
+
+
+def _hanging(
+    log_end: Mapping[TopicPartition, int], open_since: Mapping[TopicPartition, datetime], now: datetime
+) -> Iterable[Remark]:
+    """Transactions that nobody has ended for longer than the broker would wait."""
+    for tp, since in open_since.items():
+        if now - since > _HANGS:
+            what = f"a Kafka transaction that is open since {since:%Y-%m-%d %H:%M} UTC holds back what comes after it"
+            yield Remark(tp, what, log_end[tp])

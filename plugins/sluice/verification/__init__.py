@@ -1,0 +1,1 @@
+"""`sluice verify`: compares the rows of a table with the records of its committed offsets."""
