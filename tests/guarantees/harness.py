@@ -97,8 +97,9 @@ class SharedJvm:
             else:
                 done = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
                 view = views.HoodieTableFileSystemView.fileListingBasedFileSystemView(context, meta, done)
+            view.loadAllPartitions()  # one by one, each of them would read all of the metadata table's files
             found = []
-            for partition in hudi.common.fs.FSUtils.getAllPartitionPaths(context, meta, config):
+            for partition in view.getPartitionNames():
                 files = view.getLatestBaseFiles(partition).iterator()
                 while files.hasNext():
                     found.append(str(files.next().getPath()).removeprefix("file:"))
@@ -699,7 +700,10 @@ class Flow:
         return read_checkpoint(commits[-1], CLUSTER, [self.topic]) if commits else Checkpoint()
 
     def offsets(self) -> dict[int, int]:
-        topic = self.checkpoint().topic(CLUSTER, self.topic)
+        return self._offsets(self.checkpoint())
+
+    def _offsets(self, checkpoint: Checkpoint) -> dict[int, int]:
+        topic = checkpoint.topic(CLUSTER, self.topic)
         return dict(topic.partitions) if topic else {}
 
     def append_by_spark(self, ids: range, **more: str) -> Counter[tuple[int, str]]:
@@ -721,20 +725,21 @@ class Flow:
         self.others += added
         return added
 
-    def covered(self) -> list[Sent]:
+    def covered(self, checkpoint: Checkpoint | None = None) -> list[Sent]:
         """The records whose offsets the table has committed."""
-        checkpoint = self.checkpoint()
+        stands = self.checkpoint() if checkpoint is None else checkpoint
         committed = {
-            p: checkpoint.covered(KafkaPartition(CLUSTER, self.topic, p)) for p in {s.partition for s in self.sent}
+            p: stands.covered(KafkaPartition(CLUSTER, self.topic, p)) for p in {s.partition for s in self.sent}
         }
         return [s for s in self.sent if any(start <= s.offset < end for start, end in committed[s.partition])]
 
     def expected(self, offsets: Mapping[int, int] | None = None) -> Counter[tuple[int, str]]:
         """The rows that belong to the committed offsets: each record, or for upsert the last version of each key."""
         if offsets is None:
-            covered = self.covered()
-        else:
-            covered = [s for s in self.sent if s.offset < offsets.get(s.partition, 0)]
+            return self._rows_of(self.covered())
+        return self._rows_of([s for s in self.sent if s.offset < offsets.get(s.partition, 0)])
+
+    def _rows_of(self, covered: Sequence[Sent]) -> Counter[tuple[int, str]]:
         if self.pipeline.sink.hudi.operation == "upsert":
             last = {s.id: s.value for s in sorted(covered, key=lambda s: s.offset)}
             return Counter(last.items())
@@ -742,16 +747,18 @@ class Flow:
 
     def check(self, *, listing: bool = True, complete: bool = True) -> None:
         """Rows and offsets agree for readers of both kinds; `complete`: and Kafka holds no record beyond them."""
-        expected = self.expected()
+        checkpoint = self.checkpoint()
+        expected = self._rows_of(self.covered(checkpoint))
         seen = self.rows(metadata=True)
         assert seen == expected, _difference("a reader by the metadata table", seen, expected)
         if listing:
             listed = self.rows(metadata=False)
             assert listed == expected, _difference("a reader that lists files", listed, expected)
         if complete:
-            assert self.offsets() == self.log_ends()
+            ends = self.log_ends()
+            assert self._offsets(checkpoint) == ends
             assert sum(expected.values()) == len(expected), "the test itself sent a record twice"
-            everything = self.expected(self.log_ends())
+            everything = self.expected(ends)
             assert expected == everything, _difference("the table", expected, everything)
 
 
