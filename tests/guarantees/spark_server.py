@@ -22,6 +22,7 @@ import table_service
 import write_range
 
 _STOP = SparkSession.stop
+_TASK = "Executor task launch worker"  # Spark's name for a thread that runs tasks
 
 
 def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
@@ -53,11 +54,18 @@ def _keep(spark: SparkSession) -> None:
 
 
 def _end() -> None:
-    """Tasks of a job that failed may still run: they end with its session, as they do in a process of its own."""
+    """Tasks of a job that failed may still run: they end with its session, as they do in a process of its own.
+
+    Stopping the session only asks them to: one that is about to make a file would make it afterwards.
+    """
     session = SparkSession._instantiatedSession
     if session is not None:
         with contextlib.suppress(Py4JError, OSError):  # its JVM is gone
+            running = session._jvm.java.lang.Thread.getAllStackTraces().keySet()
+            tasks = [thread for thread in running if thread.getName().startswith(_TASK)]
             _STOP(session)
+            for task in tasks:
+                task.join()
 
 
 def read(path: str, metadata: bool, columns: Sequence[str] = ("id", "v", "p")) -> list[tuple[Any, ...]]:
