@@ -58,6 +58,9 @@ class Costs:
         self._file = file
         self._me = psutil.Process()
         self._jvms: set[tuple[int, float]] = set()
+        self._running = 0.0  # seconds of CPU of the processes that ran at the last look
+        self._lost = 0.0  # and of those that had ended by the next one, which nobody waited for
+        self._look = threading.Lock()
         if not worker:
             file.unlink(missing_ok=True)
         threading.Thread(target=self._watch, name="costs", daemon=True).start()
@@ -78,7 +81,20 @@ class Costs:
             terminalreporter.line(line)
 
     def _cpu(self) -> float:
-        """Seconds of CPU of this process and all that descend from it, ended or running."""
+        """Seconds of CPU of this process and all that descend from it, ended or running.
+
+        What a process had used is added to its parent's when that waits for it. Of a daemon, whose parent has ended
+        long before, it is gone from all sums: the sum gets smaller, and so much was lost.
+        """
+        with self._look:
+            total = self._sum()
+            if total < self._running:
+                total = self._sum()  # a parent was looked at just before it waited for a child
+            self._lost += max(self._running - total, 0.0)
+            self._running = total
+            return total + self._lost
+
+    def _sum(self) -> float:
         total = 0.0
         for process in self._processes():
             with contextlib.suppress(psutil.Error):
@@ -94,6 +110,7 @@ class Costs:
                 with contextlib.suppress(psutil.Error):
                     if process.name() == "java":
                         self._jvms.add((process.pid, process.create_time()))
+            self._cpu()  # so that it is known what a process had used shortly before it ends
             time.sleep(_EVERY)
 
 
