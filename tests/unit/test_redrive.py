@@ -12,7 +12,7 @@ from sluice.cli.redrive import Unsent
 from sluice.errors import ActionRequiredError
 from sluice.protocol.identity import LogId, LogIds
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
-from sluice.sources.kafka.redriven import Places
+from sluice.protocol.redriven import Places
 
 HERE = LogId("c", "new")
 NOW = LogIds({"kafka": "c"}, {("kafka", "t"): "new"})

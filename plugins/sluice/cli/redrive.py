@@ -11,7 +11,7 @@ from sluice.errors import ActionRequiredError
 from sluice.protocol.identity import LogId, LogIds, log_known_by
 from sluice.protocol.offsets import Checkpoint, in_words
 from sluice.protocol.quarantine import why_not_again
-from sluice.sources.kafka.redriven import Partition, Place, Places
+from sluice.protocol.redriven import Partition, Place, Places
 
 
 class Origin(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.control.topic import ControlTopic
+from sluice.connectors.log import ControlLog
 from sluice.errors import IntervalError, SluiceError
 from sluice.logs import log
 from sluice.protocol.messages import COUNTS, AbortCommit, AckCommit, EndCommit
@@ -26,12 +26,12 @@ from sluice.redact import redact_text
 class Hold:
     """One service's transaction, and the log of the table that it stands in."""
 
-    control: ControlTopic
+    control: ControlLog
     table_log: TableLog
     transaction: Transaction
 
     @classmethod
-    def at(cls, control: ControlTopic, table: str, control_offset: int) -> Hold:
+    def at(cls, control: ControlLog, table: str, control_offset: int) -> Hold:
         """The hold whose START-COMMIT stands at that offset, for a process that didn't send it.
 
         Raises:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from sluice.coordinator.session import Jvm, hadoop_settings
 from sluice.jvm.gateway import lean_jvm
 from sluice.pipeline.model import Pipeline
 from sluice.sinks.hudi.catalog_sync import sync_catalogs
+from sluice.sinks.hudi.sink import Jvm, hadoop_settings
 
 
 def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:

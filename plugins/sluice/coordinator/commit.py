@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases, now
 from sluice.coordinator.planning import require_whole
@@ -41,7 +42,6 @@ from sluice.protocol.settlement import (
 )
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.redact import redact_text
-from sluice.sinks.hudi.table import HudiTable
 
 _PARTITIONS_NAMED = 500  # table partitions in an ABORT-COMMIT, which has to stay within the broker's message limit
 
@@ -76,7 +76,7 @@ class Committer:
         reach("coordinator.after_ack_commit")
         return self.outcome(transaction)
 
-    def resolve_unfinished(self, table: HudiTable, table_log: TableLog) -> bool:
+    def resolve_unfinished(self, table: Table, table_log: TableLog) -> bool:
         """Settle a commit that was decided by END-COMMIT but never acknowledged; True if there was one.
 
         Raises:
@@ -95,7 +95,7 @@ class Committer:
         self.finish(table, table_log, unfinished)
         return True
 
-    def _carry_out_or_give_up(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+    def _carry_out_or_give_up(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         try:
             self._carry_out(table, table_log, transaction)
         except IntervalError as error:
@@ -103,7 +103,7 @@ class Committer:
                 self.give_up(table, table_log, transaction, str(error))
             raise
 
-    def _carry_out(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+    def _carry_out(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
             self._refuse_recreated_topics(transaction)
             self._refuse_truncated_logs(transaction)
@@ -134,7 +134,7 @@ class Committer:
     def _refuse_recreated_topics(self, transaction: Transaction) -> None:
         """A topic recreated while the interval ran was read at the planned offsets, but of another log."""
         planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
-        now = self._session.cluster.topic_ids(list(planned))
+        now = self._session.source.topic_ids(list(planned))
         for topic, topic_id in planned.items():
             if topic_id is not None and now.get(topic) != topic_id:
                 raise IntervalError(
@@ -147,7 +147,7 @@ class Committer:
 
     def _refuse_truncated_logs(self, transaction: Transaction) -> None:
         """An election while the interval ran may have put other records where it has read."""
-        cluster = self._session.cluster
+        cluster = self._session.source
         epochs = leader_epochs(transaction.start)
         ends: dict[TopicPartition, int] = {}
         for r in transaction.start.offset_ranges:
@@ -179,7 +179,7 @@ class Committer:
 
     # The lease -----------------------------------------------------------------------------------------------------
 
-    def take_lease(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+    def take_lease(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         """Send END-COMMIT: it decides for commit, and makes this process the only one that carries the commit out.
 
         Raises:
@@ -246,7 +246,7 @@ class Committer:
         audit_again(transaction.start, reported)
         return reported, missing
 
-    def _hudi_commit(self, table: HudiTable, transaction: Transaction) -> None:
+    def _hudi_commit(self, table: Table, transaction: Transaction) -> None:
         reported, _ = self._audited(transaction)
         start = transaction.start
         if not self._leases.is_held_here(transaction.lease_offset):
@@ -290,7 +290,7 @@ class Committer:
         table = table.written_as(with_schema_of(start.writer, table.writer))
         table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
 
-    def _repaired(self, table: HudiTable, committed: Committed) -> bool:
+    def _repaired(self, table: Table, committed: Committed) -> bool:
         """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
         control, first = self._session.control, committed.recent_control_offsets[0]
         return self.fence.repair(table, control.table_log(self._session.table_id, first))
@@ -302,7 +302,7 @@ class Committer:
         known = None if committed.elsewhere else committed.transaction.get("signed_from")
         return transaction.lease_offset if known is None else int(known)
 
-    def finish(self, table: HudiTable, table_log: TableLog, transaction: Transaction) -> None:
+    def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
 
         Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
@@ -345,7 +345,7 @@ class Committer:
             **counts,
         )
         try:
-            self._session.cluster.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
+            self._session.source.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
         except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
             log.warning(
                 "offsets were not copied to the consumer group",
@@ -378,7 +378,7 @@ class Committer:
 
     # ABORT-COMMIT --------------------------------------------------------------------------------------------------
 
-    def give_up(self, table: HudiTable, table_log: TableLog, transaction: Transaction, reason: str) -> bool:
+    def give_up(self, table: Table, table_log: TableLog, transaction: Transaction, reason: str) -> bool:
         """Send ABORT-COMMIT and roll back, in this order; False where a commit was decided first.
 
         A decided transaction is given up only by the holder of its lease.

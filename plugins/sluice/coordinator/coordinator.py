@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.parts import Parts, parts_of
 from sluice.coordinator.planning import Position, Task
-from sluice.coordinator.records import RecordPinner
-from sluice.coordinator.session import Jvm, Outcome, Run, Session, Started
+from sluice.coordinator.session import Outcome, Run, Session, Started
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
 from sluice.errors import ActionRequiredError
@@ -20,7 +21,7 @@ from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
-from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.sink import Jvm
 
 
 class Coordinator:
@@ -45,9 +46,20 @@ class Coordinator:
         is_running: IsRunning = lambda _dag_id, _run_id: False,
         registries: Registries = registry_of_environment,
     ) -> None:
+        self._over(pipeline, parts_of(pipeline, source, control, jvm, registries), is_running)
+
+    @classmethod
+    def over(
+        cls, pipeline: Pipeline, parts: Parts, is_running: IsRunning = lambda _dag_id, _run_id: False
+    ) -> Coordinator:
+        """One that works with other parts than those that a pipeline file names."""
+        self = cls.__new__(cls)
+        self._over(pipeline, parts, is_running)
+        return self
+
+    def _over(self, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> None:
         self.pipeline = pipeline
-        self._source = source
-        self._session = Session(pipeline, source, control or source, jvm, registries)
+        self._session = Session(pipeline, parts)
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
 
@@ -58,7 +70,7 @@ class Coordinator:
             RetryableError: another transaction of the table is about to commit, or Kafka or Hudi don't answer.
             ActionRequiredError: offsets are lost, or pipeline, table, topics and permissions don't fit.
         """
-        self._source.require_for_spark()
+        self._session.parts.kafka.require_for_spark()
         return self._starter.start(run)
 
     def plan(self, request: Request) -> tuple[Task, Position]:
@@ -77,7 +89,7 @@ class Coordinator:
         """
         with self._session.table_as_it_is() as table:
             committed = self._session.committed(table)
-        return Position(committed.checkpoint, self._session.cluster.state(self._session.topics, None))
+        return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
 
     def rows(self) -> tuple[RecordPlan, TableWriter]:
         """How the next interval's records would become rows, and of which columns.
@@ -91,7 +103,7 @@ class Coordinator:
                 raise ActionRequiredError(
                     "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
                 )
-            return RecordPinner(self._session).pin(table, None)
+            return self._session.sink.pin(table, None, self._session.topics)
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
         """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.
@@ -140,7 +152,7 @@ class Coordinator:
         return next((o for o in reversed(ended) if o), Outcome("nothing", "Nothing was left open."))
 
     def _abort_one(
-        self, table: HudiTable, table_log: TableLog, transaction: Transaction, reason: str | None
+        self, table: Table, table_log: TableLog, transaction: Transaction, reason: str | None
     ) -> Outcome | None:
         if transaction.state is State.COMMITTED:
             return None

@@ -33,8 +33,8 @@ def prepare_dead_letters(session: Session) -> int:
     topic = session.pipeline.errors.dead_letter_topic
     if topic is None:
         return 0
-    SentLetters(session.cluster.settings, topic, session.table_id).ensure()
-    return ensure_topic(session.cluster.settings, topic)
+    SentLetters(session.parts.kafka, topic, session.table_id).ensure()
+    return ensure_topic(session.parts.kafka, topic)
 
 
 def send_dead_letters(session: Session, transaction: Transaction, paths: Sequence[str]) -> None:
@@ -72,14 +72,14 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
     limit = prepare_dead_letters(session)
     identity = identity_of("dead-letters", start.writer.name, start.table)
     letters = sum(status.records_quarantined for status in statuses)
-    with TransactionalSender(session.cluster.settings, identity) as sender:
+    with TransactionalSender(session.parts.kafka, identity) as sender:
         sent = _sent(session, sender, topic, transaction.id, letters)
         reach("coordinator.before_dead_letters")
         if sent == letters:
             log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
             return
         bad = QuarantineFiles(quarantine_path(session.table_id, errors)).records(paths)
-        notes = SentLetters(session.cluster.settings, topic, session.table_id)
+        notes = SentLetters(session.parts.kafka, topic, session.table_id)
         for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
             sent += len(chunk)
             sender.send([*chunk, notes.note(Sent(transaction.id, sent))])
@@ -92,7 +92,7 @@ def _sent(session: Session, sender: TransactionalSender, topic: str, instant: st
 
     A later interval's stand only where all of this one's do.
     """
-    last = SentLetters(session.cluster.settings, topic, session.table_id).last()
+    last = SentLetters(session.parts.kafka, topic, session.table_id).last()
     if last is None:  # intervals of earlier versions were sent whole
         before = sender.remembered(topic)
         return letters if before is not None and before >= instant else 0

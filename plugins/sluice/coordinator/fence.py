@@ -13,11 +13,10 @@ itself, looks at what is completed before it believes it:
 
 from __future__ import annotations
 
+from sluice.connectors.sink import Completion, Table
 from sluice.coordinator.session import Session
 from sluice.logs import log
 from sluice.protocol.transaction import State, TableLog, Transaction
-from sluice.sinks.hudi.completions import Completion
-from sluice.sinks.hudi.table import HudiTable
 
 _CARRIED_OUT = ("compaction", "clustering")
 _NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)
@@ -29,7 +28,7 @@ class Fence:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def repair(self, table: HudiTable, table_log: TableLog) -> bool:
+    def repair(self, table: Table, table_log: TableLog) -> bool:
         """Bring the timeline into accord with the control topic; whether anything had to be done.
 
         Args:
@@ -61,7 +60,7 @@ class Fence:
                 repaired |= self._settle_service(table, instant, completion)
         return repaired
 
-    def _settle_service(self, table: HudiTable, instant: str, completion: Completion) -> bool:
+    def _settle_service(self, table: Table, instant: str, completion: Completion) -> bool:
         """Leave one completion of an instant that the topic doesn't name, and none where all its files are gone."""
         found = {name: table.registered(name) for name in completion.files}
         best = min(found, key=lambda name: found[name].lost)  # a cleaner may have taken some of it since
@@ -78,7 +77,7 @@ class Fence:
         table.take_off(instant, void)
         return True
 
-    def _take_off(self, table: HudiTable, transaction: Transaction, completion: Completion) -> None:
+    def _take_off(self, table: Table, transaction: Transaction, completion: Completion) -> None:
         log.warning(
             "an interval was completed after it had been aborted, by a process that stood still meanwhile: it is taken "
             "off the timeline again",
@@ -90,7 +89,7 @@ class Fence:
         table.take_off(transaction.id, completion.files)
         table.rollback(transaction.id)
 
-    def _is_of(self, table: HudiTable, transaction: Transaction) -> bool:
+    def _is_of(self, table: Table, transaction: Transaction) -> bool:
         """Whether a commit is that of the transaction: its note says where its START stands.
 
         Anybody who may write to the topic could name a committed instant in a START and an ABORT of their own.
@@ -105,7 +104,7 @@ class Fence:
         log.error("an aborted START-COMMIT names a committed instant that isn't its own", instant=transaction.id)
         return False
 
-    def _look_back(self, table: HudiTable, instant: str) -> Transaction | None:
+    def _look_back(self, table: Table, instant: str) -> Transaction | None:
         """The transaction of a commit of ours that began before the log that is at hand."""
         written = table.written_by(instant)
         if written is None or "control_offset" not in written.note:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.session import Committed, Run, Session
 from sluice.coordinator.turns import IsRunning, Turns
@@ -18,9 +19,8 @@ from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.protocol.messages import Moved
 from sluice.protocol.transaction import TableLog
-from sluice.sinks.hudi.table import HudiTable
 
-EndSuperseded = Callable[[Session, HudiTable, TableLog, Committed, str], None]
+EndSuperseded = Callable[[Session, Table, TableLog, Committed, str], None]
 
 
 class Mover:
@@ -37,7 +37,7 @@ class Mover:
         self._is_running = is_running
         self._end_superseded = end_superseded
 
-    def settle(self, table: HudiTable, run: Run, committed: Committed) -> bool:
+    def settle(self, table: Table, run: Run, committed: Committed) -> bool:
         """Settle the table on the topic of its last commit, if that isn't the pipeline's; False to look again.
 
         Raises:
@@ -66,7 +66,7 @@ class Mover:
         self._end_superseded(old, table, table_log, committed, table_log.moved.transaction)
         return True
 
-    def _leave(self, table: HudiTable, run: Run, old: Session, table_log: TableLog, read_position: int) -> bool:
+    def _leave(self, table: Table, run: Run, old: Session, table_log: TableLog, read_position: int) -> bool:
         turns = Turns(old, self._is_running)
         held = turns.held_by_another(table_log, run)
         if held is not None:

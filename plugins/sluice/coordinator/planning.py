@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -20,8 +21,6 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
-from sluice.sinks.hudi.table import HudiTable
-from sluice.sources.kafka.redriven import Redriven
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Planner:
         self._table_id = session.table_id
         self._upserts = session.pipeline.sink.hudi.operation == "upsert"
 
-    def plan(self, request: Request, committed: Committed, table: HudiTable | None) -> tuple[Task, ClusterState]:
+    def plan(self, request: Request, committed: Committed, table: Table | None) -> tuple[Task, ClusterState]:
         """What the run is to do, and what the cluster says now.
 
         Args:
@@ -98,7 +97,7 @@ class Planner:
         """
         self._refuse_gone_topics(committed.checkpoint)
         bounded = request if policy_of(request.kind).bounded_by_times else Request()
-        state = self._session.cluster.state(
+        state = self._session.source.state(
             self._session.topics,
             bounded.to_time,
             bounded.from_time,
@@ -111,7 +110,7 @@ class Planner:
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
 
-    def _task(self, request: Request, committed: Committed, state: ClusterState, table: HudiTable | None) -> Task:
+    def _task(self, request: Request, committed: Committed, state: ClusterState, table: Table | None) -> Task:
         reads = policy_of(request.kind).reads
         if reads == "again":
             return self._replay(request, committed, state, table)
@@ -142,7 +141,7 @@ class Planner:
         """
         kafka, cluster = (
             self._session.pipeline.source.kafka,
-            checkpoint.clusters.get(self._session.cluster.settings.name),
+            checkpoint.clusters.get(self._session.source.name),
         )
         has_begun = cluster is not None and any(topic.partitions for topic in cluster.topics.values())
         return "earliest" if kafka.topics_pattern is not None and has_begun else kafka.starting_offsets
@@ -185,7 +184,7 @@ class Planner:
         return self._task_of(plan, request.kind)
 
     def _asked_for(self, request: Request, state: ClusterState) -> dict[TopicPartition, tuple[int, int]]:
-        cluster = self._session.cluster.settings.name
+        cluster = self._session.source.name
         if request.offsets:
             return {
                 TopicPartition(cluster, topic, partition): window
@@ -206,7 +205,7 @@ class Planner:
             if request.wants(b.topic_partition.topic, b.topic_partition.partition)
         }
 
-    def _replay(self, request: Request, committed: Committed, state: ClusterState, table: HudiTable | None) -> Task:
+    def _replay(self, request: Request, committed: Committed, state: ClusterState, table: Table | None) -> Task:
         instant = str(request.instant)
         written = table.written_by(instant) if table else None
         if table is None or written is None:
@@ -250,7 +249,7 @@ class Planner:
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
         topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
-        places = Redriven(self._session.cluster.settings, topic, self._table_id).places()
+        places = self._session.source.sent_again(topic, self._table_id)
         sent = [
             place
             for place in places
@@ -292,7 +291,7 @@ class Planner:
 
     def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
         """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
-        kafka, cluster = self._session.pipeline.source.kafka, self._session.cluster.settings.name
+        kafka, cluster = self._session.pipeline.source.kafka, self._session.source.name
         known = checkpoint.clusters.get(cluster)
         if kafka.topics_pattern is None or known is None:
             return
@@ -338,7 +337,7 @@ def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRa
     )
 
 
-def require_whole(table: HudiTable, instant: str) -> None:
+def require_whole(table: Table, instant: str) -> None:
     """Check that the file groups of an append interval still hold its rows, and nothing else does.
 
     Raises:

@@ -9,25 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
-from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.logs import log
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.quarantine import (
-    SCHEMA,
     day_of,
     may_have_left_files,
     quarantine_path,
-    quarantine_writer,
     registered_files,
     set_aside,
 )
 from sluice.protocol.transaction import State, Transaction
-from sluice.sinks.hudi.table import HudiTable, open_table
 
 
 class Quarantine:
@@ -36,7 +33,7 @@ class Quarantine:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def prepare(self, table: HudiTable, writer: TableWriter) -> TableWriter | None:
+    def prepare(self, table: Table, writer: TableWriter) -> TableWriter | None:
         """See that the quarantine is there, for START-COMMIT to name it; None where bad records stop the interval.
 
         Raises:
@@ -47,20 +44,11 @@ class Quarantine:
         if errors.tolerance == "none":
             return None
         prepare_dead_letters(self._session)
-        pinned = self._writer(table, writer)
-        quarantine = open_table(table.jvm, pinned, table.clock_wait)
-        if quarantine.name != pinned.name:
-            raise ActionRequiredError(
-                "The quarantine's path holds another table.",
-                next_step="name a path of its own for each pipeline in errors.quarantine.",
-                quarantine=pinned.path,
-                holds=quarantine.name,
-                expected=pinned.name,
-            )
-        quarantine.ensure_metadata_table()
+        pinned = self._session.sink.pin_quarantine(table, writer)
+        self._session.sink.open_quarantine(table, pinned)
         return pinned
 
-    def commit(self, table: HudiTable, transaction: Transaction) -> None:
+    def commit(self, table: Table, transaction: Transaction) -> None:
         """Commit the bad records of an interval that is committed, and send them to the dead-letter topic.
 
         Both look first whether they were done.
@@ -78,7 +66,7 @@ class Quarantine:
         send_dead_letters(self._session, transaction, [str(stat["path"]) for stat in stats])
         reach("coordinator.after_dead_letters")
 
-    def clear(self, table: HudiTable, transactions: Iterable[Transaction]) -> list[str]:
+    def clear(self, table: Table, transactions: Iterable[Transaction]) -> list[str]:
         """Delete what attempts of transactions that have ended left in the quarantine, but what their commit named.
 
         Returns:
@@ -103,18 +91,13 @@ class Quarantine:
             committed[t.id] = registered_files(t) if stands else set()
         return [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
 
-    def _writer(self, table: HudiTable, writer: TableWriter) -> TableWriter:
-        columns = struct_of_ddl(table.jvm, SCHEMA)
-        avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
-        return quarantine_writer(writer, self._session.pipeline.errors, avro)
-
-    def _open(self, table: HudiTable, transaction: Transaction) -> HudiTable:
+    def _open(self, table: Table, transaction: Transaction) -> Table:
         """The pipeline's quarantine, which has to be the one that a transaction's START-COMMIT names.
 
         Raises:
             ActionRequiredError: it names another one.
         """
-        pinned = self._writer(table, table.writer)
+        pinned = self._session.sink.pin_quarantine(table, table.writer)
         named = transaction.start.quarantine
         assert named is not None
         if named.path != pinned.path:
@@ -125,4 +108,5 @@ class Quarantine:
                 in_pipeline=pinned.path,
                 instant=transaction.id,
             )
-        return open_table(table.jvm, pinned, table.clock_wait).written_as(pinned)
+        quarantine: Table = self._session.sink.open_quarantine(table, pinned)
+        return quarantine

@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from sluice.connectors.sink import Maintenance, Table
 from sluice.control.hold import Hold
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.session import Jvm, Outcome, Run, Session
+from sluice.coordinator.parts import parts_of
+from sluice.coordinator.session import Outcome, Run, Session
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import RetryableError, SluiceError
@@ -28,8 +30,8 @@ from sluice.pipeline.services import TableServices
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State, Transaction
-from sluice.sinks.hudi.services import ServiceClient, service_options
-from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.services import service_options
+from sluice.sinks.hudi.sink import Jvm
 
 Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
 SERVICES: tuple[Service, ...] = get_args(Service)
@@ -67,7 +69,7 @@ class Services:
         jvm: Jvm | None = None,
         is_running: IsRunning = lambda _dag_id, _run_id: True,
     ) -> None:
-        self._session = Session(pipeline, source, control or source, jvm)
+        self._session = Session(pipeline, parts_of(pipeline, source, control, jvm))
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
         self._settings = pipeline.table_services or TableServices()
@@ -81,7 +83,7 @@ class Services:
             IntervalError: another run took the table over; nothing is lost, and the next run does the work.
         """
         with self._held(run, service) as (table, hold):
-            client = ServiceClient(table, self._settings)
+            client = self._session.sink.maintenance(table, self._settings)
             reach("service.before_end_commit")
             hold.decide(table.process)
             reach("service.after_end_commit")
@@ -99,7 +101,7 @@ class Services:
             RetryableError, IntervalError: as `run`.
         """
         with self._held(run, service) as (table, hold):
-            client = ServiceClient(table, self._settings)
+            client = self._session.sink.maintenance(table, self._settings)
             left = client.pending(service)
             if service == "clustering":
                 # Not carried out any more: an interval may have replaced the files that it would rewrite.
@@ -129,7 +131,7 @@ class Services:
             hold.give_up(reason)
 
     @staticmethod
-    def _work(client: ServiceClient, service: Service) -> str:
+    def _work(client: Maintenance, service: Service) -> str:
         if service == "cleaning":
             return f"Cleaned: {client.clean()} files of versions that nobody reads any more are deleted."
         if service == "archiving":
@@ -140,7 +142,7 @@ class Services:
     # The hold ----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _held(self, run: Run, service: Service) -> Iterator[tuple[HudiTable, Hold]]:
+    def _held(self, run: Run, service: Service) -> Iterator[tuple[Table, Hold]]:
         """The table, once no interval holds it any more, held for the service; given up where the block fails."""
         self._session.control.ensure()
         until = time.monotonic() + self._settings.wait.total_seconds()
@@ -156,7 +158,7 @@ class Services:
             if time.monotonic() >= until:
                 raise self._waited_too_long(service)
 
-    def _try_begin(self, table: HudiTable, run: Run, service: Service) -> Hold | Transaction | None:
+    def _try_begin(self, table: Table, run: Run, service: Service) -> Hold | Transaction | None:
         """Hold the table, or name the interval that holds it; None where it moved meanwhile."""
         session = self._session
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal
 
-from sluice.control.topic import ControlTopic
-from sluice.jvm.gateway import HudiJvm, lean_jvm
-from sluice.kafka.config import KafkaSettings
+from sluice.connectors.sink import Table
+from sluice.coordinator.parts import Parts
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
-from sluice.private import PrivateSettings
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import Transaction
-from sluice.registry.config import Registries, registry_of_environment
-from sluice.sinks.hudi.table import HudiTable, open_table, table_exists
-from sluice.sinks.hudi.write_config import write_options
-from sluice.sources.kafka.cluster import KafkaCluster
-
-Jvm = Callable[[], AbstractContextManager[HudiJvm]]
-_HADOOP = "spark.hadoop."
 
 
 @dataclass(frozen=True)
@@ -93,30 +83,17 @@ class Committed:
         return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
 
 
-def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
-    """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system."""
-    conf = {**pipeline.write.conf, **PrivateSettings.from_environment().conf}
-    return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
-
-
 class Session:
-    """One pipeline's clusters, control topic and table."""
+    """One pipeline's source, control topic and table."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        source: KafkaSettings,
-        control: KafkaSettings,
-        jvm: Jvm | None,
-        registries: Registries = registry_of_environment,
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, parts: Parts) -> None:
         self.pipeline = pipeline
-        self.registries = registries
-        self.cluster = KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level)
-        self.control = ControlTopic(control, pipeline.control_topic)
+        self.parts = parts
+        self.source = parts.source
+        self.sink = parts.sink
+        self.control = parts.control(pipeline.control_topic)
         self.table_id = pipeline.sink.hudi.path
         self._topics: tuple[str, ...] | None = None
-        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -132,32 +109,23 @@ class Session:
         if self._topics is None:
             letters = self.pipeline.errors.dead_letter_topic
             own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, letters, f"{letters}{SUFFIX}")
-            self._topics = self.cluster.topics_like(kafka.topics_pattern, own)
+            self._topics = self.source.topics_like(kafka.topics_pattern, own)
         return self._topics
 
-    @contextmanager
-    def table(self) -> Iterator[HudiTable]:
-        """The table, opened in a JVM that lives as long as the block; created on first use."""
-        with self._jvm() as jvm:
-            writer = self.pipeline.writer()
-            write_options(writer)  # refuses options that would break the commit, before anything is opened
-            yield open_table(jvm, writer, self.pipeline.control.clock_wait)
+    def table(self) -> AbstractContextManager[Table]:
+        """The table, opened for as long as the block; created on first use."""
+        return self.sink.open()
 
-    @contextmanager
-    def table_as_it_is(self) -> Iterator[HudiTable | None]:
+    def table_as_it_is(self) -> AbstractContextManager[Table | None]:
         """The table, for looking only: None where it was never written."""
-        with self._jvm() as jvm:
-            writer = self.pipeline.writer()
-            write_options(writer)
-            wait = self.pipeline.control.clock_wait
-            yield open_table(jvm, writer, wait) if table_exists(jvm, writer) else None
+        return self.sink.look()
 
-    def committed(self, table: HudiTable | None) -> Committed:
+    def committed(self, table: Table | None) -> Committed:
         """What the timeline says."""
         metadata = table.last_checkpoint() if table else None
         if metadata is None:
             return Committed(Checkpoint(), {}, self._elsewhere({}))
-        checkpoint = read_checkpoint(metadata, self.cluster.settings.name, self.topics)
+        checkpoint = read_checkpoint(metadata, self.source.name, self.topics)
         note = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
         committed = Committed(checkpoint, note, self._elsewhere(note))
         signed_from = note.get("signed_from")
@@ -174,7 +142,7 @@ class Session:
         """The same clusters and table, on another control topic."""
         other = copy(self)
         other.pipeline = self.pipeline.on_control_topic(topic)
-        other.control = ControlTopic(self.control.settings, topic)
+        other.control = self.parts.control(topic)
         return other
 
     def envelope(self, transaction: str, epoch: int, run: Run) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from sluice.connectors.sink import Table
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
-from sluice.coordinator.records import RecordPinner
 from sluice.coordinator.session import Committed, Outcome, Run, Session, Started
 from sluice.coordinator.turns import IsRunning, Turns
 from sluice.errors import ActionRequiredError, RetryableError
@@ -26,7 +26,6 @@ from sluice.protocol.settlement import registered_paths, table_partitions
 from sluice.protocol.state import ClusterState, in_short
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
-from sluice.sinks.hudi.table import HudiTable
 
 _ATTEMPTS_TO_START = 5
 _WIDE_JOB = 256
@@ -41,7 +40,6 @@ class Starter:
         self._committer = committer
         self._turns = Turns(session, is_running)
         self._planner = Planner(session)
-        self._records = RecordPinner(session)
         self._quarantine = Quarantine(session)
         self._mover = Mover(session, is_running, _end_superseded_on)
 
@@ -71,8 +69,8 @@ class Starter:
         with self._session.table_as_it_is() as table:
             committed = self._session.committed(table)
             task, state = self._planner.plan(request, committed, table)
-            if table is not None:
-                self._records.pin(table, None)  # whether records and table still fit is part of what would happen
+            if table is not None:  # whether records and table still fit is part of what would happen
+                self._session.sink.pin(table, None, self._session.topics)
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
@@ -89,7 +87,7 @@ class Starter:
             run=run.run_id,
         )
 
-    def _try_start(self, table: HudiTable, run: Run) -> Started | Outcome | Transaction | None:
+    def _try_start(self, table: Table, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = self._session.committed(table)
         if not self.settle_elsewhere(table, run, committed):
@@ -146,7 +144,7 @@ class Starter:
         )
         return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
 
-    def settle_elsewhere(self, table: HudiTable, run: Run, committed: Committed) -> bool:
+    def settle_elsewhere(self, table: Table, run: Run, committed: Committed) -> bool:
         """Settle the table on another control topic, if its last commit was there; False to look at it all again."""
         return self._mover.settle(table, run, committed)
 
@@ -180,7 +178,7 @@ class Starter:
                 offset=offset,
             )
 
-    def _refuse_foreign_rows(self, table: HudiTable, committed: Committed) -> None:
+    def _refuse_foreign_rows(self, table: Table, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
         if (
             self._session.pipeline.sink.hudi.operation == "upsert"
@@ -195,7 +193,7 @@ class Starter:
 
     def _start_message(
         self,
-        table: HudiTable,
+        table: Table,
         run: Run,
         task: Task,
         state: ClusterState,
@@ -211,7 +209,9 @@ class Starter:
         policy = policy_of(request.kind)
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
-        records, writer = self._records.pin(table, last.start.records if last is not None else None)
+        records, writer = self._session.sink.pin(
+            table, last.start.records if last is not None else None, self._session.topics
+        )
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         eras = {topic: era for (_, topic), era in committed.checkpoint.eras(state.topic_ids, gone).items() if era}
         if records.changes is not None:
@@ -260,7 +260,7 @@ class Starter:
                 ranges=len(task.plan.ranges),
             )
 
-    def end_superseded(self, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
+    def end_superseded(self, table: Table, table_log: TableLog, committed: Committed, own: str) -> None:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
@@ -292,7 +292,7 @@ class Starter:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)
 
 
-def _end_superseded_on(session: Session, table: HudiTable, table_log: TableLog, committed: Committed, own: str) -> None:
+def _end_superseded_on(session: Session, table: Table, table_log: TableLog, committed: Committed, own: str) -> None:
     Starter(session, Committer(session), lambda _dag_id, _run_id: False).end_superseded(
         table, table_log, committed, own
     )

@@ -8,33 +8,14 @@ has become of the instant. Hudi's own timeline shows one file of each instant, a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.connectors.sink import Completion, Registered
 from sluice.jvm.gateway import HudiJvm
 from sluice.sinks.hudi.timeline import COMMITS
 
 STATE = "org.apache.hudi.common.table.timeline.HoodieInstant$State"
 _NAME = re.compile(r"/(?P<instant>\d{14,17})(?:_(?P<completed>\d{14,17}))?\.(?P<action>[a-z]+)(?P<rest>\.[a-z]+)?[,} ]")
-
-
-@dataclass
-class Completion:
-    """What lies in the timeline's folder of one instant that is completed.
-
-    Attributes:
-        files: names of the files that complete it, by their times: one, unless two processes have.
-        requested: whether the file with which it began is still there, which a roll-back takes away.
-    """
-
-    action: str
-    files: list[str] = field(default_factory=list)
-    requested: bool = False
-
-    def is_after(self, instant: str) -> bool:
-        """Whether it was completed, the last time, after an instant began; before version 8 no name says when."""
-        _, _, completed = self.files[-1].partition(".")[0].partition("_")
-        return not completed or completed > instant
 
 
 def completions(meta: Any) -> dict[str, Completion]:
@@ -59,19 +40,6 @@ def delete(meta: Any, path_class: Any, names: list[str]) -> None:
     folder = str(meta.getTimelinePath().toString())
     for name in names:
         meta.getStorage().deleteFile(path_class(f"{folder}/{name}"))
-
-
-@dataclass(frozen=True)
-class Registered:
-    """The files that one completion of an instant names, and how many of them aren't there any more."""
-
-    files: int
-    lost: int
-
-    @property
-    def is_void(self) -> bool:
-        """Whether nothing is left of what it names: what it did has been rolled back."""
-        return 0 < self.files == self.lost
 
 
 def registered(jvm: HudiJvm, meta: Any, name: str) -> Registered:

@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 
+from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_hoodie, table_schema
@@ -20,13 +20,12 @@ from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT, TableClock, metadata_table
-from sluice.sinks.hudi.completions import STATE, Completion, Registered, completions, delete, registered
+from sluice.sinks.hudi.completions import STATE, completions, delete, registered
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.replays import last_replay
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
 
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
-InstantState = Literal["absent", "pending", "completed"]
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
 _END_OF_TIME = "9" * 17  # later than any instant
 _REPLACE = "replacecommit"
@@ -488,16 +487,6 @@ class HudiTable:
         root = str(folder.toString())
         found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
         return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
-
-
-@dataclass(frozen=True)
-class WrittenInterval:
-    """A committed interval: our note of it, the file groups that it wrote by table partition, and its checkpoint."""
-
-    instant: str
-    note: Mapping[str, Any]
-    file_groups: Mapping[str, tuple[str, ...]]
-    checkpoint: Checkpoint
 
 
 def _just_before(instant: str) -> str:

@@ -16,9 +16,11 @@ from sluice.kafka.failures import is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
 from sluice.protocol.identity import LogIds
 from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.protocol.window import record_time
 from sluice.sources.kafka.look import Looker
+from sluice.sources.kafka.redriven import Redriven
 from sluice.sources.kafka.truncation import LogRead, truncations
 from sluice.sources.kafka.windows import Windows
 
@@ -37,6 +39,11 @@ class KafkaCluster:
             IsolationLevel.READ_COMMITTED if isolation_level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
         )
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+
+    @property
+    def name(self) -> str:
+        """The connection's name, by which offsets name the cluster."""
+        return self.settings.name
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         """The topics whose whole name matches a regular expression, without some and without Kafka's own.
@@ -215,6 +222,10 @@ class KafkaCluster:
         self, partitions: Sequence[TopicPartition], *questions: Question
     ) -> list[dict[TopicPartition, ListOffsetsResultInfo]]:
         return list_offsets(self._admin, self.settings.name, partitions, *questions, timeout=TIMEOUT)
+
+    def sent_again(self, topic: str, table: str) -> Places:
+        """Where the records stand that were set aside and sent again; see `sluice.connectors.source`."""
+        return Redriven(self.settings, topic, table).places()
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.

@@ -21,34 +21,10 @@ from sluice.kafka.transactional import (
     read_all,
     topic_exists,
 )
+from sluice.protocol.redriven import Partition, Place, Places
 from sluice.sinks.hudi.quarantine_files import Quarantined
 
 HEADER = "sluice.redriven"
-Place = tuple[str, int, int]
-"""Where a record stands, or stood: topic, partition, offset."""
-Partition = tuple[str, int]
-
-
-class Places:
-    """Where the records stand that were sent again, each with the id of its topic.
-
-    A topic that was made again has other records at the same places.
-    """
-
-    def __init__(self) -> None:
-        self._topic_ids: dict[Place, set[str | None]] = {}
-
-    def add(self, place: Place, topic_id: str | None) -> None:
-        """Add a record; None where the topic's id isn't known."""
-        self._topic_ids.setdefault(place, set()).add(topic_id)
-
-    def has(self, place: Place, topic_id: str | None) -> bool:
-        """Whether the record was sent again. Where its id or the note's isn't known, the place alone says so."""
-        known = self._topic_ids.get(place)
-        return known is not None and (topic_id is None or topic_id in known or None in known)
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._topic_ids)
 
 
 class Redriven:

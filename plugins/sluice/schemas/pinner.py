@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from sluice.coordinator.session import Session
-from sluice.coordinator.writer_schemas import writer_schemas
 from sluice.errors import ActionRequiredError
 from sluice.jvm.catalyst import shaped
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_avsc, struct_of_ddl, table_schema
+from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableWriter
 from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
@@ -29,19 +29,40 @@ from sluice.records.pinning import (
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
 from sluice.records.structs import Type, field, in_words, is_struct, names, struct
-from sluice.sinks.hudi.table import HudiTable
+from sluice.registry.config import Registries
+from sluice.schemas.writer_schemas import writer_schemas
 
 _VALUE, _KEY = "source.kafka.value", "source.kafka.key"
 
 
+class PinnedTable(Protocol):
+    """What has to be known of a table: how it is written, and the type of its rows, None before the first commit."""
+
+    writer: TableWriter
+    columns: Type | None
+
+    @property
+    def jvm(self) -> HudiJvm:
+        """The JVM in which it is open."""
+        ...
+
+
 class RecordPinner:
-    """Pins one pipeline's records."""
+    """Pins one pipeline's records.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._pipeline = session.pipeline
+    Args:
+        pipeline: whose records they are.
+        topics: the topics that are read.
+        registries: where a schema registry is, by its connection's id.
+    """
 
-    def pin(self, table: HudiTable, last: RecordPlan | None) -> tuple[RecordPlan, TableWriter]:
+    def __init__(self, pipeline: Pipeline, topics: Sequence[str], registries: Registries) -> None:
+        self._pipeline = pipeline
+        self._topics = topics
+        self._registries = registries
+        self._table_id = pipeline.sink.hudi.path
+
+    def pin(self, table: PinnedTable, last: RecordPlan | None) -> tuple[RecordPlan, TableWriter]:
         """How the next interval's records are read, and how its rows are written.
 
         To be asked after the log ends were read: a producer registers a schema before it sends a record with it, so the
@@ -62,7 +83,7 @@ class RecordPinner:
             raise ActionRequiredError(
                 "The pipeline's schema doesn't fit the table's.",
                 next_step="name every column of the table with a type that holds the table's; columns may be added.",
-                table=self._session.table_id,
+                table=self._table_id,
                 missing_in_pipeline=list(rows.left_out) or None,
                 changed=[f"{c.field}: {c.known} in the table, {c.new} in the pipeline" for c in rows.conflicts] or None,
             )
@@ -80,7 +101,7 @@ class RecordPinner:
             return struct_of_avsc(jvm, hudi.schema_file)
         return struct_of_ddl(jvm, hudi.schema_) if hudi.schema_ is not None else None
 
-    def _plan(self, table: HudiTable, given: Type | None, last: RecordPlan) -> RecordPlan:
+    def _plan(self, table: PinnedTable, given: Type | None, last: RecordPlan) -> RecordPlan:
         kafka = self._pipeline.source.kafka
         hudi, changes = self._pipeline.sink.hudi, self._pipeline.changes
         base = table.columns if given is None else None
@@ -95,7 +116,7 @@ class RecordPinner:
                     "Nothing says which fields a key has.",
                     next_step="give source.kafka.key a `schema` (Spark DDL), or name the table's columns in "
                     "sink.hudi.schema.",
-                    table=self._session.table_id,
+                    table=self._table_id,
                 )
         plan = RecordPlan(
             key=key,
@@ -114,7 +135,7 @@ class RecordPinner:
             raise ActionRequiredError(
                 f"Two parts of a record make the same column: {', '.join(made_twice)}.",
                 next_step="give one of them another name: source.kafka.columns, or `as` of the key or value.",
-                table=self._session.table_id,
+                table=self._table_id,
             )
         return plan
 
@@ -135,7 +156,7 @@ class RecordPinner:
                     "The topic's values are no Debezium events.",
                     next_step="correct `changes.format`, or have the connector send whole events, without its "
                     "ExtractNewRecordState transformation.",
-                    table=self._session.table_id,
+                    table=self._table_id,
                     reason=str(error),
                 ) from error
         elif plan.key is not None:
@@ -147,14 +168,14 @@ class RecordPinner:
                     f"{', '.join(missing)}.",
                     next_step="give source.kafka.key all columns of record_key and partition_fields, and partition the "
                     "table only by columns of the key.",
-                    table=self._session.table_id,
+                    table=self._table_id,
                     key=", ".join(names(key)),
                 )
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         kind = key.rpartition(".")[2]
-        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._session.topics]
-        registry = self._session.registries(converter.registry) if converter.registry is not None else None
+        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._topics]
+        registry = self._registries(converter.registry) if converter.registry is not None else None
         address = registry.url if registry is not None else None
         known = last.schemas if last is not None and still_known(last, converter, address) else ()
         schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known, registry)
@@ -171,14 +192,14 @@ class RecordPinner:
             raise ActionRequiredError(
                 f"The schema describes one value ({single}), not a record with fields.",
                 next_step=f"name the column that it becomes in {key}.as.",
-                table=self._session.table_id,
+                table=self._table_id,
             )
 
     def _require_fit(self, columns: Type, made: Type) -> None:
         """What records come to must fit the table's columns, and have those that every row needs."""
         misfits = unassignable(columns, made)
         if misfits:
-            raise misfit(misfits, self._session.table_id)
+            raise misfit(misfits, self._table_id)
         hudi = self._pipeline.sink.hudi
         needed = [*hudi.record_key, *hudi.partition_fields, *hudi.ordering_field]
         needed += [f["name"] for f in columns["fields"] if not f["nullable"]]
@@ -188,7 +209,7 @@ class RecordPinner:
             raise ActionRequiredError(
                 f"Neither a field of the records nor a step makes what every row must have: {', '.join(missing)}.",
                 next_step="make it by `set` in `transforms`, name it in source.kafka.value.schema, or let it be null.",
-                table=self._session.table_id,
+                table=self._table_id,
                 made=names(made),
             )
 
@@ -199,7 +220,7 @@ class RecordPinner:
                 f"A Hudi table can't hold some of the columns: {'; '.join(wrong)}.",
                 next_step="give them other names or types in sink.hudi.schema; a record's own fields may have any name "
                 "in source.kafka.value.schema, and `transforms` make columns of them.",
-                table=self._session.table_id,
+                table=self._table_id,
             )
 
     def _require_columns(self, columns: Type) -> None:
@@ -211,7 +232,7 @@ class RecordPinner:
                 f"sink.hudi.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably: {', '.join(text)}.",
                 next_step="order by a number, DATE or TIMESTAMP: give the column that type in sink.hudi.schema, or "
                 "`cast` it in `transforms`. A table that is ordered by text already has to be loaded anew.",
-                table=self._session.table_id,
+                table=self._table_id,
             )
         known = set(names(columns))
         for key in ("record_key", "partition_fields", "ordering_field"):
@@ -220,5 +241,5 @@ class RecordPinner:
                 raise ActionRequiredError(
                     f"sink.hudi.{key} names a column that the table doesn't have: {', '.join(missing)}.",
                     next_step=f"name some of {', '.join(sorted(known))}.",
-                    table=self._session.table_id,
+                    table=self._table_id,
                 )

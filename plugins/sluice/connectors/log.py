@@ -1,0 +1,55 @@
+"""The control log: what orders the messages of a table, whoever sends them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+from sluice.protocol.messages import ControlMessage
+from sluice.protocol.signing import Signatures
+from sluice.protocol.transaction import TableLog
+
+
+class ControlLog(Protocol):
+    """One log of control messages, whose offsets order them for everybody alike (RFC-32's control topic).
+
+    Raises (all methods):
+        RetryableError: the log can't be reached in time. A message may stand all the same.
+        ActionRequiredError: the log is missing, or may not be used.
+    """
+
+    topic: str
+    signatures: Signatures
+
+    def exists(self) -> bool:
+        """Whether there is such a log."""
+        ...
+
+    def ensure(self) -> None:
+        """Create the log on first use, and check that it has one partition."""
+        ...
+
+    def expect_to_send(self) -> None:
+        """Get ready for a message while other things are done."""
+        ...
+
+    def end(self) -> int:
+        """The offset that the next message will get, or a later one."""
+        ...
+
+    def send(self, message: ControlMessage) -> int:
+        """Append a message, and return its offset once it stands for good."""
+        ...
+
+    def table_log(self, table: str, start: int) -> TableLog:
+        """Fold all of a table's messages from an offset to the log's present end."""
+        ...
+
+    def extend(self, table_log: TableLog, start: int | None = None) -> TableLog:
+        """Read on from where a fold ended, or from `start`, to the log's present end."""
+        ...
+
+    def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
+        """Yield the fold whenever a message has been added, and from time to time, until `stop` is set."""
+        ...

@@ -1,0 +1,1 @@
+"""How records become rows, pinned from what registry, pipeline file and table say."""

@@ -1,0 +1,93 @@
+"""Hudi as a sink of the coordinator's: opens the table, pins its rows, and finds the quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from sluice.errors import ActionRequiredError
+from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.jvm.schema import struct_of_ddl, table_schema
+from sluice.pipeline.model import Pipeline
+from sluice.pipeline.services import TableServices
+from sluice.private import PrivateSettings
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.quarantine import SCHEMA, quarantine_writer
+from sluice.records.plan import RecordPlan
+from sluice.registry.config import Registries, registry_of_environment
+from sluice.schemas.pinner import RecordPinner
+from sluice.sinks.hudi.services import ServiceClient
+from sluice.sinks.hudi.table import HudiTable, open_table, table_exists
+from sluice.sinks.hudi.write_config import write_options
+
+Jvm = Callable[[], AbstractContextManager[HudiJvm]]
+_HADOOP = "spark.hadoop."
+
+
+def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
+    """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system."""
+    conf = {**pipeline.write.conf, **PrivateSettings.from_environment().conf}
+    return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
+
+
+class HudiSink:
+    """One pipeline's Hudi table, in a JVM that lives as long as the table is open.
+
+    Args:
+        pipeline: whose table it is.
+        jvm: where Hudi runs; a lean JVM each time by default.
+        registries: where a schema registry is, by its connection's id.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment
+    ) -> None:
+        self._pipeline = pipeline
+        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
+        self._registries = registries
+
+    @contextmanager
+    def open(self) -> Iterator[HudiTable]:
+        """The table, created on first use; see `sluice.connectors.sink`."""
+        with self._jvm() as jvm:
+            writer = self._pipeline.writer()
+            write_options(writer)  # refuses options that would break the commit, before anything is opened
+            yield open_table(jvm, writer, self._pipeline.control.clock_wait)
+
+    @contextmanager
+    def look(self) -> Iterator[HudiTable | None]:
+        """The table for looking only, None where it was never written."""
+        with self._jvm() as jvm:
+            writer = self._pipeline.writer()
+            write_options(writer)
+            wait = self._pipeline.control.clock_wait
+            yield open_table(jvm, writer, wait) if table_exists(jvm, writer) else None
+
+    def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableWriter]:
+        """How the next interval's records become rows; see `sluice.connectors.sink`."""
+        return RecordPinner(self._pipeline, topics, self._registries).pin(table, last)
+
+    def pin_quarantine(self, table: HudiTable, writer: TableWriter) -> TableWriter:
+        """The quarantine of a table that is written so, as START-COMMIT names it."""
+        columns = struct_of_ddl(table.jvm, SCHEMA)
+        avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
+        return quarantine_writer(writer, self._pipeline.errors, avro)
+
+    def open_quarantine(self, table: HudiTable, pinned: TableWriter) -> HudiTable:
+        """The quarantine, created on first use; see `sluice.connectors.sink`."""
+        quarantine = open_table(table.jvm, pinned, table.clock_wait)
+        if quarantine.name != pinned.name:
+            raise ActionRequiredError(
+                "The quarantine's path holds another table.",
+                next_step="name a path of its own for each pipeline in errors.quarantine.",
+                quarantine=pinned.path,
+                holds=quarantine.name,
+                expected=pinned.name,
+            )
+        quarantine.ensure_metadata_table()
+        return quarantine.written_as(pinned)
+
+    def maintenance(self, table: HudiTable, services: TableServices) -> ServiceClient:
+        """The table's services, for whoever holds the table."""
+        return ServiceClient(table, services)
