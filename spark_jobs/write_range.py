@@ -8,7 +8,8 @@ import sys
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import leave_the_time_to_the_parent, log
-from sluice.participant.participant import Assignment, Participant
+from sluice.participant.participant import Assignment
+from sluice.participant.spark_job import participant
 
 
 def main() -> int:
@@ -26,7 +27,7 @@ def main() -> int:
     )
     try:
         source, control = KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-        Participant(assignment, source, control).run()
+        participant(assignment, source, control).run()
     except SluiceError as error:
         log.error(str(error), recovery=error.recovery)
         return 1

@@ -76,7 +76,7 @@ class ServiceJob:
         start = hold.transaction.start
         client = _Client(spark, start)
         try:
-            with Watch(self._control, hold.table_log, hold.transaction, spark) as watch:
+            with Watch(self._control, hold.table_log, hold.transaction, spark.sparkContext.cancelAllJobs) as watch:
                 reach("service.before_work")
                 complete = [client.write(instant) for instant in client.pending()]
                 reach("service.after_work")
