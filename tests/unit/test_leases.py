@@ -6,20 +6,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sluice.coordinator import lease as leases
 from sluice.coordinator.lease import Leases
+from sluice.coordinator.machine import ThisMachine
 from sluice.protocol.messages import EndCommit
 
 TIMEOUT, SKEW = timedelta(minutes=10), timedelta(minutes=5)
 
 
-class Clock:
-    """Stands in for a clock that nobody sets: a test can't wait for minutes."""
+class Clock(ThisMachine):
+    """This machine with another clock that nobody sets: a test can't wait for minutes."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seconds = 1000.0
 
-    def __call__(self) -> float:
+    def steady(self) -> float:
         return self.seconds
 
     def go(self, **time: float) -> None:
@@ -27,11 +28,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(leases, "now", clock)
-    monkeypatch.setattr(leases, "_SEEN", {})
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def _lease(ago: timedelta = timedelta(), **fields: object) -> EndCommit:
@@ -53,23 +51,23 @@ def _lease(ago: timedelta = timedelta(), **fields: object) -> EndCommit:
     ],
 )
 def test_who_has_just_come_allows_for_the_difference_of_clocks(clock, ago, free):
-    assert Leases("t", TIMEOUT, SKEW).is_free(7, _lease(ago)) is free
+    assert Leases("t", TIMEOUT, SKEW, clock).is_free(7, _lease(ago)) is free
 
 
 @pytest.mark.parametrize("ago", [timedelta(days=-1), timedelta(0), timedelta(minutes=14)])
 def test_who_has_watched_goes_by_what_it_has_seen(clock, ago):
-    watching, lease = Leases("t", TIMEOUT, SKEW), _lease(ago)
+    watching, lease = Leases("t", TIMEOUT, SKEW, clock), _lease(ago)
     assert not watching.is_free(7, lease)
     clock.go(minutes=9.9)
     assert not watching.is_free(7, lease)
     clock.go(minutes=0.1)
-    assert Leases("t", TIMEOUT, SKEW).is_free(7, lease), "the process has watched, whichever part of it asks"
+    assert Leases("t", TIMEOUT, SKEW, clock).is_free(7, lease), "the process has watched, whichever part of it asks"
     assert not watching.is_free(8, _lease(ago)), "renewed"
 
 
 def test_the_holder_counts_from_before_it_was_sent(clock):
-    own = Leases("t", TIMEOUT, SKEW)
-    before = clock()
+    own = Leases("t", TIMEOUT, SKEW, clock)
+    before = clock.steady()
     clock.go(minutes=1)  # sending took so long, or the machine stood still
     own.sent(7, before)
     clock.go(minutes=8.9)
@@ -80,4 +78,4 @@ def test_the_holder_counts_from_before_it_was_sent(clock):
 
 
 def test_what_was_given_back_is_free_at_once(clock):
-    assert Leases("t", TIMEOUT, SKEW).is_free(7, _lease(released=True))
+    assert Leases("t", TIMEOUT, SKEW, clock).is_free(7, _lease(released=True))

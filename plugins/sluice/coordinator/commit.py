@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import Any
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.fence import Fence
-from sluice.coordinator.lease import Leases, now
+from sluice.coordinator.lease import Leases
 from sluice.coordinator.planning import require_whole
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
@@ -54,7 +53,7 @@ class Committer:
         self._quarantine = Quarantine(session)
         self.fence = Fence(session)
         control = session.pipeline.control
-        self._leases = Leases(session.table_id, control.commit_timeout, control.clock_wait)
+        self._leases = Leases(session.table_id, control.commit_timeout, control.clock_wait, session.machine)
 
     def commit(self, control_offset: int, instant: str | None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
@@ -197,7 +196,7 @@ class Committer:
             takes_over=transaction.lease_offset,
             holder=table.process,
         )
-        before = now()
+        before = self._session.machine.steady()
         offset = self._session.control.send(end)
         self._leases.sent(offset, before)
         log.info("END-COMMIT", instant=transaction.id, reported=sorted(reported), missing=list(missing))
@@ -221,7 +220,7 @@ class Committer:
         if transaction.end is None:
             return
         released = transaction.end.model_copy(
-            update={"takes_over": transaction.lease_offset, "released": True, "time": datetime.now(UTC)}
+            update={"takes_over": transaction.lease_offset, "released": True, "time": self._session.machine.now()}
         )
         try:
             self._session.control.send(released)

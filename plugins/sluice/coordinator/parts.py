@@ -10,6 +10,7 @@ from sluice.connectors.log import ControlLog
 from sluice.connectors.sink import Sink
 from sluice.connectors.source import Source
 from sluice.control.topic import ControlTopic
+from sluice.coordinator.machine import THIS_MACHINE, Machine
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.registry.config import Registries, registry_of_environment
@@ -26,12 +27,14 @@ class Parts:
         control: a control log, by its topic.
         sink: where rows go.
         kafka: the source's connection, for dead letters.
+        machine: that of this process.
     """
 
     source: Source
     control: Callable[[str], ControlLog]
     sink: Sink[Any]
     kafka: KafkaSettings
+    machine: Machine = THIS_MACHINE
 
 
 def parts_of(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from sluice.connectors.sink import Table
@@ -91,6 +91,7 @@ class Session:
         self.parts = parts
         self.source = parts.source
         self.sink = parts.sink
+        self.machine = parts.machine
         self.control = parts.control(pipeline.control_topic)
         self.table_id = pipeline.sink.hudi.path
         self._topics: tuple[str, ...] | None = None
@@ -154,7 +155,7 @@ class Session:
             "dag_id": run.dag_id,
             "run_id": run.run_id,
             "sender": "coordinator",
-            "time": datetime.now(UTC),
+            "time": self.machine.now(),
         }
 
     def envelope_of(self, transaction: Transaction) -> dict[str, Any]:
