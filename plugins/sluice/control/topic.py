@@ -18,11 +18,12 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_there_is_a_leader
+from sluice.kafka.topics import message_limit
 from sluice.logs import log
 from sluice.protocol.confine import refusal
 from sluice.protocol.messages import ControlMessage, SetAside
@@ -205,10 +206,8 @@ class ControlTopic:
         return [_offset(record) for record in delivered]
 
     def _message_limit(self) -> int:
-        resource = ConfigResource(ResourceType.TOPIC, self.topic)
         with kafka_errors("asking for the control topic's message limit", **self._where):
-            entries = self._admin.describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
-        return int(entries["max.message.bytes"].value) - _OVERHEAD
+            return message_limit(self._admin, self.topic, TIMEOUT) - _OVERHEAD
 
     def table_log(self, table: str, start: int) -> TableLog:
         """Fold all of a table's messages from offset `start` to the topic's present end."""

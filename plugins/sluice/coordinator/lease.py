@@ -31,7 +31,7 @@ class Leases:
         self._own: dict[int, float] = {}
 
     def sent(self, offset: int, before: float) -> None:
-        """This process has sent the END-COMMIT that stands at the offset; `before`: by the steady clock, before it did."""
+        """This process has sent the END-COMMIT that stands at the offset; `before`: when it began to."""
         self._own[offset] = before
 
     def is_held_here(self, offset: int) -> bool:

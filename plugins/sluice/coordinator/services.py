@@ -8,7 +8,6 @@ compaction is carried out by the service's next run, that of a clustering is tak
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -145,7 +144,7 @@ class Services:
     def _held(self, run: Run, service: Service) -> Iterator[tuple[Table, Hold]]:
         """The table, once no interval holds it any more, held for the service; given up where the block fails."""
         self._session.control.ensure()
-        until = time.monotonic() + self._settings.wait.total_seconds()
+        until = self._session.machine.steady() + self._settings.wait.total_seconds()
         while True:
             with self._session.table() as table:
                 held = self._try_begin(table, run, service)
@@ -155,7 +154,7 @@ class Services:
                     return
             if held is not None:
                 self._turns.wait_for(held, until)
-            if time.monotonic() >= until:
+            if self._session.machine.steady() >= until:
                 raise self._waited_too_long(service)
 
     def _try_begin(self, table: Table, run: Run, service: Service) -> Hold | Transaction | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 from sluice.coordinator.session import Run, Session
@@ -44,18 +43,18 @@ class Turns:
 
         Args:
             held: what `held_by_another` named.
-            until: when to stop waiting all the same, by `time.monotonic`.
+            until: when to stop waiting all the same, by the machine's steady clock.
         """
         start = held.start
         what = start.service or start.kind
         log.info("waiting for who holds the table", instant=held.id, what=what, dag=start.dag_id, run=start.run_id)
         table_log = self._session.control.table_log(self._session.table_id, held.start_offset)
-        look = time.monotonic() + _LOOK_AGAIN
+        look = self._session.machine.steady() + _LOOK_AGAIN
         for _ in self._session.control.follow(table_log, threading.Event()):
             transaction = table_log.get(held.id)
             if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
                 return
-            now = time.monotonic()
+            now = self._session.machine.steady()
             if until is not None and now >= until:
                 return
             if now >= look:

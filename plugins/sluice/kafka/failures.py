@@ -38,6 +38,19 @@ until_there_is_a_leader = retry(
 )
 
 
+def _isnt_known_yet(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+# A broker that is asked about a topic right after its creation may not have heard of it.
+until_it_is_known = retry(
+    retry=retry_if_exception(_isnt_known_yet),
+    wait=wait_exponential(multiplier=0.05, max=1),
+    stop=stop_after_delay(_LEADER_PATIENCE),
+    reraise=True,
+)
+
+
 def is_led(partition: TopicPartitionInfo) -> bool:
     """Whether a partition, as Kafka describes it, has a leader: of any other nothing can be asked."""
     return partition.leader is not None and partition.leader.id >= 0

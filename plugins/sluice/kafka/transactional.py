@@ -12,12 +12,13 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from sluice.errors import RetryableError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.topics import message_limit
 
 TIMEOUT = 60.0
 _TRANSACTION_TIMEOUT_MS = 60_000  # of a chunk; a process that dies in one holds its topics' readers up for so long
@@ -258,7 +259,5 @@ def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | N
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the topic", **where) from error
-    resource = ConfigResource(ResourceType.TOPIC, topic)
     with kafka_errors("asking for the topic's message limit", **where):
-        entries = admin.describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
-    return int(entries["max.message.bytes"].value)
+        return message_limit(admin, topic, TIMEOUT)

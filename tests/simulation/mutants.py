@@ -1,0 +1,149 @@
+"""The rules of the protocol, each taken out in turn: a campaign that finds nothing then would prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+from unittest.mock import patch
+
+from sluice.coordinator import commit, planning
+from sluice.coordinator.commit import Committer
+from sluice.coordinator.fence import Fence
+from sluice.coordinator.lease import Leases
+from sluice.coordinator.session import Committed
+from sluice.coordinator.start import Starter
+from sluice.participant.participant import Watch
+from sluice.protocol import plan, policy
+from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit
+from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.policy import POLICIES
+from sluice.protocol.transaction import State, TableLog, Transaction
+
+from .parts import SimTable
+
+Mutant = Callable[[], AbstractContextManager[Any]]
+
+
+def _replaced(target: Any, name: str, by: Any) -> Mutant:
+    return lambda: patch.object(target, name, by)
+
+
+def _policies(**changed: Any) -> Mutant:
+    wrong = {kind: replace(found, **changed) if kind != "service" else found for kind, found in POLICIES.items()}
+    return _replaced(policy, "POLICIES", MappingProxyType(wrong))
+
+
+def _apply_any_end(self: TableLog, offset: int, message: Any) -> None:
+    """Every END-COMMIT counts, whichever lease it takes over."""
+    if isinstance(message, EndCommit):
+        found = self.transactions.get(message.transaction)
+        message = message.model_copy(update={"takes_over": found.lease_offset if found else NO_LEASE})
+    _APPLY(self, offset, message)
+
+
+def _apply_ack_of_aborted(self: TableLog, offset: int, message: Any) -> None:
+    found = self.transactions.get(message.transaction)
+    if isinstance(message, AckCommit) and found is not None:
+        found.state = State.COMMITTED
+    _APPLY(self, offset, message)
+
+
+def _apply_late_end(self: TableLog, offset: int, message: Any) -> None:
+    """An END-COMMIT counts for what is superseded, too."""
+    found = self.transactions.get(message.transaction)
+    if isinstance(message, EndCommit) and found is not None and found.state is State.SUPERSEDED:
+        found.state = State.OPEN
+    _APPLY(self, offset, message)
+
+
+def _last_status(self: Transaction, number: int) -> Any:
+    found = [s for s in self.statuses if s.range == number and s.error is None]
+    return found[-1] if found else None
+
+
+@contextmanager
+def _abort_after_the_roll_back() -> Iterator[None]:
+    """The instant is rolled back first, and ABORT-COMMIT sent second."""
+
+    def give_up(self: Committer, table: Any, table_log: Any, transaction: Any, reason: str) -> bool:
+        table.rollback(transaction.id)
+        return bool(_GIVE_UP(self, table, table_log, transaction, reason))
+
+    with patch.object(Committer, "give_up", give_up):
+        yield
+
+
+@contextmanager
+def _instant_before_start() -> Iterator[None]:
+    """The instant is on the timeline before START-COMMIT stands."""
+
+    def message(self: Starter, table: Any, *rest: Any) -> Any:
+        made = _START_MESSAGE(self, table, *rest)
+        table.open(made.transaction, replaces=made.replaces_files)
+        return made
+
+    with patch.object(Starter, "_start_message", message):
+        yield
+
+
+def _read_after(self: Starter, *arguments: Any) -> Any:
+    made = _START_MESSAGE(self, *arguments)
+    return made.model_copy(update={"read_position": self._session.control.end()})
+
+
+_APPLY = TableLog._apply
+_GIVE_UP = Committer.give_up
+_START_MESSAGE = Starter._start_message
+_END_SUPERSEDED = Starter.end_superseded
+
+
+def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
+    with patch.object(SimTable, "rollback", lambda _self, _instant: False):
+        _END_SUPERSEDED(self, table, *rest)
+
+
+MUTANTS: dict[str, Mutant] = {
+    "a START counts though a turn stands between": _replaced(TableLog, "_is_void", lambda _self, _message: False),
+    "read_position is taken after the timeline was read": _replaced(Starter, "_start_message", _read_after),
+    "an older open transaction isn't superseded": _replaced(TableLog, "_supersede", lambda _self: None),
+    "END-COMMIT of a superseded transaction counts": _replaced(TableLog, "_apply", _apply_late_end),
+    "any END-COMMIT takes the lease": _replaced(TableLog, "_apply", _apply_any_end),
+    "a lease is always free": _replaced(Leases, "is_free", lambda _self, _offset, _lease: True),
+    "ABORT-COMMIT of a decided transaction counts from anybody": _replaced(
+        Transaction, "may_be_aborted", lambda self, _lease: self.state is not State.COMMITTED
+    ),
+    "ACK-COMMIT of an aborted transaction counts": _replaced(TableLog, "_apply", _apply_ack_of_aborted),
+    "the last status of a range counts": _replaced(Transaction, "status_of", _last_status),
+    "offsets aren't compared before Hudi's commit": _replaced(commit, "moved_offsets", lambda *_: None),
+    "a commit doesn't look whether it was superseded": _replaced(commit, "require_ours", lambda _transaction: None),
+    "nothing is taken off the timeline again": _replaced(Fence, "repair", lambda *_: False),
+    "what is superseded isn't rolled back": _replaced(Starter, "end_superseded", _supersede_without_roll_back),
+    "nothing is swept up": _replaced(SimTable, "sweep", lambda *_: []),
+    "START looks back one interval": _replaced(
+        Committed, "recent_control_offsets", property(lambda self: [self.control_offset])
+    ),
+    "roll-backs that were begun aren't finished": _replaced(SimTable, "finish_rollbacks", lambda _self: []),
+    "a decided commit that was left isn't finished": _replaced(Committer, "resolve_unfinished", lambda *_: False),
+    "nobody waits for a clock": _replaced(SimTable, "await_clock", lambda _self: None),
+    "the audit is left out": _replaced(commit, "audit", lambda *_: None),
+    "a replay may read fewer records": _replaced(commit, "audit_again", lambda *_: None),
+    "topic ids aren't looked at again": _replaced(Committer, "_refuse_recreated_topics", lambda *_: None),
+    "topic ids aren't compared when it is planned": _replaced(planning, "refuse_other_logs", lambda *_: None),
+    "another log is read on as the old one": _replaced(plan, "other_logs", lambda *_: {}),
+    "every kind of request may commit in part": _policies(commits_in_part=True),
+    "every kind moves the position to its planned ends": _policies(moves_positions="planned"),
+    "every kind claims completeness": _policies(claims_completeness=True),
+    "rows that are newer aren't kept": _replaced(
+        planning, "policy_of", lambda kind: replace(POLICIES[kind], keeps_newer="where covered")
+    ),
+    "a second replay by the first instant": _replaced(SimTable, "replayed_by", lambda *_: None),
+    "a replay doesn't look where its rows are": _replaced(commit, "require_whole", lambda *_: None),
+    "START-COMMIT comes after the instant": _instant_before_start,
+    "ABORT-COMMIT comes after the roll-back": _abort_after_the_roll_back,
+    "a participant doesn't look before it reports": _replaced(Watch, "check", lambda _self: None),
+    "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
+}
+"""By what is wrong."""

@@ -1,0 +1,302 @@
+"""A world: a Kafka cluster, a control topic and a Hudi table in memory, and the processes at work on them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from sluice.errors import RetryableError
+from sluice.protocol.messages import ControlMessage
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+CLUSTER = "kafka"
+TOPIC = "orders"
+TABLE = "file:///lake/orders"
+
+
+class ViolationError(AssertionError):
+    """An invariant doesn't hold."""
+
+
+class Killed(BaseException):
+    """SIGKILL: no handler of the code under test sees it."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How likely what goes wrong is, at each call of an interface."""
+
+    kill: float = 0.012
+    freeze: float = 0.01
+    unreachable: float = 0.01
+    lost_answer: float = 0.01
+    """The effect took place, and the caller is told that it timed out."""
+
+
+CALM = Faults(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it was produced. `log` is the id of its topic, `number` tells it from all others of the world."""
+
+    log: str
+    partition: int
+    offset: int
+    key: int
+    number: int
+    time: datetime
+
+    @property
+    def where(self) -> tuple[str, int, int]:
+        """Which record it is, whatever its topic is called."""
+        return self.log, self.partition, self.offset
+
+
+@dataclass
+class Log:
+    """One partition."""
+
+    records: dict[int, Record] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
+
+
+@dataclass
+class File:
+    """A data file: of which instant, in which table partition and file group, with which records."""
+
+    instant: str
+    partition: str
+    group: str
+    rows: tuple[Record, ...]
+
+
+@dataclass
+class Completed:
+    """One file of the timeline that completes an instant."""
+
+    name: str
+    paths: frozenset[str]
+    extra: dict[str, str]
+    replaced: frozenset[str]
+
+
+@dataclass
+class Instant:
+    """What lies on the timeline of one instant."""
+
+    action: str
+    requested: bool = True
+    inflight: bool = False
+    completed: list[Completed] = field(default_factory=list)
+
+    @property
+    def is_pending(self) -> bool:
+        return self.requested and not self.completed
+
+
+@dataclass
+class Process:
+    """One process of a task: on a machine with clocks of its own."""
+
+    name: str
+    skew: timedelta
+    greenlet: greenlet = None
+    state: str = "ready"  # ready, frozen, ended
+    outcome: Any = None
+    error: BaseException | None = None
+    seen: dict[Any, float] = field(default_factory=dict)
+    doing: str = ""
+    faults: bool = True
+
+
+class World:
+    """Everything that outlives a process.
+
+    Args:
+        seed: makes the whole history.
+        faults: how likely what goes wrong is.
+    """
+
+    def __init__(self, seed: int, faults: Faults = Faults()) -> None:
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.faults = faults
+        self.clock = EPOCH
+        self.story: list[str] | None = None
+        # Kafka
+        self.cluster_id = "cluster-0"
+        self.topic_number = 0
+        self.logs: list[Log] = []
+        self.produced: dict[tuple[str, int, int], Record] = {}
+        self.excused: set[tuple[str, int, int]] = set()  # gone before they were read for certain
+        self.unreachable_for = 0
+        # control topics
+        self.topics: dict[str, list[ControlMessage]] = {}
+        # the table
+        self.timeline: dict[str, Instant] = {}
+        self.files: dict[str, File] = {}
+        self.markers: dict[str, set[str]] = {}
+        self.rollbacks: set[str] = set()  # begun, with their instants still on the timeline or off it
+        self.attempts = 0
+        # the processes
+        self.processes: list[Process] = []
+        self.main = getcurrent()
+        self.switches = 0
+        self.on_change: Callable[[], None] = lambda: None
+
+    # Kafka ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def log_id(self) -> str:
+        """The id of the topic that is there now."""
+        return f"topic-{self.topic_number}"
+
+    def make_topic(self, partitions: int) -> None:
+        """Make the topic, or make it again."""
+        for record in self.produced.values():
+            if record.log == self.log_id:
+                self.excused.add(record.where)
+        self.topic_number += 1
+        self.logs = [Log() for _ in range(partitions)]
+
+    def produce(self, count: int, keys: int) -> None:
+        """Some records, each key always to the same partition."""
+        for _ in range(count):
+            key = self.random.randrange(keys)
+            partition = key % len(self.logs)
+            log = self.logs[partition]
+            self.clock += timedelta(milliseconds=5)
+            record = Record(self.log_id, partition, log.end, key, len(self.produced), self.clock)
+            log.records[log.end] = record
+            self.produced[record.where] = record
+            log.end += 1
+
+    def skip_offsets(self, partition: int, count: int) -> None:
+        """Offsets without records, as the markers of transactions take."""
+        self.logs[partition].end += count
+
+    def delete_before(self, partition: int, offset: int) -> None:
+        """Retention."""
+        log = self.logs[partition]
+        log.start = max(log.start, min(offset, log.end))
+        for gone in [o for o in log.records if o < log.start]:
+            self.excused.add(log.records.pop(gone).where)
+
+    def compact(self, partition: int) -> None:
+        """Take out a record that a later one of its key replaces."""
+        log = self.logs[partition]
+        last = {r.key: r.offset for r in log.records.values()}
+        old = [o for o, r in log.records.items() if last[r.key] != o]
+        if old:
+            self.excused.add(log.records.pop(self.random.choice(old)).where)
+
+    # Processes -----------------------------------------------------------------------------------------------------
+
+    def spawn(self, name: str, work: Callable[[Process], Any], *, faults: bool = True) -> Process:
+        """Begin a process, which runs when the scheduler comes to it."""
+        skew = timedelta(seconds=self.random.choice((0, 0, 0, -100, 100, 250)))
+        process = Process(name, skew, faults=faults)
+
+        def run() -> None:
+            try:
+                process.outcome = work(process)
+            except (Killed, ViolationError) as error:
+                process.error = error
+            except Exception as error:
+                process.error = error
+            process.state = "ended"
+
+        process.greenlet = greenlet(run)
+        self.processes.append(process)
+        return process
+
+    def resume(self, process: Process) -> None:
+        """Let a process go on to its next call."""
+        self.switches += 1
+        process.greenlet.parent = getcurrent()
+        process.greenlet.switch()
+        if isinstance(process.error, ViolationError):
+            raise process.error
+        if process.state == "ended":
+            self.processes.remove(process)
+            self.tell(f"{process.name} ended: {_how(process)}")
+
+    def kill(self, process: Process) -> None:
+        """End a process where it stands."""
+        if process.greenlet:
+            process.greenlet.parent = getcurrent()
+            process.greenlet.throw(Killed())
+        process.state = "ended"
+        if process in self.processes:
+            self.processes.remove(process)
+        self.tell(f"{process.name} is killed at: {process.doing}")
+
+    def call(self, process: Process, what: str, effect: Callable[[], Any]) -> Any:
+        """One call of an interface: others may go before it, and it may fail before its effect, or after it."""
+        process.doing = what
+        self.main_switch()
+        chance = self.random.random() if process.faults else 1.0
+        if chance < self.faults.unreachable:
+            self.tell(f"{process.name}: {what}: can't be reached")
+            raise RetryableError(f"{what}: can't be reached", next_step="try again.")
+        self.tell(f"{process.name}: {what}")
+        result = effect()
+        chance -= self.faults.unreachable
+        if chance < 0 or not process.faults:
+            return result
+        if chance < self.faults.lost_answer:
+            self.tell(f"{process.name}: {what}: done, but the answer is lost")
+            raise RetryableError(f"{what}: timed out", next_step="try again.")
+        chance -= self.faults.lost_answer
+        if chance < self.faults.kill:
+            self.tell(f"{process.name}: is killed after: {what}")
+            raise Killed
+        chance -= self.faults.kill
+        if chance < self.faults.freeze:
+            self.tell(f"{process.name}: freezes after: {what}")
+            process.state = "frozen"
+            self.main_switch()
+        return result
+
+    @staticmethod
+    def main_switch() -> None:
+        """Let the scheduler choose who goes next."""
+        getcurrent().parent.switch()
+
+    def tell(self, what: str) -> None:
+        """Add a line to the story, where somebody wants to read it."""
+        if self.story is not None:
+            self.story.append(f"{(self.clock - EPOCH).total_seconds():9.2f}  {what}")
+
+    # The table as readers see it -----------------------------------------------------------------------------------
+
+    def committed_files(self) -> dict[str, File]:
+        """The files that a reader of the timeline reads."""
+        taken = {group for i in self.timeline.values() for c in i.completed for group in c.replaced}
+        named = (path for i in self.timeline.values() for c in i.completed[:1] for path in c.paths)
+        return {path: self.files[path] for path in named if path in self.files and self.files[path].group not in taken}
+
+    def listed_files(self) -> dict[str, File]:
+        """The files that a reader reads who lists folders and takes a file's instant for its proof."""
+        taken = {group for i in self.timeline.values() for c in i.completed for group in c.replaced}
+        done = {name for name, instant in self.timeline.items() if instant.completed}
+        return {p: f for p, f in self.files.items() if f.instant in done and f.group not in taken}
+
+
+def _how(process: Process) -> str:
+    if process.error is None:
+        return str(process.outcome)[:150]
+    return "killed" if isinstance(process.error, Killed) else f"{type(process.error).__name__}: {process.error}"[:300]
+
+
+def rows(files: dict[str, File]) -> Iterator[Record]:
+    """All rows of some files."""
+    for file in files.values():
+        yield from file.rows
