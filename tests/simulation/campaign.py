@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from .history import History, ViolationError
-from .world import Faults
+from .history import History
+from .world import Faults, ViolationError
 
 
 def quiet() -> None:
@@ -19,7 +19,7 @@ def _nothing(*_: object) -> None:
 
 def play(seed: int, *, tell: bool = False, faults: Faults | None = None) -> tuple[str | None, list[str]]:
     """Play the history of a seed; what it violated, if anything, and its story if it is to be told."""
-    history = History(seed, faults) if faults else History(seed)
+    history = History(seed, faults)
     story: list[str] = []
     if tell:
         history.world.story = story

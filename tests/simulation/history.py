@@ -11,7 +11,7 @@ from typing import Any
 
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.parts import Parts
-from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
@@ -61,9 +61,15 @@ class History:
         faults: how likely what goes wrong is.
     """
 
-    def __init__(self, seed: int, faults: Faults = Faults()) -> None:  # noqa: B008 - frozen
-        self.world = World(seed, faults)
+    def __init__(self, seed: int, faults: Faults | None = None) -> None:
+        self.world = World(seed)
         self.random = self.world.random
+        self.world.faults = faults or self._faults()
+        self.concurrent = self.random.choice((1, 2, 2, 3))
+        self.haste = self.random.choice((0.01, 0.03, 0.1))  # how soon the next run begins beside another
+        self.unrest = self.random.choice((0.01, 0.03, 0.1))  # how often something happens that is no fault of ours
+        self.wakes = self.random.choice((0.15, 0.5))
+        self.airflow_knows = self.random.random() < 0.5
         self.operation = self.random.choice(("append", "upsert"))
         self.loss = self.random.choice(("fail", "earliest"))
         self.partial = self.random.choice(("abort", "commit"))
@@ -76,8 +82,15 @@ class History:
         self.waits_for: dict[str, list[Process]] = {}
         self.runs = 0
         self.faulty = True
-        self.highest: dict[tuple[str, int], int] = {}
-        self.resets = False  # a loss was resumed: positions may have moved back
+
+    def _faults(self) -> Faults:
+        """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
+        return Faults(
+            kill=self.random.choice((0, 0.01, 0.04)),
+            freeze=self.random.choice((0, 0.01, 0.05)),
+            unreachable=self.random.choice((0, 0.01, 0.03)),
+            lost_answer=self.random.choice((0, 0.01, 0.06)),
+        )
 
     # Steps of a DAG run ----------------------------------------------------------------------------------------------
 
@@ -94,7 +107,7 @@ class History:
             _KAFKA,
             SimMachine(world, process),
         )
-        return Coordinator.over(self.pipeline, parts, lambda _dag, run: run in self.active)
+        return Coordinator.over(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
 
     def _participant(self, process: Process, started: Started, number: int) -> None:
         control = SimLog(self.world, process, self.pipeline.control_topic)
@@ -142,7 +155,7 @@ class History:
         yield from self._task(f"{name} abort", lambda p: self.coordinator(p).abort(run))
         return None
 
-    # What happens ------------------------------------------------------------------------------------------------------
+    # What happens ----------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """The whole history.
@@ -152,14 +165,16 @@ class History:
         """
         world = self.world
         self._produce()
-        intervals = self.random.choice((2, 3, 4))
+        intervals = self.random.choice((2, 3, 5))
         begun = 0
         while begun < intervals or self.active:
-            if begun < intervals and (not self.active or (len(self.active) < 2 and self.random.random() < 0.01)):
+            if begun < intervals and (
+                not self.active or (len(self.active) < self.concurrent and self.random.random() < self.haste)
+            ):
                 begun += 1
                 self._begin(self._request())
             self._step()
-            if self.random.random() < 0.03:
+            if self.random.random() < self.unrest:
                 self._happen()
             if world.switches > _MOST_SWITCHES:
                 raise ViolationError("liveness: runs go on for ever")
@@ -196,33 +211,38 @@ class History:
 
     def _happen(self) -> None:
         """Something that no process of ours does."""
-        world, chance = self.world, self.random.random()
-        if chance < 0.4:
-            self._produce()
-        elif chance < 0.5:
-            world.clock += timedelta(seconds=self.random.choice((5, 61, 400)))
-        elif chance < 0.65:
-            frozen = [p for p in world.processes if p.state == "frozen"]
-            if frozen:
-                woken = self.random.choice(frozen)
-                world.tell(f"{woken.name} wakes up")
-                woken.state = "ready"
-        elif chance < 0.72:
-            ready = [p for p in world.processes if p.state == "ready" and p.faults]
-            if ready:
-                world.kill(self.random.choice(ready))
-        elif chance < 0.78:
-            world.skip_offsets(self.random.randrange(self.partitions), 1)
-        elif chance < 0.84:
-            world.compact(self.random.randrange(self.partitions))
-        elif chance < 0.88:
-            log = self.random.randrange(self.partitions)
-            world.tell(f"retention takes records of partition {log}")
-            world.delete_before(log, world.logs[log].start + 3)
-        elif chance < 0.89:
-            world.tell("the topic is deleted and made again")
-            world.make_topic(self.partitions)
-            self.resets = True
+        world = self.world
+        frozen = [p for p in world.processes if p.state == "frozen"]
+        if frozen and self.random.random() < self.wakes:
+            woken = self.random.choice(frozen)
+            world.tell(f"{woken.name} wakes up")
+            woken.state = "ready"
+            return
+        (what,) = self.random.choices(list(_EVENTS), list(_EVENTS.values()))
+        what(self)
+
+    def _time_passes(self) -> None:
+        self.world.clock += timedelta(seconds=self.random.choice((5, 61, 400)))
+
+    def _one_is_killed(self) -> None:
+        ready = [p for p in self.world.processes if p.state == "ready"]
+        if ready and self.world.faults.kill:
+            self.world.kill(self.random.choice(ready))
+
+    def _a_transaction_ends(self) -> None:
+        self.world.skip_offsets(self.random.randrange(self.partitions), 1)
+
+    def _kafka_compacts(self) -> None:
+        self.world.compact(self.random.randrange(self.partitions))
+
+    def _retention(self) -> None:
+        log = self.random.randrange(self.partitions)
+        self.world.tell(f"retention takes records of partition {log}")
+        self.world.delete_before(log, self.world.logs[log].start + 3)
+
+    def _the_topic_is_made_again(self) -> None:
+        self.world.tell("the topic is deleted and made again")
+        self.world.make_topic(self.partitions)
 
     def _produce(self) -> None:
         self.world.produce(self.random.choice((1, 4, 12)), 6)
@@ -243,7 +263,7 @@ class History:
         kind = "range" if chance < 0.9 else "correction"
         return Request(kind=kind, offsets=window, reason="by hand" if kind == "correction" else None)
 
-    # The end -----------------------------------------------------------------------------------------------------------
+    # The end ---------------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
         """Those who were frozen wake up and go on, one after the other in any order."""
@@ -276,7 +296,7 @@ class History:
             raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
         self.check_rows(complete=True)
 
-    # Invariants --------------------------------------------------------------------------------------------------------
+    # Invariants ------------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
         for name in sorted(self.world.timeline, reverse=True):
@@ -355,6 +375,17 @@ class History:
         return any(a <= record.offset < b for a, b in spans)
 
 
+_EVENTS = {
+    History._produce: 40,
+    History._time_passes: 10,
+    History._one_is_killed: 7,
+    History._a_transaction_ends: 6,
+    History._kafka_compacts: 6,
+    History._retention: 4,
+    History._the_topic_is_made_again: 2,
+}
+
+
 def _side_by_side(tasks: list[Iterator[list[Process]]]) -> Iterator[list[Process]]:
     """Mapped tasks: each goes on when its own attempt has ended."""
     waiting: dict[int, list[Process]] = {}
@@ -371,6 +402,3 @@ def _side_by_side(tasks: list[Iterator[list[Process]]]) -> Iterator[list[Process
                     ended[number] = end.value
                     del waiting[number]
     return [ended[number] for number in sorted(ended)]
-
-
-__all__ = ["History", "RetryableError", "ViolationError"]
