@@ -15,15 +15,19 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import structlog
 import yaml
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from typer.testing import CliRunner, Result
 
 from sluice import runtime
+from sluice.cli import app
 from sluice.control.reader import ControlReader
 from sluice.control.topic import ControlTopic
 from sluice.coordinator import Coordinator, Outcome, Run, Started
@@ -39,11 +43,13 @@ from sluice.launch.submit import (
     service_arguments,
     submit_command,
 )
+from sluice.logs import log
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import ControlMessage, StartCommit, encode
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 from sluice.protocol.request import Request
+from sluice.verification import verify
 
 MASTER = "local[1]"
 MEMORY = "512m"
@@ -623,6 +629,23 @@ class Flow:
     def step(self, *arguments: str, failpoint: str = "", clock: str = "") -> Step:
         """A coordinator step in a process of its own, to its end."""
         return finish(self.spawn(*arguments, failpoint=failpoint, clock=clock))
+
+    def verify(self, *arguments: str) -> Result:
+        """`sluice verify` in the test's own process, with its Spark job in a warm driver."""
+
+        def submitted(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+            job = self._job("verify", command[-2:], "")  # the application's own arguments, without how it is submitted
+            status = job.wait()
+            return subprocess.CompletedProcess(command, -signal.SIGKILL if status is None else status, job.text(), "")
+
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in kafka_settings(self.bootstrap).to_environment("source").items():
+                patch.setenv(variable, value)
+            patch.setattr(verify, "subprocess", SimpleNamespace(run=submitted))
+            result = CliRunner().invoke(app, ["verify", str(self.file), *arguments])
+        structlog.reset_defaults()  # the command logs to what was its own output
+        vars(log).pop("bind", None)
+        return result
 
     # What readers see ----------------------------------------------------------------------------------------------
 

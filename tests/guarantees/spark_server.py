@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 import table_service
+import verify_table
 import write_range
 
 _STOP = SparkSession.stop
@@ -31,6 +32,10 @@ def write(arguments: Sequence[str], environment: dict[str, str], log: str) -> in
 
 def service(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
     return _job(table_service, arguments, environment, log)
+
+
+def verify(arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
+    return _job(verify_table, arguments, environment, log)
 
 
 def _job(entry: ModuleType, arguments: Sequence[str], environment: dict[str, str], log: str) -> int:
@@ -117,7 +122,7 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
 
 def serve(address: str) -> None:
     tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
-    tasks |= {"read_all": read_all, "decode": decode}
+    tasks |= {"verify": verify, "read_all": read_all, "decode": decode}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

@@ -84,8 +84,10 @@ def test_verify_finds_a_row_that_the_topic_does_not_have(make_flow):
     flow = make_flow(sink__hudi__operation="upsert", sink__hudi__record_key="id")
     flow.produce(10)
     flow.interval()
-    assert _json(flow, "verify", "--master", "local[1]")["intervals"][0]["in_table"] == 10
+    verified = flow.verify("--json")
+    assert verified.exit_code == 0, verified.output
+    assert json.loads(verified.stdout)["intervals"][0]["in_table"] == 10
     flow.append_by_spark(range(1000, 1001), **{"hoodie.datasource.write.table.type": "MERGE_ON_READ"})
-    done = _sluice(flow, "verify", "--master", "local[1]")
-    assert done.returncode == 1
+    done = flow.verify()
+    assert done.exit_code == 1, done.output
     assert "DIFFER in 1 of 1" in " ".join(done.stdout.split())

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from sluice.cli import app
 from sluice.coordinator import Outcome, Started
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
-from .harness import Flow, Pause, environment, finish, wait_for
+from .harness import Flow, Pause, finish, wait_for
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
 BAD = b'{"id": "seven"}'
@@ -22,7 +20,7 @@ def _bad(flow: Flow, *partitions: int) -> list[tuple[int, int]]:
     return [(p, flow.produce_raw(BAD, partition=p)) for p in partitions]
 
 
-def test_bad_records_are_rows_of_the_quarantine(make_flow, monkeypatch):
+def test_bad_records_are_rows_of_the_quarantine(make_flow):
     flow = make_flow(**TOLERANT, write__ranges=2)
     flow.produce(20)
     headers = [("trace", b"\x00\x01"), ("none", None)]
@@ -64,8 +62,7 @@ def test_bad_records_are_rows_of_the_quarantine(make_flow, monkeypatch):
     flow.check()
     assert flow.jvm.commits(str(folder(flow))) == before
     # What was set aside is no difference between topic and table.
-    monkeypatch.setenv("SLUICE_KAFKA_SOURCE", environment(flow.bootstrap)["SLUICE_KAFKA_SOURCE"])
-    verified = CliRunner().invoke(app, ["verify", str(flow.file), "--master", "local[1]", "--json"])
+    verified = flow.verify("--json")
     assert verified.exit_code == 0, verified.output
     assert [i["in_topic"] for i in json.loads(verified.stdout)["intervals"]] == [40, 20]
 
