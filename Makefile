@@ -7,7 +7,7 @@ RUN    := $(VENV)/bin/python
 DATA   := $(or $(SLUICE_HOME),.sluice)
 # Tests wait for Kafka and for processes a quarter of their time: three at a time keep two cores busy.
 WORKERS ?= 3
-SOURCES := plugins spark_jobs dags tests bench
+SOURCES := plugins spark_jobs dags tests bench tools
 
 # Stamps: what they stand for is done again only when what it was made from has changed.
 PACKAGES := $(VENV)/.packages
@@ -53,7 +53,7 @@ status: install ## Show what runs
 	@$(RUN) -m sluice.local status
 
 demo: install ## Load a year of real flights by Airflow's scheduler, and compare every row with Kafka
-	@$(RUN) -m sluice.local demo
+	@$(RUN) -m sluice.demo
 
 test: install ## Run all tests (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -65,6 +65,7 @@ lint: install ## Check style and types
 	$(RUN) -m ruff check $(wildcard $(SOURCES))
 	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
+	$(RUN) tools/layers.py
 
 format: install ## Format the sources, and correct what can be corrected by itself
 	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))

@@ -44,6 +44,11 @@ def jars(class_path: ClassPath) -> list[Path]:
     return found
 
 
+def is_local(master: str) -> bool:
+    """Whether a Spark master means that executors run in the driver's own JVM."""
+    return re.match(r"local(\[|$)", master) is not None  # and not local-cluster
+
+
 def local_jars() -> list[Path]:
     """Jars that are added to both class paths where tables lie on this machine's own disk; production has none."""
     return sorted((_jars_folder() / "local").glob("*.jar"))

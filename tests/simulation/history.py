@@ -11,7 +11,7 @@ from typing import Any
 
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.parts import Parts
-from sluice.errors import ActionRequiredError, IntervalError, SluiceError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
@@ -19,17 +19,20 @@ from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition,
 from sluice.protocol.request import Request
 
 from .parts import SimJob, SimLog, SimMachine, SimSink, SimSource
-from .world import CLUSTER, EPOCH, TABLE, TOPIC, Faults, Process, Record, ViolationError, World, rows
+from .world import CLUSTER, EPOCH, TABLE, TOPIC, Faults, File, Process, Record, ViolationError, World, rows
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
 _MOST_SWITCHES = 20_000
 Steps = Iterator[list[Process]]
+Where = tuple[str, int, int]
 
 
 @cache
-def _pipeline(operation: str, ranges: int, on_offset_loss: str, on_missing_range: str, max_records: int) -> Pipeline:
-    upsert: dict[str, Any] = {"record_key": "id", "ordering_field": "v", "key_placement": "trusted"}
+def _pipeline(
+    operation: str, ordered: bool, ranges: int, on_offset_loss: str, on_missing_range: str, max_records: int
+) -> Pipeline:
+    upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
     return Pipeline.model_validate(
         {
             "name": "orders",
@@ -71,6 +74,8 @@ class History:
         self.wakes = self.random.choice((0.15, 0.5))
         self.airflow_knows = self.random.random() < 0.5
         self.operation = self.random.choice(("append", "upsert"))
+        self.ordered = self.random.random() < 0.3
+        self.broken = self.random.choice((0, 0, 0.15))  # how often a range of a run can't be written at all
         self.loss = self.random.choice(("fail", "earliest"))
         self.partial = self.random.choice(("abort", "commit"))
         self.ranges = self.random.choice((1, 2, 2, 3))
@@ -90,13 +95,14 @@ class History:
             freeze=self.random.choice((0, 0.01, 0.05)),
             unreachable=self.random.choice((0, 0.01, 0.03)),
             lost_answer=self.random.choice((0, 0.01, 0.06)),
+            short=self.random.choice((0, 0, 0.05)),
         )
 
     # Steps of a DAG run ----------------------------------------------------------------------------------------------
 
     @property
     def pipeline(self) -> Pipeline:
-        return _pipeline(self.operation, self.ranges, self.loss, self.partial, self.max_records)
+        return _pipeline(self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records)
 
     def coordinator(self, process: Process) -> Coordinator:
         world = self.world
@@ -114,6 +120,14 @@ class History:
         assignment = Assignment(TABLE, control.topic, started.control_offset, number, started.digest)
         Participant(assignment, control, SimJob(self.world, process)).run()
 
+    def _work_of(self, started: Started, number: int, is_broken: bool) -> Callable[[Process], Any]:
+        def work(process: Process) -> None:
+            if is_broken and self.faulty:
+                raise RetryableError("The job can't start.", next_step="give it memory.")
+            self._participant(process, started, number)
+
+        return work
+
     def _task(self, name: str, work: Callable[[Process], Any], retries: int = 2) -> Iterator[list[Process]]:
         """A task: attempts until one succeeds. One that is frozen is lost to Airflow, and may wake up later."""
         for attempt in range(retries + 1):
@@ -123,6 +137,7 @@ class History:
             first = next((p for p in made if p.state == "ended" and p.error is None), None)
             if first is not None:
                 return first
+            self.world.clock += timedelta(seconds=self.random.choice((1, 15, 70, 400)))
             errors = [p.error for p in made if isinstance(p.error, SluiceError)]
             if any(isinstance(e, IntervalError | ActionRequiredError) for e in errors):
                 return made[0]
@@ -137,10 +152,9 @@ class History:
         ok = start.error is None and start.outcome is not None
         if ok:
             started = start.outcome
-            tasks = [
-                self._task(f"{name} write{n}", lambda p, n=n: self._participant(p, started, n))
-                for n in range(len(started.ranges))
-            ]
+            numbers = range(len(started.ranges))
+            broken = self.random.choice(numbers) if numbers and self.random.random() < self.broken else None
+            tasks = [self._task(f"{name} write{n}", self._work_of(started, n, n == broken)) for n in numbers]
             results = yield from _side_by_side(tasks)
             ok = all(p.error is None and p.state == "ended" for p in results)
             if ok or self.partial == "commit":
@@ -314,13 +328,15 @@ class History:
             r.where for r in self.world.produced.values()
             if r.log == log_id and any(a <= r.offset < b for a, b in covered[r.partition])
         }  # fmt: skip
-        readers = {"a reader of the timeline": list(rows(self.world.committed_files()))}
+        readers = {"a reader of the timeline": self.world.committed_files()}
         if complete:
-            readers["a reader that lists files"] = list(rows(self.world.listed_files()))
+            readers["a reader that lists files"] = self.world.listed_files()
         for who, found in readers.items():
             self._compare(who, found, wanted, log_id)
+        self._check_completeness(note, wanted)
         if not complete:
             return
+        self._check_nothing_is_left()
         for partition, log in enumerate(self.world.logs):
             if log_id != self.world.log_id and log.records:
                 raise ViolationError("the table isn't of the log that is there now")
@@ -328,9 +344,17 @@ class History:
             unread = [o for o in log.records if not any(a <= o < b for a, b in settled)]
             if unread:
                 raise ViolationError(f"partition {partition} has records that the table hasn't, such as {unread[0]}")
-        self._check_completeness(note, wanted)
 
-    def _compare(self, who: str, found: list[Record], wanted: set[tuple[str, int, int]], log_id: str | None) -> None:
+    def _check_nothing_is_left(self) -> None:
+        """No instant, no roll-back and no lease is left half done."""
+        pending = [name for name, instant in self.world.timeline.items() if not instant.completed]
+        if pending:
+            raise ViolationError(f"instants are pending for good: {pending}")
+        if self.world.rollbacks:
+            raise ViolationError(f"roll-backs were begun and never finished: {sorted(self.world.rollbacks)}")
+
+    def _compare(self, who: str, files: dict[str, File], wanted: set[Where], log_id: str | None) -> None:
+        found = list(rows(files))
         if self.operation == "append":
             doubled = [where for where, number in Counter(r.where for r in found).items() if number > 1]
             if doubled:
@@ -340,23 +364,30 @@ class History:
         if more:
             raise ViolationError(f"{who} sees {len(more)} records of offsets that aren't committed: {min(more)}")
         if self.operation == "upsert":
-            self._compare_keys(who, found, wanted)
+            self._compare_keys(who, files, wanted)
             return
-        missing = wanted - seen - self.world.excused
+        missing = (wanted - seen - self.world.excused) | (self.world.kept - seen)
         if missing:
             raise ViolationError(f"{who} misses {len(missing)} records of committed offsets, such as {min(missing)}")
 
-    def _compare_keys(self, who: str, found: list[Record], wanted: set[tuple[str, int, int]]) -> None:
+    def _compare_keys(self, who: str, files: dict[str, File], wanted: set[Where]) -> None:
         """An upsert has of each key the version that was produced last among those that it has read."""
-        last: dict[int, int] = {}
-        for row in found:
-            last[row.key] = max(row.number, last.get(row.key, -1))
+        last = self._merged(files)
         for where in wanted - self.world.excused:
             record = self.world.produced[where]
             if last.get(record.key, -1) < record.number:
                 raise ViolationError(f"{who} has not the version {where} of a key, or a later one")
 
-    def _check_completeness(self, note: dict[str, Any], wanted: set[tuple[str, int, int]]) -> None:
+    def _merged(self, files: dict[str, File]) -> dict[int, int]:
+        """Of each key the record that a reader takes: by the ordering field, or the one that was committed last."""
+        last: dict[int, tuple[str, int]] = {}
+        for file in files.values():
+            for row in file.rows:
+                rank = ("" if self.ordered else file.instant, row.number)
+                last[row.key] = max(rank, last.get(row.key, rank))
+        return {key: number for key, (_, number) in last.items()}
+
+    def _check_completeness(self, note: dict[str, Any], wanted: set[Where]) -> None:
         through = note.get("valid_through")
         if through is None:
             return

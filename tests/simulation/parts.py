@@ -430,7 +430,14 @@ class SimJob:
         token = world.attempts
         for planned in start.ranges[number]:
             records = self._read(planned.partition, planned.start, planned.end)
+            fault = world.random.random() / world.faults.short if self._process.faults and world.faults.short else 1.0
+            next_offset = planned.end
+            if fault < 0.5 and records:
+                next_offset = records.pop().offset
+                world.tell(f"{self._process.name}: reads no further than {next_offset}, and doesn't say so")
             read += len(records)
+            if 0.5 <= fault < 1 and records:
+                world.tell(f"{self._process.name}: loses {records.pop()}, and doesn't say so")
             kept = self._newer(start, records) if start.keep_newer else records
             written += len(kept)
             for partition in ("p0", "p1"):
@@ -442,7 +449,7 @@ class SimJob:
                     stats.append({"fileId": group, "path": path, "partitionPath": partition, "numWrites": len(here)})
             results.append(
                 PartitionResult(
-                    **planned.topic_partition._asdict(), start=planned.start, next_offset=planned.end,
+                    **planned.topic_partition._asdict(), start=planned.start, next_offset=next_offset,
                     records_read=len(records), gaps=planned.end - planned.start - len(records),
                     bytes_read=10 * len(records), max_timestamp=max((r.time for r in records), default=None),
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,9 +36,11 @@ class Faults:
     unreachable: float = 0.01
     lost_answer: float = 0.01
     """The effect took place, and the caller is told that it timed out."""
+    short: float = 0.005
+    """A range is not read to its end, or a record is lost between reading and writing, and nobody says so."""
 
 
-CALM = Faults(0, 0, 0, 0)
+CALM = Faults(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ class World:
         self.topic_number = 0
         self.logs: list[Log] = []
         self.produced: dict[tuple[str, int, int], Record] = {}
-        self.excused: set[tuple[str, int, int]] = set()  # gone before they were read for certain
-        self.unreachable_for = 0
+        self.excused: set[tuple[str, int, int]] = set()  # gone before they were rows
+        self.kept: set[tuple[str, int, int]] = set()  # rows whose log is gone: nothing may take them off
         # control topics
         self.topics: dict[str, list[ControlMessage]] = {}
         # the table
@@ -160,9 +162,8 @@ class World:
 
     def make_topic(self, partitions: int) -> None:
         """Make the topic, or make it again."""
-        for record in self.produced.values():
-            if record.log == self.log_id:
-                self.excused.add(record.where)
+        self._gone(self.produced)
+        self.kept |= {r.where for r in rows(self.committed_files())}
         self.topic_number += 1
         self.logs = [Log() for _ in range(partitions)]
 
@@ -186,8 +187,7 @@ class World:
         """Retention."""
         log = self.logs[partition]
         log.start = max(log.start, min(offset, log.end))
-        for gone in [o for o in log.records if o < log.start]:
-            self.excused.add(log.records.pop(gone).where)
+        self._gone(log.records.pop(offset).where for offset in [o for o in log.records if o < log.start])
 
     def compact(self, partition: int) -> None:
         """Take out a record that a later one of its key replaces."""
@@ -195,7 +195,11 @@ class World:
         last = {r.key: r.offset for r in log.records.values()}
         old = [o for o, r in log.records.items() if last[r.key] != o]
         if old:
-            self.excused.add(log.records.pop(self.random.choice(old)).where)
+            self._gone([log.records.pop(self.random.choice(old)).where])
+
+    def _gone(self, records: Iterable[tuple[str, int, int]]) -> None:
+        """Kafka has them no more; what isn't a row yet may never be one."""
+        self.excused |= set(records) - {r.where for r in rows(self.committed_files())}
 
     # Processes -----------------------------------------------------------------------------------------------------
 

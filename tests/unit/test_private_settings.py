@@ -12,6 +12,7 @@ from sluice.launch import settings
 from sluice.pipeline import load_pipeline
 from sluice.private import VARIABLE, PrivateSettings
 from sluice.protocol.messages import TableWriter
+from sluice.runtime import is_local
 from sluice.sections import refuse_secrets
 from sluice.sinks.hudi.write_config import write_options
 
@@ -102,7 +103,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_spark_asks_for_a_secret_where_it_makes_one_itself(jars: Path, master: str) -> None:
     conf = settings.spark_conf(master, {})
     assert (conf["spark.authenticate"], conf["spark.network.crypto.enabled"]) == ("true", "true")
-    here = settings.is_local(master)
+    here = is_local(master)
     assert conf.get("spark.driver.bindAddress") == ("127.0.0.1" if here else None)
     assert settings.driver_address(master) == ({"SPARK_LOCAL_IP": "127.0.0.1"} if here else {})
     assert settings.spark_conf(master, {"spark.authenticate": "false"})["spark.authenticate"] == "false"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
 from sluice import runtime
@@ -59,21 +58,16 @@ def _channels(master: str, private: Mapping[str, str]) -> dict[str, str]:
     master and workers have to know it beforehand, so there it is for the Spark connection to say.
     """
     own_secret = "spark.authenticate.secret" in private
-    if not own_secret and not is_local(master) and not master.startswith(("yarn", "k8s://")):
+    if not own_secret and not runtime.is_local(master) and not master.startswith(("yarn", "k8s://")):
         return {}
     secured = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
     here = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
-    return {**secured, **(here if is_local(master) else {})}
+    return {**secured, **(here if runtime.is_local(master) else {})}
 
 
 def driver_address(master: str) -> dict[str, str]:
     """Environment of a driver whose executors are in its own JVM: with it the UI, too, is bound to the loopback."""
-    return {"SPARK_LOCAL_IP": _LOOPBACK} if is_local(master) else {}
-
-
-def is_local(master: str) -> bool:
-    """Whether executors run in the driver's own JVM."""
-    return re.match(r"local(\[|$)", master) is not None  # and not local-cluster
+    return {"SPARK_LOCAL_IP": _LOOPBACK} if runtime.is_local(master) else {}
 
 
 def spark_conf(master: str, user: Mapping[str, str], private: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -86,7 +80,7 @@ def spark_conf(master: str, user: Mapping[str, str], private: Mapping[str, str] 
         private: the Spark connection's own, which the driver sets by itself; none of them is among what is returned.
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
-    here = [str(jar) for jar in runtime.local_jars()] if is_local(master) else []
+    here = [str(jar) for jar in runtime.local_jars()] if runtime.is_local(master) else []
     conf = {
         **_GIVEN,
         **_channels(master, private or {}),
@@ -95,12 +89,12 @@ def spark_conf(master: str, user: Mapping[str, str], private: Mapping[str, str] 
     if here:
         conf |= {f"spark.hadoop.{name}": value for name, value in runtime.local_disk().items()}
     options = [*_DRIVER_OPTIONS, *_AVRO_LIMITS, *runtime.QUIET, *runtime.archive_options(ARCHIVE)]
-    if not is_local(master):
+    if not runtime.is_local(master):
         conf["spark.jars"] = ",".join(jars)
     conf |= user
     options += user.get("spark.driver.extraJavaOptions", "").split()
     conf["spark.driver.extraJavaOptions"] = " ".join(options)
-    if not is_local(master):
+    if not runtime.is_local(master):
         theirs = [*_AVRO_LIMITS, *user.get("spark.executor.extraJavaOptions", "").split()]
         conf["spark.executor.extraJavaOptions"] = " ".join(theirs)
     return conf

@@ -1,4 +1,4 @@
-"""`python -m sluice.local`: the commands behind `make install`, `make up`, `make down` and `make demo`."""
+"""`python -m sluice.local`: the commands behind `make install`, `make up` and `make down`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from sluice.local.airflow import LocalAirflow
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
-from sluice.local.errors import LocalRuntimeError
+from sluice.local.errors import told_in_short
 from sluice.local.home import SluiceHome
 from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
@@ -107,26 +107,10 @@ def status() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def demo() -> None:
-    """Load a year of real flights by Airflow's scheduler while they arrive, and compare every row with Kafka."""
-    # Here, so that the other commands don't wait for Spark to be imported.
-    from sluice.local.demo import run
-
-    run()
-
-
 def main() -> None:
     """Run the command line; an expected failure is a message, not a stack trace."""
-    try:
+    with told_in_short():
         app()
-    except LocalRuntimeError as error:
-        console = Console(stderr=True, highlight=False)
-        console.print(error.what, markup=False, style="bold red")
-        console.print(f"Next step: {error.next_step}", markup=False)
-        if error.detail:
-            console.print(error.detail, markup=False, style="dim")
-        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,11 @@
-"""The one exception of the embedded runtime."""
+"""The one exception of the embedded runtime, and how its commands tell of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
 
 
 class LocalRuntimeError(RuntimeError):
@@ -17,3 +22,17 @@ class LocalRuntimeError(RuntimeError):
         self.next_step = next_step
         self.detail = detail
         super().__init__("\n".join(part for part in (what, f"Next step: {next_step}", detail) if part))
+
+
+@contextmanager
+def told_in_short() -> Iterator[None]:
+    """Ends the process with 1 and a message, not a stack trace, where something on this machine stops it."""
+    try:
+        yield
+    except LocalRuntimeError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(error.what, markup=False, style="bold red")
+        console.print(f"Next step: {error.next_step}", markup=False)
+        if error.detail:
+            console.print(error.detail, markup=False, style="dim")
+        raise SystemExit(1) from None

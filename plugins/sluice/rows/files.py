@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from sluice.errors import ActionRequiredError
-from sluice.launch.settings import is_local
+from sluice.runtime import is_local
 
 
 @cache

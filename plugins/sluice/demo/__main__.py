@@ -27,7 +27,7 @@ from sluice.local.airflow import LocalAirflow
 from sluice.local.archive import ensure_archives
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
-from sluice.local.errors import LocalRuntimeError
+from sluice.local.errors import LocalRuntimeError, told_in_short
 from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars
 
@@ -54,6 +54,12 @@ def run() -> None:
         raise LocalRuntimeError(f"Kafka: {error}.", next_step="run 'make status', then the demo again.") from error
     if not same:
         raise SystemExit(1)
+
+
+def main() -> None:
+    """Run the demo; an expected failure is a message, not a stack trace."""
+    with told_in_short():
+        run()
 
 
 class _Demo:
@@ -186,3 +192,7 @@ class _Demo:
                 border_style="green" if same else "red",
             )
         )
+
+
+if __name__ == "__main__":
+    main()

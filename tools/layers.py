@@ -1,0 +1,122 @@
+"""Checks who imports whom, and draws it: `python tools/layers.py`, with `--draw` to put the picture into docs/design.md.
+
+Rooms stand in rows, from the bottom up. A room imports from rows below it and from itself, from nothing beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+PACKAGE = PROJECT / "plugins" / "sluice"
+DESIGN = PROJECT / "docs" / "design.md"
+BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
+
+ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
+    {"base": ("errors", "failpoints", "logs", "packed", "private", "process", "redact", "runtime", "sections")},
+    {"records": ("records",)},
+    {"registry": ("registry",), "protocol": ("protocol",)},
+    {"options": ("sources.kafka.options", "sinks.hudi.options"), "kafka": ("kafka",), "jvm": ("jvm",)},
+    {"pipeline": ("pipeline",)},
+    {"alerts": ("alerts",), "connectors": ("connectors",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
+    {"control": ("control",), "sinks": ("sinks",)},
+    {"sources": ("sources",)},
+    {"participant": ("participant",), "coordinator": ("coordinator",)},
+    {"launch": ("launch",)},
+    {"verification": ("verification",)},
+    {"airflow": ("airflow",)},
+    {"page": ("page",), "cli": ("cli",), "local": ("local",)},
+    {"demo": ("demo",)},
+)
+# What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
+FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
+PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connectors")
+_ROOMS = {module: room for row in ROWS for room, modules in row.items() for module in modules}
+_HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module of ours, by its longest name that is one: `sources.kafka.options` is no source."""
+    names = module.split(".")
+    return next((_ROOMS[n] for i in range(len(names), 0, -1) if (n := ".".join(names[:i])) in _ROOMS), None)
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
+    """The line and name of each module that a file imports, inside of functions, too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inside = node.module == "sluice"
+            yield from ((node.lineno, f"{node.module}.{name.name}" if inside else node.module) for name in node.names)
+
+
+def used() -> Iterator[tuple[Path, int, str, str]]:
+    """File, line, room of the file, and what it imports: a room of ours, or one of `FOREIGN`."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        own = room_of(module)
+        if own is None:
+            if module not in ("__init__", "sources", "sinks"):
+                yield file, 1, module, "no room"
+            continue
+        for line, name in imports(file):
+            first, _, rest = name.partition(".")
+            if first == "sluice":
+                yield file, line, own, room_of(rest) or "no room"
+            elif first in FOREIGN:
+                yield file, line, own, first
+
+
+def wrong(own: str, imported: str) -> bool:
+    """Whether a room may not import this."""
+    if imported in FOREIGN:
+        return own in PURE
+    return imported != own and (imported not in _HEIGHT or _HEIGHT[imported] >= _HEIGHT.get(own, -1))
+
+
+def picture() -> str:
+    """The rooms and who imports whom, as Mermaid draws it; the base, which all import, is left out."""
+    edges = sorted({(own, to) for _, _, own, to in used() if own != to and to in _HEIGHT and to != "base"})
+    lines = ["```mermaid", "flowchart TD"]
+    lines += [f"    {own} --> {to}" for own, to in edges if not _through_others(own, to, edges)]
+    return "\n".join([*lines, "```", ""])
+
+
+def _through_others(own: str, to: str, edges: list[tuple[str, str]]) -> bool:
+    """Whether a room reaches another by way of a third: the picture leaves such arrows out."""
+    ahead, seen = [b for a, b in edges if a == own and b != to], {own}
+    while ahead:
+        room = ahead.pop()
+        if room == to:
+            return True
+        if room not in seen:
+            seen.add(room)
+            ahead += [b for a, b in edges if a == room]
+    return False
+
+
+def main() -> int:
+    """Print what is wrong, and see to the picture."""
+    errors = [
+        f"{file.relative_to(PROJECT)}:{line}: {own} may not import {to}"
+        for file, line, own, to in used()
+        if wrong(own, to)
+    ]
+    before, begin, rest = DESIGN.read_text().partition(BEGIN)
+    drawn = f"{before}{begin}\n{picture()}\n{END}{rest.partition(END)[2]}"
+    if "--draw" in sys.argv:
+        DESIGN.write_text(drawn)
+    elif drawn != DESIGN.read_text():
+        errors.append(
+            "docs/design.md: the picture of the rooms is not of this code; run: python tools/layers.py --draw"
+        )
+    sys.stderr.write("".join(f"{error}\n" for error in errors))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
