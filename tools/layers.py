@@ -1,4 +1,4 @@
-"""Checks who imports whom, and draws it: `python tools/layers.py`, with `--draw` to put the picture into docs/design.md.
+"""Checks who imports whom, and with `--draw` puts the picture of it into docs/design.md.
 
 Rooms stand in rows, from the bottom up. A room imports from rows below it and from itself, from nothing beside it.
 """
@@ -22,8 +22,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"options": ("sources.kafka.options", "sinks.hudi.options"), "kafka": ("kafka",), "jvm": ("jvm",)},
     {"pipeline": ("pipeline",)},
     {"alerts": ("alerts",), "connectors": ("connectors",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
-    {"control": ("control",), "sinks": ("sinks",)},
-    {"sources": ("sources",)},
+    {"control": ("control",), "sinks": ("sinks",), "sources": ("sources",)},
     {"participant": ("participant",), "coordinator": ("coordinator",)},
     {"launch": ("launch",)},
     {"verification": ("verification",)},
@@ -111,9 +110,7 @@ def main() -> int:
     if "--draw" in sys.argv:
         DESIGN.write_text(drawn)
     elif drawn != DESIGN.read_text():
-        errors.append(
-            "docs/design.md: the picture of the rooms is not of this code; run: python tools/layers.py --draw"
-        )
+        errors.append("docs/design.md: the picture is not of this code; run: python tools/layers.py --draw")
     sys.stderr.write("".join(f"{error}\n" for error in errors))
     return 1 if errors else 0
 

@@ -21,8 +21,9 @@ from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 if TYPE_CHECKING:
     from sluice.kafka.config import KafkaSettings
     from sluice.protocol.identity import LogId, LogIds
+    from sluice.protocol.quarantine import Quarantined
     from sluice.protocol.redriven import Place
-    from sluice.sinks.hudi.quarantine_files import Quarantined, QuarantineFiles
+    from sluice.sinks.hudi.quarantine_files import QuarantineFiles
     from sluice.sources.kafka.redriven import Redriven
 
 app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)

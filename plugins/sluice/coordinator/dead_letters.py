@@ -11,10 +11,10 @@ from sluice.kafka.sent_letters import Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.quarantine import log_read, quarantine_path, set_aside
+from sluice.protocol.quarantine import Quarantined, log_read, quarantine_path, set_aside
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
-from sluice.sinks.hudi.quarantine_files import Quarantined, QuarantineFiles
+from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER", "row": "TRANSFORMATION"}  # Connect's names
 _EXCEPTION = "org.apache.kafka.connect.errors.DataException"  # what Connect's own converters throw

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import StartCommit, TableWriter, WriteStatus
 from sluice.protocol.settlement import committed_statuses
@@ -20,6 +23,30 @@ What is new stands at the end: a table of an earlier release gets it with its ne
 """
 PARTITION_FIELD = "day"
 _KEPT_OPTIONS = ("hoodie.write.table.version",)
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A bad record as the quarantine has it."""
+
+    instant: str
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    stage: str
+    range_number: int
+    run_id: str
+    log: LogId
+    timestamp: datetime | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it stands in Kafka: `topic[partition]@offset`."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
 def quarantine_path(table_path: str, errors: Errors) -> str:

@@ -12,7 +12,7 @@ from sluice.jvm.static_call import static_call
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.placement import PARTITIONERS, Misplaced, PlacedKeys, together
 from sluice.rows.changes import Seen
-from sluice.sources.kafka.reader import observed
+from sluice.rows.observed import observed
 
 _OBSERVED = "sluice_keys"
 _UTILS = "org.apache.kafka.common.utils.Utils"

@@ -41,8 +41,8 @@ from sluice.rows.changes import (
 )
 from sluice.rows.conform import conform, type_of
 from sluice.rows.converters import Converted, Given, converter_of
+from sluice.rows.observed import observed
 from sluice.rows.transforms import Transforms
-from sluice.sources.kafka.reader import observed
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """Where a row's record stands; beside the table's columns all the way to the write, and not written."""

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import fsspec
 
 from sluice.errors import RetryableError
 from sluice.protocol.identity import LogId
+from sluice.protocol.quarantine import Quarantined
 from sluice.sinks.hudi.timeline import TimelineFiles, file_url
 
 _ROWS = 1000  # at a time, and fewer where rows are large
 _BYTES = 16 << 20  # of rows at a time, about
 _BUFFER = 1 << 20  # of a column's file at a time; PyArrow's own way is a whole row group
-
-
-@dataclass(frozen=True)
-class Quarantined:
-    """A bad record as the quarantine has it."""
-
-    instant: str
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-    stage: str
-    range_number: int
-    run_id: str
-    log: LogId
-    timestamp: datetime | None = None
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-    @property
-    def place(self) -> str:
-        """Where it stands in Kafka: `topic[partition]@offset`."""
-        return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
 class QuarantineFiles:

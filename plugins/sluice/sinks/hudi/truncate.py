@@ -14,7 +14,7 @@ from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import StartCommit
 from sluice.records.changes import DELETED, POSITION, POSITION_TYPE
 from sluice.rows.changes import CHANGE, DELETE, MOVE, Seen
-from sluice.sources.kafka.reader import observed
+from sluice.rows.observed import observed
 
 _VOID, _TRUNCATED = "sluice_void", "sluice_truncated"
 

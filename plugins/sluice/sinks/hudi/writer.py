@@ -15,10 +15,10 @@ from sluice.logs import log
 from sluice.protocol.messages import StartCommit, TableWriter
 from sluice.records.changes import POSITION
 from sluice.rows.changes import CHANGE, DELETES
+from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, parse_ddl
 from sluice.sinks.hudi.truncate import Void, after, emptied, rows_truncated, void
 from sluice.sinks.hudi.write_config import KEY_GENERATORS, key_generator, write_config, write_options
-from sluice.sources.kafka.reader import observed
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
 _KEPT = "sluice_kept"

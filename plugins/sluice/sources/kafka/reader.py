@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sluice.protocol.messages import PartitionResult, PlannedRange
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.window import record_time
+from sluice.rows.observed import metric
 
 _OBSERVED = "sluice"
 _TASK = "_sluice_task"
@@ -122,26 +123,10 @@ def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
     counts: dict[str, Any] = {"records": 0}
     metrics = dataset.queryExecution().observedMetrics()
     for number in range(len(_batches(planned))):
-        of_batch = json.loads(_row(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
+        of_batch = json.loads(metric(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
         counts["records"] += int(of_batch.pop("records"))
         counts |= of_batch
     return counts
-
-
-def observed(frame: Any, name: str) -> dict[str, Any]:
-    """The counts of the run that wrote `frame` (a Java Dataset whose own query execution was run)."""
-    return _fields(frame.queryExecution().observedMetrics(), name)
-
-
-def _row(metrics: Any, name: str) -> Any:
-    if not metrics.contains(name):
-        raise RuntimeError(f"Spark delivered no counts for the range ({name})")
-    return metrics.apply(name)
-
-
-def _fields(metrics: Any, name: str) -> dict[str, Any]:
-    row = _row(metrics, name)
-    return {field: row.getAs(field) for field in list(row.schema().fieldNames())}
 
 
 def partition_results(

@@ -21,8 +21,8 @@ from sluice.kafka.transactional import (
     read_all,
     topic_exists,
 )
+from sluice.protocol.quarantine import Quarantined
 from sluice.protocol.redriven import Partition, Place, Places
-from sluice.sinks.hudi.quarantine_files import Quarantined
 
 HEADER = "sluice.redriven"
 
