@@ -12,14 +12,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from sluice.coordinator import Run, Started
-from sluice.errors import RetryableError
 
-from .harness import Flow, Step, finish, wait_for
+from .harness import Flow, Step, finish, once_the_lease_is_free, wait_for
 
 # Hudi waits for so many milliseconds between reading the clock and making the file that completes an instant.
 WINDOW = 3000
@@ -62,18 +60,6 @@ def _frozen(flow: Flow, run: Run, failpoint: str = "") -> Iterator[tuple[Started
         os.killpg(committing.pid, signal.SIGCONT)
 
 
-def _once_the_lease_is_free(step: Callable[[], Any]) -> Any:
-    def unless_busy() -> Any:
-        try:
-            return step()
-        except RetryableError as error:
-            if "committing this table just now" not in str(error):
-                raise
-            return None
-
-    return wait_for(unless_busy, "the lease to run out", pause=0.2)
-
-
 @pytest.fixture
 def flow(make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(control__commit_timeout="5 seconds", control__clock_wait="1 second")
@@ -99,7 +85,7 @@ def _ended_late(step: Step, status: int, word: str) -> None:
 def test_what_was_aborted_meanwhile_is_taken_off_by_the_late_one_itself(flow):
     run = flow.run()
     with _frozen(flow, run) as (started, committing):
-        assert _once_the_lease_is_free(lambda: flow.abort(run)).state == "aborted"
+        assert once_the_lease_is_free(lambda: flow.abort(run)).state == "aborted"
         before = flow.offsets()
     late = finish(committing)
     _ended_late(late, 1, TAKEN_OFF)
@@ -111,7 +97,7 @@ def test_what_was_aborted_meanwhile_is_taken_off_by_the_late_one_itself(flow):
 def test_what_was_aborted_and_completed_by_one_that_died_is_taken_off_by_the_next(flow):
     run = flow.run()
     with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):
-        _once_the_lease_is_free(lambda: flow.abort(run))
+        once_the_lease_is_free(lambda: flow.abort(run))
         other = flow.start()  # planned before the late completion, committed after it
         flow.write_all(other)
     assert finish(committing).killed
@@ -123,7 +109,7 @@ def test_what_was_aborted_and_completed_by_one_that_died_is_taken_off_by_the_nex
 def test_what_was_aborted_and_completed_before_later_commits_is_taken_off_by_the_next_start(flow):
     run = flow.run()
     with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):
-        _once_the_lease_is_free(lambda: flow.abort(run))
+        once_the_lease_is_free(lambda: flow.abort(run))
         flow.interval()
     assert finish(committing).killed
     assert completions(flow, started.instant), "it completed nothing, so this test shows nothing"
@@ -134,7 +120,7 @@ def test_what_was_aborted_and_completed_before_later_commits_is_taken_off_by_the
 def test_what_was_finished_by_another_is_completed_once(flow, dies):
     failpoint = "coordinator.after_hudi_commit=kill" if dies else ""
     with _frozen(flow, flow.run(), failpoint=failpoint) as (started, committing):
-        _once_the_lease_is_free(lambda: flow.commit(started))
+        once_the_lease_is_free(lambda: flow.commit(started))
     late = finish(committing)
     if dies:
         assert late.killed
@@ -159,7 +145,7 @@ def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
     frozen.signal(signal.SIGSTOP)
     assert not completions(flow, instant), "it was completed too soon, so this test shows nothing"
     flow.produce(20)
-    _once_the_lease_is_free(flow.interval)  # its coordinator takes no other run for running
+    once_the_lease_is_free(flow.interval)  # its coordinator takes no other run for running
     begun_again = flow.plan("compaction")
     assert instant in begun_again.instants
     if again == "done again":

@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from sluice.coordinator import Outcome, Started
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
-from .harness import Flow, Pause, finish, wait_for
+from .harness import Flow, Pause, finish, once_the_lease_is_free
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
 BAD = b'{"id": "seven"}'
@@ -152,19 +151,6 @@ def test_killed_while_the_quarantines_instant_is_opened(make_flow):
     assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
 
 
-def _once_the_lease_is_free(flow: Flow, started: Started) -> Outcome:
-    def unless_busy() -> Outcome | None:
-        try:
-            return flow.commit(started)
-        except RetryableError as error:
-            if "committing this table just now" not in str(error):
-                raise
-            return None
-
-    outcome: Outcome = wait_for(unless_busy, "the lease to run out", pause=0.2)
-    return outcome
-
-
 def test_committed_by_another_while_the_first_stands_still(make_flow):
     """The first has looked whether it is done before that, so it goes on to commit it a second time."""
     flow = make_flow(**TOLERANT, control__commit_timeout="5 seconds", control__clock_wait="1 second")
@@ -175,7 +161,7 @@ def test_committed_by_another_while_the_first_stands_still(make_flow):
     pause = Pause("coordinator.before_quarantine_commit", flow.folder)
     first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
     pause.wait()
-    assert _once_the_lease_is_free(flow, started).state == "committed"
+    assert once_the_lease_is_free(lambda: flow.commit(started)).state == "committed"
     pause.release()
     late = finish(first)
     assert late.status == 1, "it was not too late, so this test shows nothing"

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.protocol.messages import WriteStatus
 
-from .harness import Flow, Pause, wait_for
+from .harness import Flow, wait_for
 
 ENDS = ["aborted", "superseded", "committed"]
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -40,28 +40,22 @@ def _statuses(flow: Flow, instant: str) -> int:
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_zombie_that_cannot_hear_writes_its_files_to_the_end(make_flow, end):
-    """Paused before its write, and deaf to the control topic until its files are closed: the worst that can be."""
     flow = make_flow()
     flow.produce(60)
     flow.interval()
     flow.produce(60)
     run = flow.run()
     started = flow.start(run)
-    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
-    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
-    asleep.wait()
+    zombie = flow.zombie(started)
     _end(flow, end, run, started)
-    asleep.release()
-    written.wait()
+    zombie.write()
 
     assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
     flow.check(listing=end != "committed", complete=False)
     if end == "committed":
         assert flow.rows(metadata=False) != flow.expected(), "a stray of a committed instant is what listing shows"
-    deaf.release()
-    written.release()
-    assert zombie.wait() == 1
-    assert "not open any more" in zombie.text()
+    zombie.hear()
+    assert "not open any more" in zombie.job.text()
     assert _statuses(flow, started.instant) == (1 if end == "committed" else 0)
 
     flow.produce(20)
@@ -121,19 +115,14 @@ def test_a_zombie_of_the_interval_before_the_first_commit(make_flow, end):
     flow.produce(60)
     run = flow.run()
     started = flow.start(run)
-    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
-    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
-    asleep.wait()
+    zombie = flow.zombie(started)
     _end(flow, end, run, started)
     flow.produce(20)
     flow.interval()
-    asleep.release()
-    written.wait()
+    zombie.write()
     assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
     flow.check(listing=False)
-    deaf.release()
-    written.release()
-    assert zombie.wait() == 1
+    zombie.hear()
     flow.produce(20)
     flow.interval()
     flow.check()
@@ -145,17 +134,12 @@ def test_a_zombie_of_an_upsert(make_flow):
     flow.interval()
     flow.produce(0, ids=range(0, 60, 2), values="b")
     started = flow.start()
-    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
-    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
-    asleep.wait()
+    zombie = flow.zombie(started)
     _end(flow, "committed", None, started)
     before = set(flow.data_files(started.instant))
-    asleep.release()
-    written.wait()
+    zombie.write()
     assert set(flow.data_files(started.instant)) - before, "the zombie wrote nothing, so this test shows nothing"
-    deaf.release()
-    written.release()
-    assert zombie.wait() == 1
+    zombie.hear()
     flow.check(listing=False)
     # Newer versions in between, and a reader that lists files must not get the zombie's older ones back.
     flow.produce(0, ids=range(0, 60, 3), values="c")
@@ -168,19 +152,14 @@ def test_a_zombie_that_sleeps_over_two_intervals(make_flow):
     flow = make_flow()
     flow.produce(40)
     started = flow.start()
-    asleep, deaf, written = (Pause(f"participant.{p}", flow.folder) for p in ("before_write", "watch", "after_write"))
-    zombie = flow.write(started, failpoint=",".join(p.failpoint for p in (asleep, deaf, written)))
-    asleep.wait()
+    zombie = flow.zombie(started)
     _end(flow, "committed", None, started)
     for _ in range(2):
         flow.produce(20)
         flow.interval()
-    asleep.release()
-    written.wait()
+    zombie.write()
     assert _strays(flow, started.instant), "the zombie wrote nothing, so this test shows nothing"
-    deaf.release()
-    written.release()
-    assert zombie.wait() == 1
+    zombie.hear()
     flow.check(listing=False)
     flow.produce(20)
     flow.interval()
