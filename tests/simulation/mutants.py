@@ -118,31 +118,28 @@ def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
 
 _UNCOMPARED = _replaced(commit, "moved_offsets", lambda *_: None)
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
-# Second lines: alone they are never needed, and a rule that they stand behind is taken out together with them.
-_BARE = _together(_UNCOMPARED, _UNFENCED)
+# The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {
     "a START counts though a turn stands between": _together(
-        _BARE, _replaced(TableLog, "_is_void", lambda _self, _message: False)
+        _UNCOMPARED, _replaced(TableLog, "_is_void", lambda _self, _message: False)
     ),
     "read_position is taken after the timeline was read": _together(
-        _BARE, _replaced(Starter, "_start_message", _read_after)
+        _UNCOMPARED, _replaced(Starter, "_start_message", _read_after)
     ),
     "an older open transaction isn't superseded": _together(
-        _BARE, _replaced(TableLog, "_supersede", lambda _self: None)
+        _UNCOMPARED, _replaced(TableLog, "_supersede", lambda _self: None)
     ),
-    "END-COMMIT of a superseded transaction counts": _together(_BARE, _replaced(TableLog, "_apply", _apply_late_end)),
-    "any END-COMMIT takes the lease": _together(_BARE, _replaced(TableLog, "_apply", _apply_any_end)),
-    "a lease is always free": _together(_BARE, _replaced(Leases, "is_free", lambda _self, _offset, _lease: True)),
-    "ABORT-COMMIT of a decided transaction counts from anybody": _together(
-        _BARE, _replaced(Transaction, "may_be_aborted", lambda self, _lease: self.state is not State.COMMITTED)
+    "END-COMMIT of a superseded transaction counts": _together(
+        _UNCOMPARED, _replaced(TableLog, "_apply", _apply_late_end)
     ),
-    "ACK-COMMIT of an aborted transaction counts": _together(
-        _BARE, _replaced(TableLog, "_apply", _apply_ack_of_aborted)
+    "any END-COMMIT takes the lease": _replaced(TableLog, "_apply", _apply_any_end),
+    "a lease is always free": _replaced(Leases, "is_free", lambda _self, _offset, _lease: True),
+    "ABORT-COMMIT of a decided transaction counts from anybody": _replaced(
+        Transaction, "may_be_aborted", lambda self, _lease: self.state is not State.COMMITTED
     ),
+    "ACK-COMMIT of an aborted transaction counts": _replaced(TableLog, "_apply", _apply_ack_of_aborted),
     "the last status of a range counts": _replaced(Transaction, "status_of", _last_status),
-    "a commit doesn't look whether it was superseded": _together(
-        _BARE, _replaced(commit, "require_ours", lambda _transaction: None)
-    ),
+    "a commit doesn't look whether it was superseded": _replaced(commit, "require_ours", lambda _transaction: None),
     "nothing is taken off the timeline again": _UNFENCED,
     "what is superseded isn't rolled back": _replaced(Starter, "end_superseded", _supersede_without_roll_back),
     "nothing is swept up": _replaced(SimTable, "sweep", lambda *_: []),

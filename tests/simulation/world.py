@@ -38,9 +38,15 @@ class Faults:
     """The effect took place, and the caller is told that it timed out."""
     short: float = 0.005
     """A range is not read to its end, or a record is lost between reading and writing, and nobody says so."""
+    hot: str = ""
+    """Words of the calls at which this history's faults meet: what is rare everywhere never meets anywhere."""
 
 
-CALM = Faults(0, 0, 0, 0, 0)
+_AT_THE_HOT_SPOT = Faults(kill=0.1, freeze=0.25, unreachable=0.05, lost_answer=0.1)
+HOT_SPOTS = (
+    "sends START", "sends WRITE", "sends END", "sends ACK", "sends ABORT", "begins Hudi's", "completes 2", "begins 2",
+    "requests", "begins to roll", "deletes the files", "takes", "opens", "closes", "reads the last", "asks Kafka",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -246,24 +252,25 @@ class World:
         """One call of an interface: others may go before it, and it may fail before its effect, or after it."""
         process.doing = what
         self.main_switch()
+        faults = _AT_THE_HOT_SPOT if self.faults.hot and self.faults.hot in what else self.faults
         chance = self.random.random() if process.faults else 1.0
-        if chance < self.faults.unreachable:
+        if chance < faults.unreachable:
             self.tell(f"{process.name}: {what}: can't be reached")
             raise RetryableError(f"{what}: can't be reached", next_step="try again.")
         self.tell(f"{process.name}: {what}")
         result = effect()
-        chance -= self.faults.unreachable
+        chance -= faults.unreachable
         if chance < 0 or not process.faults:
             return result
-        if chance < self.faults.lost_answer:
+        if chance < faults.lost_answer:
             self.tell(f"{process.name}: {what}: done, but the answer is lost")
             raise RetryableError(f"{what}: timed out", next_step="try again.")
-        chance -= self.faults.lost_answer
-        if chance < self.faults.kill:
+        chance -= faults.lost_answer
+        if chance < faults.kill:
             self.tell(f"{process.name}: is killed after: {what}")
             raise Killed
-        chance -= self.faults.kill
-        if chance < self.faults.freeze:
+        chance -= faults.kill
+        if chance < faults.freeze:
             self.tell(f"{process.name}: freezes after: {what}")
             process.state = "frozen"
             self.main_switch()
