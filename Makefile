@@ -16,7 +16,7 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo test test-fast lint format bench lock clean distclean
+.PHONY: help install up down status demo test test-fast simulate lint format bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,7 +61,10 @@ test: install ## Run all tests (three at a time; name some with ARGS="-k offsets
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)
 
-lint: install ## Check style and types
+simulate: install ## Play ten thousand broken histories of the protocol (others with ARGS="--first 10000 --histories 200000")
+	$(RUN) -m tests.simulation $(ARGS)
+
+lint: install ## Check style, types, and who imports whom
 	$(RUN) -m ruff check $(wildcard $(SOURCES))
 	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)

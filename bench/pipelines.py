@@ -32,10 +32,10 @@ from confluent_kafka import Producer
 from bench.broker import embedded_broker
 from bench.flat import TinyParticipant
 from bench.width import NARROW_LOGS, create_topics
+from sluice.control import topic as control_topic
 from sluice.control.reader import ControlReader
 from sluice.coordinator import Coordinator, Outcome, Run
 from sluice.jvm.gateway import HudiJvm, lean_jvm
-from sluice.kafka import control_topic
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline import load_pipeline
 from sluice.protocol.messages import ControlMessage

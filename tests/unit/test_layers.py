@@ -1,0 +1,50 @@
+"""Who may import whom: the rules of tools/layers.py hold, and they refuse what they are there to refuse."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "layers.py"
+
+
+@pytest.fixture(scope="module")
+def layers() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("layers", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_code_keeps_to_them_and_the_picture_is_of_it(layers, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [str(TOOL)])
+    assert layers.main() == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("own", "imported"),
+    [("protocol", "kafka"), ("sources", "sinks"), ("sinks", "coordinator"), ("page", "cli"), ("protocol", "pyspark")],
+)
+def test_what_goes_up_aside_or_out_is_refused(layers, own, imported):
+    assert layers.wrong(own, imported)
+
+
+@pytest.mark.parametrize(
+    ("own", "imported"), [("coordinator", "sinks"), ("sinks", "sinks"), ("kafka", "confluent_kafka")]
+)
+def test_what_goes_down_is_not(layers, own, imported):
+    assert not layers.wrong(own, imported)
+
+
+@pytest.mark.parametrize(
+    ("module", "room"),
+    [("sources.kafka.options", "options"), ("sources.kafka.cluster", "sources"), ("errors", "base"), ("nowhere", None)],
+)
+def test_a_module_is_in_the_room_of_its_longest_name(layers, module, room):
+    assert layers.room_of(module) == room
