@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from pyspark.sql import Column, SparkSession
@@ -20,11 +21,25 @@ def static_call(spark: SparkSession, name: str, method: str, result: str, *argum
     Raises:
         Py4JError: there is no such class on Spark's class path.
     """
-    jvm: Any = spark._jvm
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    found = jvm.java.lang.Class.forName(name, True, loader)
-    sequence = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    found, kind = _known(spark._jvm, name, result)
+    invoke, column, sequence = _parts(spark._jvm)
     given = sequence([argument._jc.expr() for argument in arguments])
-    kind = getattr(jvm.org.apache.spark.sql.types.DataTypes, result)
-    invoke = jvm.org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke
-    return Column(jvm.org.apache.spark.sql.Column(invoke(found, kind, method, given, sequence([]), True, False, True)))
+    return Column(column(invoke(found, kind, method, given, sequence([]), True, False, True)))
+
+
+# A name of the JVM costs a call for each of its dots.
+
+
+@lru_cache(maxsize=1)
+def _parts(jvm: Any) -> tuple[Any, Any, Any]:
+    """The constructors of a static call and of a column, and what makes a Scala sequence."""
+    spark = jvm.org.apache.spark
+    invoke = spark.sql.catalyst.expressions.objects.StaticInvoke
+    return invoke, spark.sql.Column, spark.api.python.PythonUtils.toSeq
+
+
+@lru_cache(maxsize=8)
+def _known(jvm: Any, name: str, result: str) -> tuple[Any, Any]:
+    """A class and a type of Spark's."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    return jvm.java.lang.Class.forName(name, True, loader), getattr(jvm.org.apache.spark.sql.types.DataTypes, result)

@@ -18,6 +18,11 @@ def type_of(kind: Type) -> DataType:
     return found if is_struct(kind) else found.fields[0].dataType
 
 
+def same_type(one: DataType, other: DataType) -> bool:
+    """Whether values of one type are values of the other as they are."""
+    return same(json.loads(one.json()), json.loads(other.json()))
+
+
 Path = tuple[str, ...]
 """Where a field stands: names from the outside in, `[]` for an array's elements, `{}` for a map's values."""
 Missing = Callable[[Path], tuple[Column, DataType] | None]
@@ -40,7 +45,7 @@ def conform(
         missing: values of fields that it may not have.
         path: where the value stands, for `missing`.
     """
-    if same(json.loads(has.json()), json.loads(wanted.json())):
+    if same_type(has, wanted):
         return value
     if isinstance(has, StructType) and isinstance(wanted, StructType):
         return _struct(value, has, wanted, missing, path)

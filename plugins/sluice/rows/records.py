@@ -19,12 +19,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
+from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.fits import RESERVED, unassignable
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.structs import struct
+from sluice.records.transforms import quoted
 from sluice.rows.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.rows.changes import (
     CHANGE,
@@ -39,7 +41,7 @@ from sluice.rows.changes import (
     ChangeStep,
     Seen,
 )
-from sluice.rows.conform import conform, type_of
+from sluice.rows.conform import conform, same_type, type_of
 from sluice.rows.converters import Converted, Given, converter_of
 from sluice.rows.observed import observed
 from sluice.rows.transforms import Transforms
@@ -118,7 +120,7 @@ class RecordChain:
         elif self._in_two_parts:
             shaped = shaped.observe(_SHAPED, *self._counts())
         change = [CHANGE] if self._changes is not None else []
-        return shaped.select(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
+        return shaped.selectExpr(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
 
     def counts(self, dataset: Any) -> Counted:
         """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
@@ -197,7 +199,7 @@ class RecordChain:
         if self._tolerant:
             counted = counted.observe(f"{name}{_PLACES}", *aggregates(F.col(PROBLEM), self._planned))
             return counted.where(F.col(PROBLEM).isNull())
-        return counted.where(F.when(F.col(PROBLEM).isNull(), True).otherwise(_failure().cast("boolean")))
+        return counted.where(f"CASE WHEN {PROBLEM} IS NULL THEN true ELSE cast({_FAILURE} AS BOOLEAN) END")
 
     # Decoding ----------------------------------------------------------------------------------------------------
 
@@ -212,20 +214,20 @@ class RecordChain:
             key = self._convert(value.records, "key", self._plan.key)
             parts.append(key)
             problems.append(F.when(F.col("key").isNotNull(), F.concat(F.lit(KEY_STAGE), key.problem)))
-        columns = self._fields(value, self._plan.value, "value")
-        change = []
+        named = self._fields(value, self._plan.value, "value")
+        change: list[Column] = []
         if self._changes is not None:
-            change += [F.col("value").isNull().alias(NO_VALUE), F.col("key").isNull().alias(NO_KEY)]
+            change += columns([f"value IS NULL AS {NO_VALUE}", f"key IS NULL AS {NO_KEY}"])
             if key is not None and self._plan.key is not None:
-                named = self._fields(key, self._plan.key, "key").items()
-                change.append(F.struct(*(column.alias(name) for name, column in named)).alias(KEY))
+                of_key = self._fields(key, self._plan.key, "key").items()
+                change.append(F.struct(*(column.alias(name) for name, column in of_key)).alias(KEY))
         elif key is not None and self._plan.key is not None:
-            columns |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in columns}
-        columns |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
+            named |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in named}
+        named |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
         problems[:0] = self._too_large()
         kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
-        place = [F.col(name).alias(f"_kafka_{name}") for name in ("topic", "partition", "offset")]
-        made = [column.alias(name) for name, column in columns.items()]
+        place = columns(f"{name} AS _kafka_{name}" for name in ("topic", "partition", "offset"))
+        made = [column.alias(name) for name, column in named.items()]
         return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
@@ -260,18 +262,21 @@ class RecordChain:
         frame = decoded
         self._require_fit(frame)
         found = {name.lower(): name for name in frame.columns}
-        columns = []
+        made: list[Column | str] = []
         for field in self._table.fields:
             name = found.get(field.name.lower())
             if name is None:
-                columns.append(F.lit(None).cast(field.dataType).alias(field.name))
+                made.append(F.lit(None).cast(field.dataType).alias(field.name))
+            elif same_type(frame.schema[name].dataType, field.dataType):
+                made.append(f"{quoted(name)} AS {quoted(field.name)}")
             else:
-                columns.append(
-                    conform(F.col(f"`{name}`"), frame.schema[name].dataType, field.dataType).alias(field.name)
-                )
+                value = conform(F.col(quoted(name)), frame.schema[name].dataType, field.dataType)
+                made.append(value.alias(field.name))
         hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
-        shaped = frame.select(*columns, *hidden, F.col(PROBLEM))
-        return shaped.withColumn(PROBLEM, F.coalesce(F.col(PROBLEM), *self._missing(), *self._misleading()))
+        shaped = frame.select(*columns([*made, *map(quoted, hidden), PROBLEM]))
+        own = (name for name in shaped.columns if name != PROBLEM)
+        problem = ", ".join([PROBLEM, *self._missing(), *self._misleading()])
+        return shaped.selectExpr(*map(quoted, own), f"coalesce({problem}) AS {PROBLEM}")
 
     def _require_fit(self, frame: DataFrame) -> None:
         """Steps may make what they will, but what they make of a column must be what the table has there.
@@ -284,50 +289,51 @@ class RecordChain:
         if conflicts:
             raise misfit(conflicts, self._writer.path)
 
-    def _missing(self) -> list[Column]:
-        """Why a row can't stand in the table: a column that must not be null is."""
+    def _missing(self) -> list[str]:
+        """Why a row can't stand in the table, as SQL: a column that must not be null is."""
         writer = self._writer
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
         # Of a delete, the keys are all that the database may have logged.
-        lacking = {n: F.col(f"`{n}`").isNull() for n in self._not_null}
+        lacking = {n: f"{quoted(n)} IS NULL" for n in self._not_null}
         if self._changes is not None:
-            a_row = ~F.col(CHANGE).isin(*DELETES, SOFT_DELETE)
-            lacking = {n: null if n in keyed else null & a_row for n, null in lacking.items()}
-        return [F.when(null, f"the field {n} is missing or null") for n, null in lacking.items()]
+            a_row = f"{CHANGE} NOT IN ({', '.join(map(literal, (*DELETES, SOFT_DELETE)))})"
+            lacking = {n: null if n in keyed else f"{null} AND {a_row}" for n, null in lacking.items()}
+        return [_words_where(null, f"the field {n} is missing or null") for n, null in lacking.items()]
 
-    def _misleading(self) -> list[Column]:
-        """Why a row can't be told from another by its key, or would lie outside of the table."""
+    def _misleading(self) -> list[str]:
+        """Why a row can't be told from another by its key, or would lie outside of the table; as SQL."""
         texts = {f.name for f in self._table.fields if f.dataType.typeName() == "string"}
         found = []
         for name, following in pairwise(self._writer.record_key):
             if name in texts:
                 words = f"the field {name} holds ',{following}:', with which the row's key may be another row's as well"
-                found.append(F.when(F.col(f"`{name}`").contains(f",{following}:"), words))
+                found.append(_words_where(f"contains({quoted(name)}, {literal(f',{following}:')})", words))
         for name in self._writer.partition_fields:
             if name in texts:
                 words = f"the field {name} leads out of the table as a folder's name, or into Hudi's own"
-                found.append(F.when(F.col(f"`{name}`").rlike(_ASTRAY), words))
+                found.append(_words_where(f"{quoted(name)} RLIKE {literal(_ASTRAY)}", words))
         return found
 
     def _counts(self) -> list[Column]:
-        bad = F.count(F.col(PROBLEM)).alias("bad")
+        bad = f"count({PROBLEM}) AS bad"
         if self._changes is None:
-            return [F.count(F.lit(1)).alias("rows"), bad]
-        change = F.when(F.col(PROBLEM).isNull(), F.col(CHANGE))
-        return [
-            F.count(F.when(F.col(CHANGE) != MOVE, 1)).alias("rows"),
-            bad,
-            F.count(F.when(change == DELETE, 1)).alias("deleted"),
-            F.count(F.when(change == MOVE, 1)).alias("moved"),
-        ]
+            return columns(["count(1) AS rows", bad])
+        return columns(
+            [
+                f"count_if({CHANGE} != '{MOVE}') AS rows",
+                bad,
+                f"count_if({PROBLEM} IS NULL AND {CHANGE} = '{DELETE}') AS deleted",
+                f"count_if({PROBLEM} IS NULL AND {CHANGE} = '{MOVE}') AS moved",
+            ]
+        )
 
-    def _columns(self, *, guarded: bool) -> list[Column]:
-        """The table's columns; a bad record ends the job where the first of them is computed, if they are guarded."""
-        first, *others = self._table.fields
-        column = F.col(f"`{first.name}`")
-        if guarded:
-            column = F.when(F.col(PROBLEM).isNotNull(), _failure().cast(first.dataType)).otherwise(column)
-        return [column.alias(first.name), *(F.col(f"`{f.name}`") for f in others)]
+    def _columns(self, *, guarded: bool) -> list[str]:
+        """The table's columns as SQL; if they are guarded, a bad record ends the job where the first is computed."""
+        first, *others = (f.name for f in self._table.fields)
+        column = quoted(first)
+        if guarded:  # of the two it has the first one's type, since the failure has none
+            column = f"CASE WHEN {PROBLEM} IS NOT NULL THEN {_FAILURE} ELSE {column} END AS {column}"
+        return [column, *map(quoted, others)]
 
 
 _PARTS: Final = {"timestamp_type": "timestampType"}
@@ -335,10 +341,14 @@ _KEPT: Final = ("key", "value", "timestamp", "timestampType", "headers")
 _TOMBSTONE: Final = "the value is null (a tombstone)"
 
 
-def _failure() -> Column:
-    place = [F.lit(f"{_MARK} topic="), F.col("_kafka_topic"), F.lit(" partition="), F.col("_kafka_partition")]
-    place += [F.lit(" offset="), F.col("_kafka_offset"), F.lit(" reason="), F.col(PROBLEM)]
-    return F.raise_error(F.concat(*place))
+_FAILURE: Final = (
+    f"raise_error(concat('{_MARK} topic=', _kafka_topic, ' partition=', _kafka_partition, ' offset=', _kafka_offset, "
+    f"' reason=', {PROBLEM}))"
+)
+
+
+def _words_where(condition: str, words: str) -> str:
+    return f"CASE WHEN {condition} THEN {literal(words)} END"
 
 
 def parse_ddl(spark: SparkSession, ddl: str) -> StructType:

@@ -26,6 +26,7 @@ from sluice.sinks.hudi.replays import last_replay
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
 
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
+_FILE = re.compile(r"/([^/,{}\s]+), length=\d+, isDirectory=false,")  # the name, in the words of Hudi's StoragePathInfo
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
 _END_OF_TIME = "9" * 17  # later than any instant
 _REPLACE = "replacecommit"
@@ -107,9 +108,11 @@ class HudiTable:
 
     def _newest_checkpoint(self, timeline: Any) -> dict[str, str] | None:
         instants = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
+        to_json = self._hudi.common.util.JsonUtils.toString
         for i in range(instants.size() - 1, -1, -1):
             extra = timeline.readCommitMetadata(instants.get(i)).getExtraMetadata()
-            metadata = {str(k): str(v) for k, v in dict(extra).items() if v is not None}
+            found = json.loads(to_json(extra))  # one call over the bridge
+            metadata = {str(k): str(v) for k, v in found.items() if v is not None}
             if holds_checkpoint(metadata):
                 return metadata
         return None
@@ -438,17 +441,17 @@ class HudiTable:
         markers = {instant: self.marker_partitions(instant) for instant in committed}
         deleted = []
         for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
-            for info in storage.globEntries(path_class(self._data_files(partition, committed))):
-                name = str(info.getPath().getName())
+            found = storage.globEntries(path_class(self._data_files(partition, committed)))
+            for name in _FILE.findall(str(found.toString())):  # one call over the bridge, however many files there are
                 relative = f"{partition}/{name}" if partition else name
                 instant = instant_in(name)
-                if info.isFile() and instant is not None and relative not in committed.get(instant, {relative}):
+                if instant is not None and relative not in committed.get(instant, {relative}):
                     if instant not in registered:  # asked of the few that have any: it costs a read of the timeline
                         registered[instant] = self._registered_by(instant)
                     own = registered[instant]
                     if own is None or relative in own:
                         continue  # a message has lied about what was committed
-                    storage.deleteFile(info.getPath())
+                    storage.deleteFile(path_class(f"{self.writer.path}/{relative}"))
                     deleted.append(relative)
         for instant, left in markers.items():
             if left:
@@ -560,7 +563,7 @@ def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Any:
 
 def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
     """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
-    if "column_stats" not in set(meta.getTableConfig().getMetadataPartitions()):
+    if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
         return writer
     return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
 

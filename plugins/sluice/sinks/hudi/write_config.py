@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from sluice.errors import ActionRequiredError
@@ -49,6 +50,9 @@ UPSERT_DEFAULTS = {
     # INMEMORY, each write status brings every record's key and place to the driver: docs/performance.md.
     "hoodie.index.type": "SIMPLE",
     "hoodie.parquet.small.file.limit": "0",  # nor are files looked for that new records might go into
+    # Nor is it known where in its base file a record's old version is: positions are never written. To say which base
+    # file they would be of, each log file's task would read the metadata table all the same: docs/performance.md.
+    "hoodie.write.record.positions": "false",
     "hoodie.logfile.data.block.format": "parquet",
     # Hudi keeps the records between two passes over them, and a block's records until it is full. Both on the heap cost
     # a third of the job's CPU time in garbage collection; see docs/performance.md.
@@ -110,9 +114,9 @@ def key_generator(writer: TableWriter) -> str:
 
 def write_config(jvm: Any, writer: TableWriter, options: dict[str, str], engine: Any = None) -> Any:
     """A `HoodieWriteConfig` in either JVM."""
-    properties = jvm.java.util.Properties()
-    for name, value in options.items():
-        properties.setProperty(name, value)
+    # As JSON in one call of the JVM, where each option by itself is another.
+    mapper = jvm.org.apache.hudi.common.util.JsonUtils.getObjectMapper()
+    properties = mapper.readValue(json.dumps(options), jvm.java.util.Properties().getClass())
     builder = jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()
     if engine is not None:
         builder = builder.withEngineType(engine)

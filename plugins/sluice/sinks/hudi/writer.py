@@ -11,9 +11,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sluice.jvm.sql import literal
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit, TableWriter
 from sluice.records.changes import POSITION
+from sluice.records.transforms import quoted
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, parse_ddl
@@ -177,15 +179,16 @@ class HudiWriter:
         their rows the same keys and sequence numbers.
         """
         topics = sorted({r.topic for group in self._start.ranges for r in group})
-        number = F.lit(0)
-        for i, topic in enumerate(topics[1:], 1):
-            number = F.when(F.col("_kafka_topic") == topic, i).otherwise(number)
-        name = F.concat_ws("_", F.lit(self._instant), number, "_kafka_partition", "_kafka_offset")
-        given = {"_hoodie_commit_time": F.lit(self._instant), "_hoodie_commit_seqno": name}
+        number = "0"
+        if len(topics) > 1:
+            numbers = (f"WHEN {literal(topic)} THEN {i}" for i, topic in enumerate(topics[1:], 1))
+            number = f"CASE `_kafka_topic` {' '.join(numbers)} ELSE 0 END"
+        name = f"concat_ws('_', '{self._instant}', {number}, `_kafka_partition`, `_kafka_offset`)"
+        given = {"_hoodie_commit_time": f"'{self._instant}'", "_hoodie_commit_seqno": name}
         if not self._writer.record_key:
             given["_hoodie_record_key"] = name
         columns = [c for c in prepared.columns if c not in KAFKA_COLUMNS]
-        return prepared.select(*(given[c].alias(c) if c in given else F.col(f"`{c}`") for c in columns))
+        return prepared.selectExpr(*(f"{given[c]} AS {quoted(c)}" if c in given else quoted(c) for c in columns))
 
     def _upsert(self, tagged: DataFrame) -> Written:
         """Records tagged with their file group beforehand, so that Hudi looks nothing up.
@@ -231,21 +234,21 @@ class HudiWriter:
         key = _key_column(writer)
         path = _partition_path(writer)
         group = self._file_group(key, path)
-        meta = [
-            F.lit(self._instant).alias("_hoodie_commit_time"),
-            F.lit("").alias("_hoodie_commit_seqno"),
-            key.alias("_hoodie_record_key"),
-            path.alias("_hoodie_partition_path"),
-            F.concat(group, F.lit(f"_0-0-0_{self._instant}.parquet")).alias("_hoodie_file_name"),
+        wanted = [
+            f"'{self._instant}' AS `_hoodie_commit_time`",
+            "'' AS `_hoodie_commit_seqno`",
+            f"{key} AS `_hoodie_record_key`",
+            f"{path} AS `_hoodie_partition_path`",
+            f"concat({group}, '_0-0-0_{self._instant}.parquet') AS `_hoodie_file_name`",
+            *(quoted(c) for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)),
         ]
-        columns = [F.col(f"`{c}`") for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)]
         if CHANGE in frame.columns:
-            columns.append(F.col(CHANGE).isin(*DELETES).alias(_IS_DELETED))
+            wanted.append(f"`{CHANGE}` IN ({', '.join(map(literal, DELETES))}) AS `{_IS_DELETED}`")
         elif self._start.keep_newer:
-            columns.append(_in_order(self._start.out_of_order).alias(_IN_ORDER))
-        return frame.select(*meta, *columns)
+            wanted.append(f"{_in_order(self._start.out_of_order)} AS `{_IN_ORDER}`")
+        return frame.selectExpr(*wanted)
 
-    def _file_group(self, key: Any, path: Any) -> Any:
+    def _file_group(self, key: str, path: str) -> str:
         placement = self._start.placement
         if placement is not None and placement.buckets is not None:
             return hashed_file_group(key, path, placement.buckets)
@@ -275,15 +278,14 @@ class HudiWriter:
         return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns if name != _IN_ORDER))
 
     def _stats(self, statuses: Any) -> tuple[dict[str, Any], ...]:
-        to_json = self._hudi.common.util.JsonUtils.toString
-        stats = []
+        found = self._jvm.java.util.ArrayList()
         for i in range(statuses.size()):
             status = statuses.get(i)
             if status.hasErrors():
                 errors = status.getErrors()
                 raise RuntimeError(f"Hudi could not write {errors.size()} records: {list(errors.values())[:1]}")
-            stats.append(_compact(json.loads(to_json(status.getStat()))))
-        return tuple(stats)
+            found.add(status.getStat())
+        return tuple(map(_compact, json.loads(self._hudi.common.util.JsonUtils.toString(found))))
 
 
 def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,44 +299,40 @@ def _with_deleted(schema_avro: str) -> str:
     return json.dumps(schema)
 
 
-def hashed_file_group(key: Any, partition_path: Any, buckets: int) -> Any:
-    """File group id: the bucket in front, for people, then a hash of the table partition. The bucket is crc32's."""
-    bucket = F.crc32(key.cast("binary")) % buckets
-    return F.concat(
-        F.lpad(bucket.cast("string"), 8, "0"),
-        F.lit("-"),
-        F.md5(F.concat_ws("/", F.lit(f"hashed over {buckets}"), partition_path)),
-        F.lit("-0"),
-    )
+def hashed_file_group(key: str, partition_path: str, buckets: int) -> str:
+    """File group id: the bucket in front, for people, then a hash of the table partition. The bucket is crc32's.
+
+    All of these are SQL.
+    """
+    bucket = f"lpad(cast(crc32(cast({key} AS BINARY)) % {buckets} AS STRING), 8, '0')"
+    return f"concat({bucket}, '-', md5(concat_ws('/', 'hashed over {buckets}', {partition_path})), '-0')"
 
 
-def file_group_column(partition_path: Any) -> Any:
+def file_group_column(partition_path: str) -> str:
     """File group id: Kafka partition in front, for people, then a hash of topic and table partition."""
-    return F.concat(
-        F.lpad(F.col("_kafka_partition").cast("string"), 8, "0"),
-        F.lit("-"),
-        F.md5(F.concat_ws("/", F.col("_kafka_topic"), partition_path)),
-        F.lit("-0"),
-    )
+    number = "lpad(cast(`_kafka_partition` AS STRING), 8, '0')"
+    return f"concat({number}, '-', md5(concat_ws('/', `_kafka_topic`, {partition_path})), '-0')"
 
 
-def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> Any:
+def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> str:
     """Whether the table has no row of a later offset of the record's partition."""
-    late = F.lit(not out_of_order)
+    late = ["true"] if not out_of_order else []
     for topic, partitions in out_of_order.items():
-        late |= (F.col("_kafka_topic") == topic) & F.col("_kafka_partition").isin(*partitions)
-    return ~late
+        among = f"`_kafka_partition` IN ({', '.join(map(str, partitions))})" if partitions else "false"
+        late.append(f"(`_kafka_topic` = {literal(topic)} AND {among})")
+    return f"(NOT ({' OR '.join(late)}))"
 
 
-def _key_column(writer: TableWriter) -> Any:
+def _key_column(writer: TableWriter) -> str:
     """Hudi's record key as the table's key generator makes it: the value, or `name:value,…` for the complex one."""
     fields = writer.record_key
     if len(fields) == 1 and key_generator(writer) != KEY_GENERATORS["complex"]:
-        return F.col(f"`{fields[0]}`").cast("string")
-    return F.concat_ws(",", *(F.concat(F.lit(f"{f}:"), F.col(f"`{f}`").cast("string")) for f in fields))
+        return f"cast({quoted(fields[0])} AS STRING)"
+    parts = (f"concat({literal(f'{f}:')}, cast({quoted(f)} AS STRING))" for f in fields)
+    return f"concat_ws(',', {', '.join(parts)})"
 
 
-def _partition_path(writer: TableWriter) -> Any:
+def _partition_path(writer: TableWriter) -> str:
     """Hudi's partition path, hive style (`name=value`) where the table asks for it.
 
     An empty value has the folder that Hudi's own key generators give it: else its rows would stand in the table's root.
@@ -342,7 +340,7 @@ def _partition_path(writer: TableWriter) -> Any:
     hive = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false").lower() == "true"
     parts = []
     for name in writer.partition_fields:
-        value = F.col(f"`{name}`").cast("string")
-        value = F.when(value == "", _NO_VALUE).otherwise(value)
-        parts.append(F.concat(F.lit(f"{name}="), value) if hive else value)
-    return F.concat_ws("/", *parts) if parts else F.lit("")
+        value = f"cast({quoted(name)} AS STRING)"
+        value = f"CASE WHEN {value} = '' THEN '{_NO_VALUE}' ELSE {value} END"
+        parts.append(f"concat({literal(f'{name}=')}, {value})" if hive else value)
+    return f"concat_ws('/', {', '.join(parts)})" if parts else "''"

@@ -9,8 +9,8 @@ from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from sluice.jvm.sql import columns
 from sluice.protocol.messages import PartitionResult, PlannedRange
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.window import record_time
@@ -52,7 +52,7 @@ def read_range(
         read = _read(spark, java_settings, ranges, isolation_level, headers)
         # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
         # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
-        read = read.withColumn(_TASK, F.spark_partition_id() + F.lit(tasks))
+        read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
         read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
         reads.append(watch(read, number, ranges) if watch is not None else read)
         tasks += len(ranges)
@@ -99,7 +99,6 @@ def _read(
 
 
 def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
-    """As text, which is one call of the JVM for each: put together as columns they are a dozen calls."""
     texts = ["count(1) AS records"]
     # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
     one_topic = len({planned[i].topic for i in batch}) == 1
@@ -115,7 +114,7 @@ def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[C
             f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
         }
         texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
-    return [F.expr(text) for text in texts]
+    return columns(texts)
 
 
 def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
