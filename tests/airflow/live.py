@@ -167,12 +167,21 @@ def _connections(bootstrap: str, mail_port: int, hook_url: str) -> dict[str, str
 
 
 def _watchers(statsd_port: int, lineage: Path) -> dict[str, str]:
-    """Airflow's settings for metrics, of Sluice's alone, and for lineage."""
+    """Airflow's settings for metrics, of Sluice's alone, and for the lineage of one DAG's tasks.
+
+    Each event is told by a fork of its task, and a DAG's by a process that imports Airflow anew: what the other DAGs
+    would tell, nobody looks at.
+    """
+    lineage_of = [
+        {"scope": {}, "controls": {"emit": False}},
+        {"scope": {"dag_id": "flights"}, "controls": {"emit_task_events": True, "emit_dag_events": False}},
+    ]
     return {
         "AIRFLOW__METRICS__STATSD_ON": "True",
         "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
         "AIRFLOW__METRICS__STATSD_PORT": str(statsd_port),
         "AIRFLOW__METRICS__STATSD_INFLUXDB_ENABLED": "True",
         "AIRFLOW__METRICS__METRICS_ALLOW_LIST": "sluice",
+        "AIRFLOW__OPENLINEAGE__EMISSION_POLICY": json.dumps(lineage_of),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
     }

@@ -114,7 +114,8 @@ def story(live: Live, pipeline_text: Callable[..., str]) -> Story:
     (first,) = live.api.until("the schedule's run", lambda: live.api.runs("past", "scheduled"))
     ended = {"scheduled": live.ended("past", first["dag_run_id"])}
     window = {"from_date": PAST.isoformat(), "to_date": (PAST + timedelta(hours=1)).isoformat()}
-    live.api.call("/api/v2/backfills", {"dag_id": "past", "max_active_runs": 2, "run_backwards": False, **window})
+    backfill = {"dag_id": "past", "max_active_runs": 2, "run_backwards": False, **window}
+    live.api.until("the backfill is made", lambda: live.api.call("/api/v2/backfills", backfill))
     ended |= {"committed": live.ended("orders", committed), "empty": live.ended("orders", empty)}
     # One record that is not of its column's type.
     live.send(topic, b'{"id": "not a number", "shop": "a"}', partition=1)
