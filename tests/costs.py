@@ -28,7 +28,12 @@ _EVERY = 1.0  # seconds between two looks at the processes: no JVM of ours lives
 _SECONDS = Path(__file__).with_name("seconds.json")
 _UNKNOWN = 60.0  # seconds of a file that wasn't measured yet
 # Files that share what takes long to start run in one worker, one after the other.
-_TOGETHER = {"tests/airflow/test_dag_run.py": "live Airflow", "tests/airflow/test_watching.py": "live Airflow"}
+_CONVERTERS = ("test_converters", "test_converters_avro", "test_converters_json", "test_converters_protobuf")
+_TOGETHER = {
+    "tests/airflow/test_dag_run.py": "live Airflow",
+    "tests/airflow/test_watching.py": "live Airflow",
+    **{f"tests/guarantees/{name}.py": "schema registry" for name in _CONVERTERS},
+}
 
 
 class LongestFirst(LoadScopeScheduling):  # type: ignore[misc]

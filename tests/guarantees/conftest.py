@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from sluice.registry.config import VARIABLE
+
+from ..registry import LocalRegistry
 from .harness import Drivers, Flow, SharedJvm
 
 
@@ -64,3 +68,18 @@ def make_flow_of_module(
     folder = tmp_path_factory.mktemp("flow")
     maker: Callable[..., Flow] = _maker(folder, bootstrap, shared_jvm, drivers, topic_name)
     return maker
+
+
+@pytest.fixture
+def asked(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> LocalRegistry:
+    """The registry, as the pipelines of this test know it."""
+    monkeypatch.setenv(VARIABLE, registry.url)
+    registry.requests()
+    return registry
+
+
+@pytest.fixture
+def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
+    """With which producers register their schemas."""
+    with SchemaRegistryClient({"url": registry.url}) as made:
+        yield made

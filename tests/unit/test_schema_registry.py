@@ -1,6 +1,6 @@
 """The registry's client against a server that answers as it is told: errors by what to do next, and no secret in them.
 
-What a real registry answers is in `tests/guarantees/test_converters.py`.
+What a real registry answers is in `tests/guarantees/test_converters*.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""Records are rows just as the JSON Schema serializer or Kafka Connect wrote them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+
+from .converters import local, typed_flow, write
+from .json_schema_records import JSON_NEW, JSON_OLD, unscaled
+
+
+def test_json_with_schemas_of_a_registry(make_flow, asked, client):
+    flow = typed_flow(make_flow, "json_schema")
+    old, new = (JSONSerializer(json.dumps(text), client) for text in (JSON_OLD, JSON_NEW))
+    row = {
+        "id": 1, "select": 'ä"\\🦀', "price": 1.5, "at": "2020-02-29T12:00:00.123456+02:00", "day": "1969-12-31",
+        "small": -7, "born": -1, "seen": 1, "cost": unscaled(-12345), "place": {"city": "Köln"}, "tags": {"a": 2**40},
+        "anything": {"b": [1, None]},
+    }  # fmt: skip
+    expected = {
+        "id": 1, "select": 'ä"\\🦀', "price": 1.5, "at": local(datetime(2020, 2, 29, 10, 0, 0, 123456, UTC)),
+        "day": date(1969, 12, 31), "small": -7, "born": date(1969, 12, 31),
+        "seen": local(datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)), "cost": Decimal("-123.45"),
+        "place": {"city": "Köln", "zip": None}, "tags": {"a": 2**40}, "anything": '{"b":[1,null]}', "places": None,
+    }  # fmt: skip
+    flow.produce_raw(write(flow, old, row))
+    newer = {**row, "id": 2, "small": 2**40, "day": None, "places": [{"city": "Bonn", "zip": "5"}]}
+    del newer["price"]
+    flow.produce_raw(write(flow, new, newer))
+    flow.interval()
+    newer = {**expected, "id": 2, "small": 2**40, "day": None, "price": None}
+    newer |= {"places": [{"city": "Bonn", "zip": "5"}]}
+    assert {row["id"]: row for row in flow.all_columns()} == {1: expected, 2: newer}
+    good = write(flow, old, row)
+    wrong = {
+        good[:-3]: "can't be read with its JSON schema",
+        good[:5] + b"[1]": "can't be read with its JSON schema",
+        good[:5] + b'{"id": "seven"}': "can't be read with its JSON schema",
+        b'{"id": 1}': "its first byte is 7B, not 00",
+    }
+    offsets = {flow.produce_raw(value): says for value, says in wrong.items()}
+    rows, bad = flow.decoded()
+    assert rows == {}
+    assert {offset: says for offset, says in offsets.items() if says not in bad[offset]} == {}
+
+
+def test_connects_envelope(make_flow):
+    ddl = "id BIGINT, born DATE, seen TIMESTAMP, cost DECIMAL(12,2), name STRING, inner STRUCT<due: DATE>"
+    flow = typed_flow(make_flow, "json", ddl, options={"schemas.enable": True})
+    data = "org.apache.kafka.connect.data."
+    decimal = {"type": "bytes", "field": "cost", "name": f"{data}Decimal", "parameters": {"scale": "2"}}
+    due = {"type": "int32", "field": "due", "name": f"{data}Date"}
+    schema = {
+        "type": "struct",
+        "fields": [
+            {"type": "int64", "field": "id"},
+            {"type": "int32", "field": "born", "name": f"{data}Date"},
+            {"type": "int64", "field": "seen", "name": f"{data}Timestamp"},
+            decimal,
+            {"type": "struct", "field": "inner", "fields": [due]},
+        ],
+    }
+    payload = {"id": 1, "born": -1, "seen": 1, "cost": unscaled(-12345), "name": "x", "inner": {"due": 1}}
+    seen = local(datetime(1970, 1, 1, 0, 0, 0, 1000, UTC))
+    expected = {
+        "id": 1, "born": date(1969, 12, 31), "seen": seen, "cost": Decimal("-123.45"), "name": "x",
+        "inner": {"due": date(1970, 1, 2)},
+    }  # fmt: skip
+
+    def send(payload: Any, schema: Any = schema) -> int:
+        return flow.produce_raw(json.dumps({"schema": schema, "payload": payload}).encode())
+
+    first = send(payload)
+    # Without a schema the payload's values are what they look like.
+    plainly = {**payload, "born": "1969-12-31", "seen": "1970-01-01T00:00:00.001Z", "cost": "-123.45"}
+    second = send({**plainly, "inner": None}, schema=None)
+    other_scale = {**decimal, "parameters": {"scale": "3"}}
+    third = send(payload, schema={**schema, "fields": [*schema["fields"][:3], other_scale]})
+    fourth = send({**payload, "born": "yesterday"})
+    fifth = flow.produce_raw(b'{"id": 1}')
+    rows, bad = flow.decoded()
+    assert rows == {first: expected, second: {**expected, "inner": None}}
+    assert "the record's schema says" in bad[third]
+    assert "the record's schema says" in bad[fourth]
+    assert "no payload" in bad[fifth]
