@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
+from sluice.participant.parts import AT_ONCE
 from sluice.protocol.messages import WriteStatus
 
 from .harness import Flow
@@ -82,3 +84,33 @@ def test_keys_that_are_not_where_they_belong_are_counted_over_all_reads(make_flo
     flow.produce_keyed(keyless[:2], partition=17)
     where = refused(flow, "Records have no key").where
     assert (where["partition"], where["offset"], where["records"]) == (1, 1, 5)
+
+
+def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
+    """Each task carries the counts of its whole job there and back, so the number of a job's tasks is what it costs."""
+    partitions = AT_ONCE + 3
+    flow = make_flow(partitions=partitions, **TOLERANT)
+    flow.produce(2 * partitions, partitions=range(partitions))
+    bad = [(p, send(flow, b"{no json", partition=p)) for p in (0, AT_ONCE - 1, AT_ONCE, partitions - 1)]
+    outcome = flow.interval()
+    assert outcome.records == 2 * partitions
+    flow.check(complete=False)
+    assert flow.offsets() == flow.log_ends()
+    assert places(quarantine(flow)) == bad
+    status = next(m for m in flow.messages() if isinstance(m, WriteStatus))
+    assert [p.partition for p in status.partitions] == list(range(partitions))
+    assert all(len(p.file_groups) == 2 for p in status.partitions)
+    names = [re.search(r"_(\d+)-(\d+)-\d+_", str(stat["path"])) for stat in status.stats]
+    tasks_of_jobs = Counter(name[2] for name in {(n[1], n[2]): n for n in names if n}.values())
+    assert sorted(tasks_of_jobs.values()) == [3, AT_ONCE]
+
+
+def test_an_upsert_whose_partitions_are_several_jobs(make_flow):
+    partitions = AT_ONCE + 3
+    flow = make_flow(partitions=partitions, sink__hudi__operation="upsert", sink__hudi__record_key="id")
+    flow.produce(partitions, partitions=range(partitions))
+    flow.interval()
+    again = (0, AT_ONCE - 1, AT_ONCE, partitions - 1)
+    flow.produce(len(again), partitions=range(partitions), ids=again, values="b")
+    flow.interval()
+    flow.check()

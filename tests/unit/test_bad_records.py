@@ -162,6 +162,7 @@ class _Writer:
 
 def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
     monkeypatch.setattr(quarantine, "HudiWriter", _Writer)
+    monkeypatch.setattr(quarantine, "RecordChain", lambda *_: _Chain())
     monkeypatch.setattr(quarantine, "_rows", lambda bad, *_: bad)
     monkeypatch.setattr(quarantine, "_first", lambda *_: FIRST)
     begun, span = _start(), BadSpan(planned(0), 3, 7)
@@ -171,11 +172,15 @@ def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
         reads.append(ranges)
         return ["a bad record"] * 2
 
-    found = quarantine.set_aside(None, begun, _Chain(), Counted(2, spans=(span,)), read, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, (0, "a"))
     assert (found.records, found.first) == (2, FIRST)
     assert [(r.start, r.end) for r in reads[0]] == [(3, 8)]
     with pytest.raises(IntervalError, match=r"counted=3, found=2"):
-        quarantine.set_aside(None, begun, _Chain(), Counted(3, spans=(span,)), read, (0, "a"))
+        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, (0, "a"))
     reads.clear()
-    assert quarantine.set_aside(None, begun, _Chain(), Counted(), read, (0, "a")) == quarantine.SetAside()
+    many = tuple(BadSpan(planned(i), 0, 1) for i in range(quarantine.AT_ONCE + 1))
+    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, (0, "a"))
+    assert (found.records, [len(ranges) for ranges in reads]) == (4, [quarantine.AT_ONCE, 1])
+    reads.clear()
+    assert quarantine.set_aside(None, begun, Counted(), read, (0, "a")) == quarantine.SetAside()
     assert reads == []

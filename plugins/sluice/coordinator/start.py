@@ -29,7 +29,7 @@ from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
 _WIDE_JOB = 256
-"""Partitions of one Spark job: every task carries the counts of all of them, some 1 ms of processor time for each."""
+"""Partitions of one Spark job: each of its tasks carries the counts of all of them, a millisecond or so for each."""
 
 
 class Starter:
@@ -250,11 +250,13 @@ class Starter:
         )
 
     def _tell_of_wide_jobs(self, task: Task) -> None:
+        """Of ranges that have to be one job each: their records go to any file group, or are compared with rows."""
+        hudi = self._session.pipeline.sink.hudi
         widest = max(map(len, task.plan.ranges), default=0)
-        if widest > _WIDE_JOB:
+        if widest > _WIDE_JOB and hudi.operation == "upsert" and (hudi.buckets or task.keep_newer):
             log.warning(
                 "one Spark job is to read very many partitions that have records: what each of its tasks costs grows "
-                "with their number; raise write.ranges",
+                "with their number; raise write.ranges where keys are not hashed",
                 table=self._session.table_id,
                 partitions=widest,
                 ranges=len(task.plan.ranges),

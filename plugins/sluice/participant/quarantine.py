@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from sluice.errors import IntervalError
 from sluice.failpoints import reach
 from sluice.logs import log
+from sluice.participant.parts import AT_ONCE
 from sluice.protocol.bad_records import certainly_too_many
 from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
 from sluice.protocol.quarantine import day_of, log_read
@@ -31,14 +32,13 @@ class SetAside:
 
 
 def set_aside(
-    spark: SparkSession, start: StartCommit, chain: RecordChain, counted: Counted, read: Read, attempt: tuple[int, str]
+    spark: SparkSession, start: StartCommit, counted: Counted, read: Read, attempt: tuple[int, str]
 ) -> SetAside:
     """Write a range's bad records to the quarantine, under the interval's instant.
 
     Args:
         spark: the session.
         start: the interval's START-COMMIT.
-        chain: the records' way to rows, which knows the bad ones.
         counted: what the first pass has counted.
         read: reads planned ranges, with headers.
         attempt: the range's number, and the attempt's id.
@@ -50,15 +50,19 @@ def set_aside(
     if not counted.bad:
         return SetAside()
     assert start.quarantine is not None
+    chain = RecordChain(spark, start.records, start.writer)
     first = _first(chain, counted, read)
     error = certainly_too_many(start, counted.bad, first)
     if error is not None:
         raise error
-    bad = chain.bad(read([span.narrowed() for span in counted.spans]))
     reach("participant.before_quarantine")
     writer = HudiWriter(spark, start.model_copy(update={"writer": start.quarantine, "keep_newer": False}))
-    written = writer.write(_rows(bad, start, attempt))
-    if written.records != counted.bad:
+    stats: list[dict[str, Any]] = []
+    for i in range(0, len(counted.spans), AT_ONCE):
+        bad = chain.bad(read([span.narrowed() for span in counted.spans[i : i + AT_ONCE]]))
+        stats += writer.write(_rows(bad, start, attempt)).stats
+    found = sum(int(stat["numWrites"]) for stat in stats)
+    if found != counted.bad:
         raise IntervalError(
             "The bad records that were counted are not those that were found when they were read again.",
             next_step="nothing was committed; run the interval again. A condition that says different things of one "
@@ -66,18 +70,18 @@ def set_aside(
             table=start.table,
             instant=start.transaction,
             counted=counted.bad,
-            found=written.records,
+            found=found,
         )
     reach("participant.after_quarantine")
     log.warning(
         "bad records were set aside",
         instant=start.transaction,
         range=attempt[0],
-        records=written.records,
+        records=found,
         first=str(first),
         quarantine=start.quarantine.path,
     )
-    return SetAside(written.records, written.stats, first)
+    return SetAside(found, tuple(stats), first)
 
 
 def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:

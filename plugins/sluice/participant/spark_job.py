@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -16,16 +16,16 @@ from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.participant.participant import Assignment, Participant
+from sluice.participant.parts import Part, joined, parted
 from sluice.participant.quarantine import SetAside, set_aside
 from sluice.participant.session import spark_session
-from sluice.protocol.messages import PlannedRange, StartCommit
-from sluice.protocol.placement import PlacedKeys
+from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit
 from sluice.rows.placement import KeyCheck
-from sluice.rows.records import Counted, RecordChain, bad_record
+from sluice.rows.records import RecordChain, bad_record
 from sluice.sinks.hudi.truncate import require_truncates_apply
 from sluice.sinks.hudi.writer import HudiWriter, Written
 from sluice.sources.kafka.driver_settings import java_settings
-from sluice.sources.kafka.reader import counted, partition_results, read_range
+from sluice.sources.kafka.reader import Observe, counted, partition_results, read_range
 
 
 def participant(assignment: Assignment, source: KafkaSettings, control: KafkaSettings) -> Participant:
@@ -56,38 +56,33 @@ class RunningSparkJob:
     def __init__(self, spark: SparkSession, source: KafkaSettings) -> None:
         self._spark = spark
         self._source = source
+        self._cancelled = False
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
         """Read, decode and write the range; see `RunningJob`."""
         spark, planned = self._spark, start.ranges[number]
-        headers = "headers" in start.records.columns.values()
-        kafka = java_settings(spark, self._source)
-        keys = KeyCheck(spark, start, number)
-        records = read_range(spark, kafka, planned, start.isolation_level, headers=headers, watch=keys.watch)
-        chain = RecordChain(spark, start.records, start.writer, planned)
-        writer = HudiWriter(spark, start)
+        writing = _Writing(spark, start, java_settings(spark, self._source))
         here = {r.topic_partition for r in planned}
-        later = [r for r in start.later if r.topic_partition in here]
-        if later:
-            rows = chain.rows(read_range(spark, kafka, later, start.isolation_level, headers=headers))
-            writer.remember_deletes(rows)
-        written = writer.write(chain.rows(records), start.emptied_at)
-        left_out = chain.counts(written.dataset)
-        if left_out.changes.truncates:
-            require_truncates_apply(start, left_out.changes)
+        writing.remember_deletes([r for r in start.later if r.topic_partition in here])
+        parts = []
+        for ranges in parted(start, planned, spark.sparkContext.defaultParallelism):
+            if self._cancelled:  # what was cancelled is the part that ran, if one did
+                raise RuntimeError("the job was cancelled")
+            parts.append(writing.part(ranges, start.emptied_at))
+        whole = joined(parts)
+        if whole.left_out.changes.truncates:
+            require_truncates_apply(start, whole.left_out.changes)
             # Rare enough for a second write, of which alone the stats are committed: what is in the table isn't read
             # before it is known that it has to go.
-            emptied_at = format(left_out.changes.emptied_at, "f")
-            written = writer.write(chain.rows(records), emptied_at, truncates=True)
-            left_out = chain.counts(written.dataset)
+            whole = writing.part(planned, format(whole.left_out.changes.emptied_at, "f"), truncates=True)
         reach("participant.after_write")
-        again = partial(self._read_again, start)
-        aside = set_aside(spark, start, chain, left_out, again, (number, attempt))
+        aside = set_aside(spark, start, whole.left_out, partial(self._read_again, start), (number, attempt))
         check()
-        return _results(start, number, written, left_out, keys.found(written.dataset, left_out.changes), aside)
+        return _results(whole, aside)
 
     def cancel(self) -> None:
-        """Cancel what Spark is at."""
+        """Cancel what Spark is at, and begin nothing more."""
+        self._cancelled = True
         self._spark.sparkContext.cancelAllJobs()
 
     def classified(self, error: Exception, start: StartCommit, number: int) -> SluiceError:
@@ -100,35 +95,71 @@ class RunningSparkJob:
         )
 
 
-def _results(
-    start: StartCommit,
-    number: int,
-    written: Written,
-    left_out: Counted,
-    keys: tuple[PlacedKeys, ...],
-    aside: SetAside,
-) -> dict[str, Any]:
+class _Writing:
+    """What writes an interval's ranges, some at a time."""
+
+    def __init__(self, spark: SparkSession, start: StartCommit, kafka: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._start = start
+        self._kafka = kafka
+        self._writer = HudiWriter(spark, start)
+
+    def remember_deletes(self, later: Sequence[PlannedRange]) -> None:
+        """Leave out what offsets that the table has already have deleted."""
+        if later:
+            self._writer.remember_deletes(self._chain(later).rows(self._read(later)))
+
+    def part(self, ranges: Sequence[PlannedRange], emptied_at: str | None, *, truncates: bool = False) -> Part:
+        """Write some ranges by one Spark job; see `HudiWriter.write`."""
+        keys, chain = KeyCheck(self._spark, self._start, ranges), self._chain(ranges)
+        written = self._writer.write(chain.rows(self._read(ranges, keys.watch)), emptied_at, truncates=truncates)
+        left_out, counts = chain.counts(written.dataset), counted(written.dataset, ranges)
+        return Part(
+            records_read=int(counts["records"]),
+            records_written=written.records,
+            stats=written.stats,
+            left_out=left_out,
+            keys=keys.found(written.dataset, left_out.changes),
+            partitions=self._results(ranges, counts, written),
+            skipped=written.skipped,
+            void=written.void,
+            truncated=written.truncated,
+        )
+
+    def _results(
+        self, ranges: Sequence[PlannedRange], counts: Mapping[str, Any], written: Written
+    ) -> tuple[PartitionResult, ...]:
+        if self._start.placement is not None and self._start.placement.buckets is not None:
+            return partition_results(ranges, counts, {})
+        if self._start.writer.operation == "append":
+            return partition_results(ranges, counts, written.file_groups_by_task())
+        tasks = {f"task_{i}": r.partition for i, r in enumerate(ranges)}
+        return partition_results(ranges, {**counts, **tasks}, _by_kafka_partition(written))
+
+    def _chain(self, ranges: Sequence[PlannedRange]) -> RecordChain:
+        return RecordChain(self._spark, self._start.records, self._start.writer, ranges)
+
+    def _read(self, ranges: Sequence[PlannedRange], watch: Observe | None = None) -> DataFrame:
+        headers = "headers" in self._start.records.columns.values()
+        return read_range(self._spark, self._kafka, ranges, self._start.isolation_level, headers=headers, watch=watch)
+
+
+def _results(whole: Part, aside: SetAside) -> dict[str, Any]:
     """The fields of WRITE-STATUS that say what was written."""
-    planned = start.ranges[number]
-    counts = counted(written.dataset, planned)
-    groups = written.file_groups_by_task() if start.writer.operation == "append" else _by_kafka_partition(written)
-    if start.placement is not None and start.placement.buckets is not None:
-        groups = {}
-    elif start.writer.operation == "upsert":
-        counts |= {f"task_{i}": r.partition for i, r in enumerate(planned)}
+    left_out, void = whole.left_out, whole.void
     return {
-        "records_read": int(counts["records"]),
-        "records_written": written.records,
-        "records_deleted": left_out.deleted - written.void.deleted,
+        "records_read": whole.records_read,
+        "records_written": whole.records_written,
+        "records_deleted": left_out.deleted - void.deleted,
         "records_quarantined": aside.records,
         "records_filtered": left_out.filtered,
-        "records_skipped": written.skipped + written.void.records,
-        "rows_moved": left_out.moved - written.void.moved,
-        "rows_truncated": written.truncated,
-        "keys": keys,
+        "records_skipped": whole.skipped + void.records,
+        "rows_moved": left_out.moved - void.moved,
+        "rows_truncated": whole.truncated,
+        "keys": whole.keys,
         "emptied_at": format(left_out.changes.emptied_at, "f") if left_out.changes.truncates else None,
-        "partitions": partition_results(planned, counts, groups),
-        "stats": written.stats,
+        "partitions": whole.partitions,
+        "stats": whole.stats,
         "quarantine_stats": aside.stats,
         "first_bad": aside.first,
     }

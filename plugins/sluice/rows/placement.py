@@ -34,20 +34,20 @@ def partition_by(spark: SparkSession, partitioner: str, key: Column, partitions:
 
 
 class KeyCheck:
-    """Counts the records of a range that are not where a partitioner would put them, and those without a key.
+    """Counts the records of some ranges that are not where a partitioner would put them, and those without a key.
 
     It does nothing where the interval's keys are not checked, and of a topic with one partition. It counts in each read
     by itself, since a record is looked at for each topic that is counted with its own: of all topics these may be many.
     """
 
-    def __init__(self, spark: SparkSession, start: StartCommit, number: int) -> None:
+    def __init__(self, spark: SparkSession, start: StartCommit, ranges: Sequence[PlannedRange]) -> None:
         self._spark = spark
         self._partitions: dict[str, int] = {}
         self._watched: dict[int, list[str]] = {}
         self._wrong: dict[tuple[str, int], Column] = {}
         placement = start.placement
         if placement is not None and placement.kind == "checked":
-            topics = sorted({r.topic for r in start.ranges[number]})
+            topics = sorted({r.topic for r in ranges})
             self._partitions = {t: n for t in topics if (n := placement.partitions.get(t, 0)) > 1}
         # Debezium's truncates and messages have no key, and are no rows: the change step counts what is one.
         self._events = start.records.changes is not None

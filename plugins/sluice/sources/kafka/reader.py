@@ -21,6 +21,9 @@ _TASK = "_sluice_task"
 _AT_A_TIME = 16
 """Partitions that are read and counted together: what counting costs a record grows with them, and with no others."""
 
+Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
+"""What is given each of a range's reads, its number and its ranges, and may add observations of its own."""
+
 
 def read_range(
     spark: SparkSession,
@@ -29,7 +32,7 @@ def read_range(
     isolation_level: str,
     *,
     headers: bool = False,
-    watch: Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame] | None = None,
+    watch: Observe | None = None,
 ) -> DataFrame:
     """A DataFrame of Kafka's columns that reads `[start, end)` of each range, one Spark task for each.
 
@@ -44,7 +47,7 @@ def read_range(
         planned: what to read.
         isolation_level: whose records are read.
         headers: with the records' headers as a column.
-        watch: is given each of these reads, its number and its ranges, and may add observations of its own.
+        watch: observes the reads.
     """
     reads, tasks = [], 0
     for number, batch in enumerate(_batches(planned)):

@@ -1,0 +1,131 @@
+"""A range in parts, each a Spark job of its own: a task carries the counts of its job's partitions there and back.
+
+Of thousands of partitions in one job that would be millions of counts. What the jobs have written and counted is joined
+here, so that the range is reported as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.placement import PlacedKeys, together
+from sluice.rows.changes import Seen
+from sluice.rows.records import Counted
+from sluice.sinks.hudi.truncate import Void
+
+AT_ONCE = 64
+"""Partitions of one Spark job, unless Spark has more cores: each costs a task some ms, and a job costs a second."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What Spark has written of some of a range's partitions.
+
+    Attributes:
+        records_read: what Kafka delivered.
+        records_written: rows written for records, rather than for a truncate.
+        stats: Hudi's write stats.
+        left_out: what became of the records that are no rows.
+        keys: what was seen of keys, by topic.
+        partitions: what was done with each partition.
+        skipped: records of which the table has a newer version.
+        void: changes from before a truncate.
+        truncated: rows that a truncate took away.
+    """
+
+    records_read: int
+    records_written: int
+    stats: tuple[dict[str, Any], ...]
+    left_out: Counted
+    keys: tuple[PlacedKeys, ...]
+    partitions: tuple[PartitionResult, ...]
+    skipped: int = 0
+    void: Void = field(default_factory=Void)
+    truncated: int = 0
+
+
+def can_be_parted(start: StartCommit) -> bool:
+    """Whether jobs may write a range one after the other: no two write to one file group, and none reads the table."""
+    if start.writer.operation == "append":
+        return True
+    by_partition = start.placement is None or start.placement.buckets is None
+    return by_partition and not start.keep_newer and not start.later
+
+
+def parted(start: StartCommit, planned: Sequence[PlannedRange], cores: int) -> list[tuple[PlannedRange, ...]]:
+    """The ranges of each job, in their order; those of one partition are together, since they share file groups."""
+    at_once = max(AT_ONCE, cores)
+    if not can_be_parted(start):
+        return [tuple(planned)]
+    of_partition: dict[TopicPartition, list[PlannedRange]] = {}
+    for r in planned:
+        of_partition.setdefault(r.topic_partition, []).append(r)
+    parts: list[tuple[PlannedRange, ...]] = [()]
+    for ranges in of_partition.values():
+        if parts[-1] and len(parts[-1]) + len(ranges) > at_once:
+            parts.append(())
+        parts[-1] += tuple(ranges)
+    return parts
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """All of a range's parts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Part(
+        records_read=sum(p.records_read for p in parts),
+        records_written=sum(p.records_written for p in parts),
+        stats=tuple(stat for p in parts for stat in p.stats),
+        left_out=_left_out([p.left_out for p in parts]),
+        keys=_keys(one for p in parts for one in p.keys),
+        partitions=tuple(one for p in parts for one in p.partitions),
+        skipped=sum(p.skipped for p in parts),
+        void=Void(*(sum(getattr(p.void, name) for p in parts) for name in ("records", "deleted", "moved"))),
+        truncated=sum(p.truncated for p in parts),
+    )
+
+
+def _left_out(found: Sequence[Counted]) -> Counted:
+    return Counted(
+        bad=sum(c.bad for c in found),
+        filtered=sum(c.filtered for c in found),
+        spans=tuple(span for c in found for span in c.spans),
+        deleted=sum(c.deleted for c in found),
+        moved=sum(c.moved for c in found),
+        changes=_seen([c.changes for c in found]),
+    )
+
+
+def _seen(found: Sequence[Seen]) -> Seen:
+    places = [s.first_truncate for s in found if s.first_truncate is not None]
+    emptied = [s.emptied_at for s in found if s.emptied_at is not None]
+    topics = dict.fromkeys(topic for s in found for topic in s.keyless)
+    keyless = {topic: together(s.keyless.get(topic) for s in found) for topic in topics}
+    return Seen(
+        truncates=sum(s.truncates for s in found),
+        first_truncate=min(places, key=lambda place: (place[2], place[1], place[0]), default=None),
+        emptied_at=max(emptied, default=None),
+        keyless={topic: first for topic, first in keyless.items() if first is not None},
+    )
+
+
+def _keys(found: Iterable[PlacedKeys]) -> tuple[PlacedKeys, ...]:
+    of_topic: dict[str, list[PlacedKeys]] = {}
+    for one in found:
+        of_topic.setdefault(one.topic, []).append(one)
+    return tuple(
+        PlacedKeys(
+            topic=topic,
+            keyless=together(k.keyless for k in some),
+            misplaced={
+                name: first
+                for name in dict.fromkeys(n for k in some for n in k.misplaced)
+                if (first := together(k.misplaced.get(name) for k in some)) is not None
+            },
+        )
+        for topic, some in of_topic.items()
+    )
