@@ -42,7 +42,9 @@ from sluice.protocol.settlement import (
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.redact import redact_text
 
-_PARTITIONS_NAMED = 500  # table partitions in an ABORT-COMMIT, which has to stay within the broker's message limit
+_PARTITIONS_NAMED = (
+    500  # table partitions in an END- or ABORT-COMMIT, which has to stay within the broker's message limit
+)
 
 
 class Committer:
@@ -193,6 +195,7 @@ class Committer:
             **self._session.envelope_of(transaction),
             reported=tuple(sorted(reported)),
             missing=missing,
+            table_partitions=_named(table.marker_partitions(transaction.id)) if missing else (),
             takes_over=transaction.lease_offset,
             holder=table.process,
         )
@@ -407,6 +410,11 @@ class Committer:
                 reason=redact_text(reason),
                 standing_offsets=standing,
                 lease_offset=lease,
-                table_partitions=tuple(sorted(filter(is_inside, opened_in)))[:_PARTITIONS_NAMED],
+                table_partitions=_named(opened_in),
             )
         )
+
+
+def _named(partitions: Collection[str]) -> tuple[str, ...]:
+    """Table partitions as a message names them."""
+    return tuple(sorted(filter(is_inside, partitions)))[:_PARTITIONS_NAMED]

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sluice.errors import IntervalError
-from sluice.protocol.messages import AbortCommit, ControlMessage, StartCommit, TableWriter, WriteStatus
+from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableWriter, WriteStatus
 
 _INSTANT = re.compile(r"\d{14,17}")
 _SCHEME = re.compile(r"[A-Za-z][\w+.\-]*:/")
@@ -54,7 +54,7 @@ def _refusals(message: ControlMessage, table: str) -> Iterator[str]:
         yield f"{message.transaction!r} is no instant"
     if isinstance(message, StartCommit):
         yield from _of_start(message)
-    elif isinstance(message, AbortCommit):
+    elif isinstance(message, AbortCommit | EndCommit):
         yield from _of_partitions(message.table_partitions)
     elif isinstance(message, WriteStatus):
         for stat in (*message.stats, *message.quarantine_stats):

@@ -329,11 +329,15 @@ class EndCommit(_Message):
     It is also its sender's lease on carrying the commit out, for `control.commit_timeout`. `takes_over` is the offset
     of the END whose lease it takes over, `holder` the process that carries it out; a `released` lease may be taken at
     once.
+
+    `table_partitions` are those in which attempts had opened files, where ranges are missing: no status says where they
+    wrote, and an attempt that stands still between a file's marker and the file may yet make it there.
     """
 
     type: Literal["END-COMMIT"] = "END-COMMIT"
     reported: tuple[int, ...]
     missing: tuple[int, ...] = ()
+    table_partitions: tuple[str, ...] = ()
     takes_over: int = NO_LEASE
     holder: str = ""
     released: bool = False

@@ -273,7 +273,7 @@ def commit_note(
         "file_groups": {
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
         },
-        "table_partitions": sorted({str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats})[
-            :500
-        ],
+        "table_partitions": sorted(
+            {str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats} | transaction.opened_in
+        )[:500],
     }

@@ -57,7 +57,7 @@ class Transaction:
     state: State
     statuses: list[WriteStatus] = field(default_factory=list)
     reason: str | None = None
-    opened_in: set[str] = field(default_factory=set)  # table partitions in which files were open when it was aborted
+    opened_in: set[str] = field(default_factory=set)  # table partitions in which files were open when it was ended
     end: EndCommit | None = None
     lease: EndCommit | None = None
     lease_offset: int = NO_LEASE
@@ -171,6 +171,7 @@ class TableLog:
         if isinstance(message, EndCommit) and may_end and message.takes_over == transaction.lease_offset:
             transaction.state, transaction.end = State.DECIDED, transaction.end or message
             transaction.lease, transaction.lease_offset = message, offset
+            transaction.opened_in |= set(message.table_partitions)
         elif isinstance(message, AckCommit) and transaction.state is not State.ABORTED:  # its files may be deleted
             transaction.state = State.COMMITTED
         elif isinstance(message, AbortCommit) and transaction.may_be_aborted(message.lease_offset):
