@@ -17,7 +17,7 @@ from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, read_checkpoint
 from sluice.protocol.request import Request
-from sluice.protocol.transaction import State, TableLog
+from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .parts import SimJob, SimLog, SimMachine, SimSink, SimSource
 from .world import CLUSTER, EPOCH, HOT_SPOTS, TABLE, TOPIC, Faults, File, Process, Record, ViolationError, World, rows
@@ -84,6 +84,7 @@ class History:
         self.max_records = self.random.choice((5, 40, 40))
         self.world.make_topic(self.partitions)
         self.world.on_change = self.check_rows
+        self.world.is_void = self._is_void
         self.active: dict[str, Steps] = {}
         self.waits_for: dict[str, list[Process]] = {}
         self.runs = 0
@@ -351,13 +352,20 @@ class History:
 
     def _to_be_taken_off(self) -> bool:
         """Whether a commit stands that was completed after its transaction had been aborted, or twice."""
-        messages = self.world.topics.get(self.pipeline.control_topic, [])
-        known = TableLog(TABLE).extend(enumerate(messages)).transactions
+        known = self._transactions()
         completed = {name: i for name, i in self.world.timeline.items() if i.completed}
         return any(
             len(i.completed) > 1 or (name in known and known[name].state is State.ABORTED)
             for name, i in completed.items()
         )
+
+    def _transactions(self) -> dict[str, Transaction]:
+        messages = self.world.topics.get(self.pipeline.control_topic, [])
+        return TableLog(TABLE).extend(enumerate(messages)).transactions
+
+    def _is_void(self, instant: str) -> bool:
+        known = self._transactions().get(instant)
+        return known is not None and known.state is State.ABORTED
 
     def _check_nothing_is_left(self) -> None:
         """No instant, no roll-back and no lease is left half done."""

@@ -274,7 +274,7 @@ class SimTable:
         def require_pending() -> None:
             if self._state(instant) != "pending":
                 raise RetryableError("The instant is not pending.", next_step="look again.")
-            for path in world.markers.pop(instant, set()) - paths:
+            for path in world.markers.get(instant, set()) - paths:
                 world.files.pop(path, None)
 
         self._call(f"begins Hudi's commit of {instant}", require_pending)
@@ -287,6 +287,7 @@ class SimTable:
             world.on_change()
 
         self._call(f"completes {instant}", complete)
+        self._call(f"clears the markers of {instant}", lambda: world.markers.pop(instant, None))
 
     def rollback(self, instant: str) -> bool:
         if self.state_of(instant) != "pending":

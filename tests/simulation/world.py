@@ -158,6 +158,7 @@ class World:
         self.main = getcurrent()
         self.switches = 0
         self.on_change: Callable[[], None] = lambda: None
+        self.is_void: Callable[[str], bool] = lambda _instant: False
 
     # Kafka ---------------------------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class World:
     def make_topic(self, partitions: int) -> None:
         """Make the topic, or make it again."""
         self._gone(self.produced)
-        self.kept |= {r.where for r in rows(self.committed_files())}
+        self.kept |= self._rows_for_good()
         self.topic_number += 1
         self.logs = [Log() for _ in range(partitions)]
 
@@ -205,7 +206,10 @@ class World:
 
     def _gone(self, records: Iterable[tuple[str, int, int]]) -> None:
         """Kafka has them no more; what isn't a row yet may never be one."""
-        self.excused |= set(records) - {r.where for r in rows(self.committed_files())}
+        self.excused |= set(records) - self._rows_for_good()
+
+    def _rows_for_good(self) -> set[tuple[str, int, int]]:
+        return {r.where for r in rows({p: f for p, f in self.committed_files().items() if not self.is_void(f.instant)})}
 
     # Processes -----------------------------------------------------------------------------------------------------
 
