@@ -369,7 +369,8 @@ class SimTable:
                     del world.files[path]
                     gone.append(path)
             for instant in committed:
-                world.markers.pop(instant, None)
+                if world.markers.get(instant, set()) <= {*world.files, *gone}:
+                    world.markers.pop(instant, None)
             return gone
 
         swept: list[str] = self._call("sweeps up", delete)

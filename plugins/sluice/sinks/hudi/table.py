@@ -25,6 +25,7 @@ from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.replays import last_replay
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, COLUMN_STATS, key_generator, write_config, write_options
 
+_MARKER = ".marker."  # what comes between the name of a data file and the kind of its marker
 _GLOB = re.compile(r"[*?\[\]{}\\,]")
 _FILE = re.compile(r"/([^/,{}\s]+), length=\d+, isDirectory=false,")  # the name, in the words of Hudi's StoragePathInfo
 _LSM_LAYOUT = 2  # the timeline layout since table version 8
@@ -427,6 +428,9 @@ class HudiTable:
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
         """Delete files that a zombie finished after its interval was over, and the markers it made again.
 
+        As long as one of an instant's marked files hasn't come up, its markers stay: a zombie may stand still between a
+        file's marker and the file, and nothing else says where to look for it the next time.
+
         Args:
             committed: for each ended instant the paths, relative to the table, that its commit registered: none for an
                 instant that was rolled back.
@@ -438,12 +442,13 @@ class HudiTable:
         """
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
         registered: dict[str, set[str] | None] = {}
-        markers = {instant: self.marker_partitions(instant) for instant in committed}
-        deleted = []
-        for partition in sorted(set(partitions).union(*markers.values())) if committed else ():
+        marked = {instant: self._marked_files(instant) for instant in committed}
+        deleted, there = [], set()
+        for partition in sorted(set(partitions).union(*map(_folders, marked.values()))) if committed else ():
             found = storage.globEntries(path_class(self._data_files(partition, committed)))
             for name in _FILE.findall(str(found.toString())):  # one call over the bridge, however many files there are
                 relative = f"{partition}/{name}" if partition else name
+                there.add(relative)
                 instant = instant_in(name)
                 if instant is not None and relative not in committed.get(instant, {relative}):
                     if instant not in registered:  # asked of the few that have any: it costs a read of the timeline
@@ -453,8 +458,8 @@ class HudiTable:
                         continue  # a message has lied about what was committed
                     storage.deleteFile(path_class(f"{self.writer.path}/{relative}"))
                     deleted.append(relative)
-        for instant, left in markers.items():
-            if left:
+        for instant, files in marked.items():
+            if files and files <= there:
                 storage.deleteDirectory(path_class(self._meta.getMarkerFolderPath(instant)))
         return deleted
 
@@ -483,13 +488,22 @@ class HudiTable:
 
     def marker_partitions(self, instant: str) -> set[str]:
         """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
+        return _folders(self._marked_files(instant))
+
+    def _marked_files(self, instant: str) -> set[str]:
+        """The data files of an instant that have a marker, relative to the table, whether they are there or not."""
         storage = self._meta.getStorage()
         folder = self._hudi.storage.StoragePath(self._meta.getMarkerFolderPath(instant))
         if not storage.exists(folder):
             return set()
         root = str(folder.toString())
         found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
-        return {path.partition(root)[2].strip("/").rpartition("/")[0] for path in found}
+        return {path.partition(root)[2].strip("/").rpartition(_MARKER)[0] for path in found if _MARKER in path}
+
+
+def _folders(files: Iterable[str]) -> set[str]:
+    """The table partitions of some data files."""
+    return {path.rpartition("/")[0] for path in files}
 
 
 def _just_before(instant: str) -> str:
