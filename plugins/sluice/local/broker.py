@@ -68,7 +68,7 @@ class LocalBroker:
         """The broker's log of this start."""
         return self._daemon.log
 
-    def start(self, timeout: float = 60.0) -> Self:
+    def start(self, timeout: float = 300.0) -> Self:
         """Start it and wait until it answers; harmless where it runs already.
 
         Raises:

@@ -14,6 +14,7 @@ from sluice.local.java import java_home
 from sluice.local.venv import search_path
 
 DEFAULT_PORT = 8080
+_PATIENCE = 60  # seconds that a write to the database waits for others
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ class AirflowEnvironment:
                 "simple_auth_manager_users": f"{ADMIN}:admin",
                 "simple_auth_manager_passwords_file": self.credentials().passwords_file,
             },
-            "database": {"sql_alchemy_conn": f"sqlite:///{self.airflow_home / 'airflow.db'}"},
+            # SQLite lets one write at a time. Who waits for longer than 5 s, its own default, gets an error: on a busy
+            # laptop a run could not be started.
+            "database": {"sql_alchemy_conn": f"sqlite:///{self.airflow_home / 'airflow.db'}?timeout={_PATIENCE}"},
             "api": {"workers": 1, "host": "127.0.0.1", "port": self.port, "base_url": self.url},
             "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 10, "parsing_processes": 2},
             "usage_data_collection": {"enabled": False},
