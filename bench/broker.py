@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bench.home import jars, java
+from sluice.local.process import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ def embedded_broker(work: Path, more: Mapping[str, str] | None = None) -> Iterat
     """
     home = work / "broker"
     home.mkdir(parents=True)
-    port, controller = _free_port(), _free_port()
+    port, controller = free_port(), free_port()
     properties = home / "server.properties"
     properties.write_text(
         "process.roles=broker,controller\nnode.id=1\n"
@@ -81,12 +82,6 @@ def embedded_broker(work: Path, more: Mapping[str, str] | None = None) -> Iterat
             process.kill()
             process.wait()
         shutil.rmtree(home, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def _await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

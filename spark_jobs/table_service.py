@@ -7,7 +7,7 @@ import sys
 
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
-from sluice.logs import log
+from sluice.logs import leave_the_time_to_the_parent, log
 from sluice.participant.service import ServiceAssignment, ServiceJob
 
 
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
     parser.add_argument("--start-digest", help="of the START-COMMIT that must stand there")
     arguments = parser.parse_args()
+    leave_the_time_to_the_parent()
     assignment = ServiceAssignment(
         arguments.table, arguments.control_topic, arguments.control_offset, arguments.start_digest
     )

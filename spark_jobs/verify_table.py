@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
+from sluice.connectors.data import reader_of
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.session import spark_session
-from sluice.sources.kafka.driver_settings import java_settings
 from sluice.verification.compare import compare
 from sluice.verification.verify import as_json
 
@@ -18,9 +18,9 @@ def main() -> int:
     task, answer = map(Path, sys.argv[1:])
     spark = spark_session("sluice verify")
     try:
-        found = compare(
-            spark, java_settings(spark, KafkaSettings.from_environment("source")), json.loads(task.read_text())
-        )
+        asked = json.loads(task.read_text())
+        reader = reader_of(asked["source"])(spark, KafkaSettings.from_environment("source"))
+        found = compare(spark, reader, asked)
     finally:
         spark.stop()
     answer.write_text(as_json(found))

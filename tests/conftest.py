@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,13 +16,12 @@ from sluice.local.home import SluiceHome
 from sluice.local.jars import ensure_jars
 from sluice.logs import log
 
+from .processes import make_many_cheap
+
 if TYPE_CHECKING:
     from .registry import LocalRegistry
 
-# Some machines tell Python to keep no bytecode. Each of the suite's many processes would compile the package anew:
-# a quarter of a second of CPU for a coordinator, 0.8 s for a process of Airflow.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
+make_many_cheap()
 
 # Nobody kills the shared broker, so that nothing waits for its session to expire: it may keep still. With these it
 # takes half as much CPU while tests are busy elsewhere, which is most of the time.
@@ -66,9 +63,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
 
 
-@pytest.fixture(autouse=True)
-def story_on_the_tests_own_output() -> None:
-    """Importing Airflow sets structlog up on the output of whichever test imported it, which is closed by now."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Have the story on the test's own output: a test before may have had it on an output that is closed by now.
+
+    Importing Airflow sets structlog up so, and so does each command of the command line. No fixture: one of a module is
+    made before those of its tests.
+    """
     structlog.reset_defaults()
     vars(log).pop("bind", None)  # a logger that was told to stay as it was first used
 

@@ -6,6 +6,7 @@ maps the class to the task's fate: `RetryableError` is retried with back-off, th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 Recovery = Literal["retry", "fail_run", "act"]
@@ -31,6 +32,11 @@ class SluiceError(Exception):
     def __str__(self) -> str:
         place = ", ".join(f"{name}={value}" for name, value in self.where.items())
         return f"{self.what}{f' [{place}]' if place else ''} Next step: {self.next_step}"
+
+    def reword(self, words: Callable[[str], str]) -> None:
+        """Say it in other words, in place: whoever passes an error on may know better what the reader calls things."""
+        self.what, self.next_step = words(self.what), words(self.next_step)
+        self.args = (str(self),)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the fields over a pickle: Airflow hands exceptions from one process to another."""

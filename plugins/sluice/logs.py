@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import structlog
 
 log = structlog.get_logger("sluice")
+
+
+class _Heard(structlog.PrintLogger):
+    """Prints for a parent process, as long as there is one.
+
+    A Spark driver's Python prints through its JVM. When that is lost, the Python goes on: it has the control topic to
+    tell of it, and must not end because nobody reads its lines any more.
+    """
+
+    def msg(self, message: str) -> None:
+        """Print a line."""
+        with suppress(BrokenPipeError):
+            super().msg(message)
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def leave_the_time_to_the_parent() -> None:
@@ -13,5 +31,10 @@ def leave_the_time_to_the_parent() -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False, sort_keys=False),
-        ]
+        ],
+        logger_factory=_heard,
     )
+
+
+def _heard(*_: Any) -> _Heard:
+    return _Heard()

@@ -112,6 +112,19 @@ class Section(BaseModel):
     )
 
 
+def is_pattern(pattern: str) -> str:
+    """A text that is a regular expression.
+
+    Raises:
+        ValueError: it isn't.
+    """
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return pattern
+
+
 def require_hoodie_names(options: Mapping[str, str]) -> None:
     """Check that options are Hudi's.
 

@@ -26,6 +26,7 @@ from sluice.local.credentials import ADMIN
 from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 
+from ..examples.package import install
 from .calm import PATIENCE, calm
 from .inbox import HOOK_PATH, Inbox, mail_server, statsd, webhook
 
@@ -123,12 +124,13 @@ def live(
     api: Callable[[str, str, str], Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Live]:
-    """The live Airflow. It has no DAGs yet."""
+    """The live Airflow, with the example's connectors installed. It has no DAGs yet."""
     base, inbox = tmp_path_factory.mktemp("live"), Inbox()
     (base / "dags" / "pipelines").mkdir(parents=True)
     for module in _MODULES:
         shutil.copy(PROJECT / "dags" / module, base / "dags")
     lineage = base / "lineage.jsonl"
+    install(base / "site")
     with ExitStack() as servers:
         environment = AirflowEnvironment(
             home,
@@ -140,6 +142,7 @@ def live(
             port=free_port(),
             extra={
                 **calm(),
+                "PYTHONPATH": os.pathsep.join([str(PROJECT / "plugins"), str(base / "site")]),
                 **_connections(broker.bootstrap, servers.enter_context(mail_server(inbox)),
                                servers.enter_context(webhook(inbox))),
                 **_watchers(servers.enter_context(statsd(inbox)), lineage),

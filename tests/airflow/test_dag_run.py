@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sluice_lines.sink import read
+
 from .live import KAFKA_PASSWORD, Live, Run
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka, pytest.mark.spark]
@@ -44,6 +46,17 @@ dag = build_dag(Pipeline(
     sink=Sink(hudi=Hudi(path="{path}", schema="id BIGINT")),
 ))
 """
+# Files into files: neither end is one of Sluice's own. The control topic alone is Kafka's.
+VISITS = """
+name: visits
+retries: 0
+source:
+  lines: {{folder: "{folder}", topics: [a.log, b.log], value: {{converter: string, as: line}}}}
+sink:
+  json_lines: {{path: "{path}", schema: line STRING}}
+control: {{connection: kafka_default}}
+write: {{ranges: 2}}
+"""
 SERVICES = "table_services: {schedule: null, clustering: {after_commits: 1}}\n"
 
 
@@ -52,6 +65,7 @@ class Story:
     """All runs, ended, and what readers saw meanwhile. What came of each is for the tests."""
 
     topic: str
+    visits: Run
     committed: Run
     empty: Run
     bad: Run
@@ -91,8 +105,12 @@ def _add(live: Live, pipeline_text: Callable[..., str]) -> str:
     orders = pipeline_text("orders", topic, str(live.lake / "orders"))
     hourly = pipeline_text("past", past, str(live.lake / "past"))
     hourly = hourly.replace("{topics:", "{starting_offsets: latest, topics:")
+    (live.lake / "in").mkdir(parents=True)
+    for name in ("a.log", "b.log"):
+        (live.lake / "in" / name).write_text(f"first of {name}\nsecond of {name}\nnot ended yet")
     live.add(
         {
+            "visits": VISITS.format(folder=live.lake / "in", path=live.lake / "visits"),
             "orders": orders + SERVICES,
             "wrong": orders.replace("topics:", "topcs:"),
             "past": f'{hourly}schedule: "0 * * * *"\nstart_date: 2026-01-10T00:00:00Z\n',
@@ -110,12 +128,14 @@ def story(live: Live, pipeline_text: Callable[..., str]) -> Story:
     # window; ten records in each of two partitions, and then nothing new.
     dying, unsynced = live.start("dies"), live.start("unsynced")
     committed, empty = live.start("orders"), live.start("orders")
+    visits = live.start("visits")
     # The schedule starts at the end of its topic; then Airflow's own backfill makes up two hours of January.
     (first,) = live.api.until("the schedule's run", lambda: live.api.runs("past", "scheduled"))
     ended = {"scheduled": live.ended("past", first["dag_run_id"])}
     window = {"from_date": PAST.isoformat(), "to_date": (PAST + timedelta(hours=1)).isoformat()}
     backfill = {"dag_id": "past", "max_active_runs": 2, "run_backwards": False, **window}
     live.api.until("the backfill is made", lambda: live.api.call("/api/v2/backfills", backfill))
+    ended |= {"visits": live.ended("visits", visits)}
     ended |= {"committed": live.ended("orders", committed), "empty": live.ended("orders", empty)}
     # One record that is not of its column's type.
     live.send(topic, b'{"id": "not a number", "shop": "a"}', partition=1)
@@ -153,6 +173,14 @@ def test_an_interval_is_committed(live: Live, story: Story) -> None:
     assert story.committed.state == "success"
     assert story.committed.note.startswith("Committed instant ")
     assert f"20 rows from {story.topic}[0] [0, 10), {story.topic}[1] [0, 10)" in story.committed.note
+
+
+def test_connectors_of_a_users_package_are_run_like_our_own(live: Live, story: Story) -> None:
+    tasks = {"start_commit": "success", "write[0]": "success", "write[1]": "success"}
+    assert story.visits.tasks == {**tasks, "commit": "success", "abort": "success"}
+    assert "4 rows from a.log[0] [0, 2), b.log[0] [0, 2)" in story.visits.note
+    rows = sorted(row["line"] for row in read(str(live.lake / "visits")))
+    assert rows == ["first of a.log", "first of b.log", "second of a.log", "second of b.log"]
 
 
 def test_mapped_tasks_are_named_by_what_they_read(live: Live, story: Story) -> None:

@@ -85,6 +85,43 @@ def test_a_folder_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert "/no/such/folder" in read(folder).import_errors["sluice_pipeline_errors.py"]
 
 
+def test_a_connector_that_fails_stops_no_other_pipeline(
+    folder: Path, pipeline_text: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is somebody else's code, and may fail in any way while a file is read."""
+    from importlib.metadata import EntryPoint
+
+    from sluice.connectors import registry
+
+    (folder / "users_own.py").write_text(
+        "from sluice.connectors.options import SinkOptions\n"
+        "class Sink(SinkOptions):\n"
+        "    path: str\n"
+        "    @property\n"
+        "    def capabilities(self):\n"
+        "        raise RuntimeError('no licence')\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    points = {"own": "users_own:Sink", "gone": "no_such_module:Sink"}
+
+    def installed(group: str, name: str | None = None) -> list[EntryPoint]:
+        sinks = points.items() if group == "sluice.sinks" else ()
+        return [EntryPoint(n, reference, group) for n, reference in sinks if name in (None, n)]
+
+    monkeypatch.setattr(registry, "entry_points", installed)
+    registry.forget()
+    (folder / "more" / "good.yaml").write_text(pipeline_text("good"))
+    for name in points:
+        (folder / "more" / f"{name}.yaml").write_text(pipeline_text(name).replace("hudi:", f"{name}:"))
+    bag = read(folder)
+    registry.forget()
+    assert set(bag.dags) == {"good"}
+    error = bag.import_errors["sluice_pipeline_errors.py"]
+    assert "2 pipeline files are wrong" in error
+    assert "entry_point=sluice.sinks: gone = no_such_module:Sink" in error
+    assert "no licence" in error
+
+
 def test_a_task_that_runs_reads_its_own_file_only(folder: Path, pipeline_text: Callable[..., str]) -> None:
     from sluice.airflow.dagbag import build_dags
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sluice import runtime
 from sluice.jvm.gateway import HudiJvm
+from sluice.local.process import free_port
 
 from .harness import wait_for
 
@@ -31,9 +32,7 @@ class HiveMetastore:
         self._folder = folder
         folder.mkdir()
         (folder / "hive-site.xml").write_text(_SITE.format(folder=folder))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -96,12 +96,14 @@ def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.select(*own).collect()]
 
 
-def decode(start: str, kafka: dict[str, str]) -> tuple[list[dict[str, Any]], dict[int, str]]:
+def decode(start: str, kafka: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """What a write job would make of an interval's records: its rows, and what is wrong with the others by offset."""
+    from sluice.connectors.data import reader_of
+    from sluice.kafka.config import KafkaSettings
     from sluice.protocol import messages
     from sluice.records.settings import Errors
+    from sluice.rows.reading import read_range
     from sluice.rows.records import PROBLEM, RecordChain
-    from sluice.sources.kafka.reader import read_range
 
     message = messages.decode(start.encode())
     assert isinstance(message, messages.StartCommit)
@@ -109,7 +111,9 @@ def decode(start: str, kafka: dict[str, str]) -> tuple[list[dict[str, Any]], dic
     spark = SparkSession.builder.getOrCreate()
     ranges = [one for group in message.ranges for one in group]
     chain = RecordChain(spark, plan, message.writer)
-    records = read_range(spark, kafka, ranges, message.isolation_level, headers=True)
+    records = read_range(
+        reader_of(message.source)(spark, KafkaSettings(**kafka)), ranges, message.isolation_level, headers=True
+    )
     rows, bad = chain.rows(records).collect(), chain.bad(records).collect()
     return [row.asDict(recursive=True) for row in rows], {row["_kafka_offset"]: row[PROBLEM] for row in bad}
 

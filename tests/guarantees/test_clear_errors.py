@@ -38,7 +38,7 @@ def test_an_unreachable_broker(make_flow, monkeypatch, shared_jvm):
 def test_a_missing_topic(make_flow):
     flow = make_flow(partitions=0)
     error = _start_fails(flow, ActionRequiredError, "does not exist", topic=flow.topic)
-    assert "source.kafka.topics" in error.next_step
+    assert "`source.kafka.topics`" in error.next_step
 
 
 def test_a_control_topic_of_several_partitions(make_flow):

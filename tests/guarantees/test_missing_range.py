@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 
 import pytest
@@ -48,6 +49,26 @@ def test_the_others_are_committed_and_the_missing_one_comes_with_the_next(make_f
     assert slow.wait() == 1
     flow.check(listing=False, complete=False)
     flow.interval()
+    flow.check()
+
+
+def test_what_a_late_attempt_at_the_missing_range_left_where_nobody_else_has_written_is_swept_up(make_flow):
+    """It opened its files after END-COMMIT, which names where files are open, and before the commit cleared markers."""
+    flow = make_flow(write__ranges=2, on_missing_range="commit")
+    flow.produce(40)  # even ids go to Kafka partition 0, and to the table's p0
+    started = flow.start()
+    missing = next(n for n, planned in enumerate(started.ranges) if planned[0].partition == 1)
+    zombie = flow.zombie(started, missing)
+    flow.write(started, 1 - missing).succeed()
+    assert flow.commit(started).records == 20
+    assert [m.table_partitions for m in flow.messages() if isinstance(m, EndCommit)] == [("p0",)]
+    zombie.write()
+    assert {file.parent.name for file in flow.data_files(started.instant)} == {"p0", "p1"}
+    shutil.rmtree(flow.path / ".hoodie" / ".temp" / started.instant)  # as Hudi's commit does where it was slower
+    zombie.hear()
+
+    flow.interval()
+    assert {file.parent.name for file in flow.data_files(started.instant)} == {"p0"}
     flow.check()
 
 

@@ -16,6 +16,7 @@ from sluice.local.broker_config import CLUSTER_ID
 from sluice.logs import log
 from sluice.protocol import quarantine as protocol
 from sluice.protocol.request import Request
+from sluice.sinks.hudi import quarantine as hudi_quarantine
 from sluice.sinks.hudi import sink as hudi_sink
 
 from .harness import CLUSTER, Flow, finish, kafka_settings
@@ -134,7 +135,7 @@ def test_what_came_from_a_topic_that_was_made_again_is_not_sent(make_flow):
 def test_what_was_set_aside_before_rows_had_ids_is_judged_by_the_tables_own_commits(make_flow, monkeypatch):
     flow = make_flow(1, **TOLERANT)
     with monkeypatch.context() as before:
-        for module in (protocol, hudi_sink):
+        for module in (protocol, hudi_sink, hudi_quarantine):
             before.setattr(module, "SCHEMA", protocol.SCHEMA.partition(", kafka_topic_id")[0])
         send(flow, BAD)
         old = flow.interval().instant

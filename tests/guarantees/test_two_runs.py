@@ -161,6 +161,12 @@ def test_many_runs_in_parallel(make_flow):
         for job in jobs:
             job.wait()
         committing = [flow.spawn("commit", "--control-offset", str(s.control_offset)) for s in opened]
-        committed += sum(finish(process).status == 0 for process in committing)
+        done = sum(finish(process).status == 0 for process in committing)
+        assert done <= 1
+        if done == 0:
+            # The last to start may have met another that rolled the same interval back: Airflow would try it again.
+            assert any("the step is retried" in step.err for step in steps)
+            flow.interval()
+        committed += 1
         flow.check()
-    assert committed == len(flow.commits()) == 2
+    assert len(flow.commits()) == committed

@@ -100,7 +100,7 @@ def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
     status = next(m for m in flow.messages() if isinstance(m, WriteStatus))
     assert [p.partition for p in status.partitions] == list(range(partitions))
     assert all(len(p.file_groups) == 2 for p in status.partitions)
-    names = [re.search(r"_(\d+)-(\d+)-\d+_", str(stat["path"])) for stat in status.stats]
+    names = [re.search(r"_(\d+)-(\d+)-\d+_", stat.path) for stat in status.stats]
     tasks_of_jobs = Counter(name[2] for name in {(n[1], n[2]): n for n in names if n}.values())
     assert sorted(tasks_of_jobs.values()) == [3, AT_ONCE]
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sluice.errors import IntervalError
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PartitionResult, WriteStatus
 
 from .harness import Flow
@@ -81,8 +82,8 @@ def test_an_audit_that_does_not_add_up_refuses_the_commit(make_flow):
 
     wrong = [
         lambda status: {"records_written": status.records_read - 1},
-        lambda status: {"stats": ({"numWrites": status.records_read - 1},)},
-        lambda status: {"stats": ({"numWrites": status.records_read, "totalWriteErrors": 1},)},
+        lambda status: {"stats": (Committable(rows=status.records_read - 1),)},
+        lambda status: {"stats": (Committable(rows=status.records_read, errors=1),)},
         lambda status: {"partitions": status.partitions[:1]},
         short,
     ]

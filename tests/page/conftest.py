@@ -28,7 +28,7 @@ from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 from sluice.protocol.messages import TableWriter
-from sluice.sinks.hudi.table import open_table
+from sluice.sinks.hudi.opening import open_table
 
 from .story import Story, create_topic, fill, flights, send
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -15,18 +13,17 @@ from sluice.errors import ActionRequiredError, IntervalError, RetryableError, Sl
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, read_checkpoint
 from sluice.protocol.request import Request
-from sluice.protocol.transaction import State, TableLog, Transaction
 
-from .parts import SimJob, SimLog, SimMachine, SimSink, SimSource
-from .world import CLUSTER, EPOCH, HOT_SPOTS, TABLE, TOPIC, Faults, File, Process, Record, ViolationError, World, rows
+from .invariants import Invariants
+from .parts import SimJob, SimLog, SimMachine, SimSource
+from .table import SimSink
+from .world import CLUSTER, HOT_SPOTS, TABLE, TOPIC, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
 _MOST_SWITCHES = 20_000
 Steps = Iterator[list[Process]]
-Where = tuple[str, int, int]
 
 
 @cache
@@ -57,7 +54,7 @@ def _pipeline(
 _KAFKA = KafkaSettings(CLUSTER, {"bootstrap.servers": "nowhere:1"})
 
 
-class History:
+class History(Invariants):
     """One world, and Airflow at work on it.
 
     Args:
@@ -69,22 +66,34 @@ class History:
         self.world = World(seed)
         self.random = self.world.random
         self.world.faults = faults or self._faults()
-        self.concurrent = self.random.choice((1, 2, 2, 3))
+        self.concurrent = self.random.choice((1, 1, 2, 3))
         self.haste = self.random.choice((0.01, 0.03, 0.1))  # how soon the next run begins beside another
         self.unrest = self.random.choice((0.01, 0.03, 0.1))  # how often something happens that is no fault of ours
         self.wakes = self.random.choice((0.15, 0.5))
+        self.stays = self.random.choice((0, 0.8, 0.97))  # how often the same process goes on before all others
+        self.twice = self.random.choice((0.02, 0.02, 0.3))  # how often Airflow begins an attempt twice
+        self.is_duel = self.random.random() < 0.35
+        self.asks = self.random.choice(_ASKS)
+        self.repeats = self.random.choice((0, 0.5))  # how often what is replayed is what was replayed before
+        self.retries = self.random.choice((0, 2, 2))
+        self.beside = self.random.choice((0, 0.3))  # how often who was frozen goes on just when the next step begins
+        self.events = dict(_EVENTS)
+        self.events[History._the_topic_is_made_again] = self.random.choice((0, 0, 2, 10))
+        self.events[History._others_cluster] = self.random.choice((0, 0, 15))
         self.airflow_knows = self.random.random() < 0.5
-        self.operation = self.random.choice(("append", "upsert"))
-        self.ordered = self.random.random() < 0.3
-        self.broken = self.random.choice((0, 0, 0.15))  # how often a range of a run can't be written at all
+        operation = self.random.choice(("append", "upsert"))
+        ordered = self.random.random() < 0.3
+        self.broken = self.random.choice((0, 0, 0.15, 0.4))  # how often a range of a run can't be written at all
         self.loss = self.random.choice(("fail", "earliest"))
         self.partial = self.random.choice(("abort", "commit"))
         self.ranges = self.random.choice((1, 2, 2, 3))
-        self.partitions = self.random.choice((1, 2, 3))
+        partitions = self.random.choice((1, 2, 3))
         self.max_records = self.random.choice((5, 40, 40))
-        self.world.make_topic(self.partitions)
-        self.world.on_change = self.check_rows
-        self.world.is_void = self._is_void
+        self.world.make_topic(partitions)
+        self.world.spread = self.random.choice((1, 2, 2, 5))
+        super().__init__(self.world, partitions, operation, ordered=ordered)
+        self.went: Process | None = None
+        self.replayed: str | None = None
         self.active: dict[str, Steps] = {}
         self.waits_for: dict[str, list[Process]] = {}
         self.runs = 0
@@ -98,7 +107,8 @@ class History:
             unreachable=self.random.choice((0, 0.01, 0.03)),
             lost_answer=self.random.choice((0, 0.01, 0.06)),
             short=self.random.choice((0, 0, 0.05)),
-            hot=self.random.choice(("", *HOT_SPOTS)),
+            hot=tuple(self.random.sample(HOT_SPOTS, self.random.choice((0, 1, 1, 2, 2)))),
+            lost=self.random.choice((0, 0, 0.01)),
         )
 
     # Steps of a DAG run ----------------------------------------------------------------------------------------------
@@ -106,6 +116,10 @@ class History:
     @property
     def pipeline(self) -> Pipeline:
         return _pipeline(self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records)
+
+    @property
+    def control_topic(self) -> str:
+        return self.pipeline.control_topic
 
     def coordinator(self, process: Process) -> Coordinator:
         world = self.world
@@ -131,10 +145,10 @@ class History:
 
         return work
 
-    def _task(self, name: str, work: Callable[[Process], Any], retries: int = 2) -> Iterator[list[Process]]:
+    def _task(self, name: str, work: Callable[[Process], Any]) -> Iterator[list[Process]]:
         """A task: attempts until one succeeds. One that is frozen is lost to Airflow, and may wake up later."""
-        for attempt in range(retries + 1):
-            twice = self.faulty and self.random.random() < 0.02
+        for attempt in range(self.retries + 1 if self.faulty else 3):
+            twice = self.faulty and self.random.random() < self.twice
             made = [self.world.spawn(f"{name}/{attempt}{'b' * i}", work, faults=self.faulty) for i in range(1 + twice)]
             yield made
             first = next((p for p in made if p.state == "ended" and p.error is None), None)
@@ -163,7 +177,7 @@ class History:
             if ok or self.partial == "commit":
                 commit = yield from self._task(
                     f"{name} commit",
-                    lambda p: self.coordinator(p).commit(started.control_offset, started.instant, started.digest),
+                    lambda p: self._commit(p, run, started),
                 )
                 if commit.error is None and commit.state == "ended":
                     return commit.outcome
@@ -171,6 +185,12 @@ class History:
             return None  # somebody has marked the run, or Airflow is gone
         yield from self._task(f"{name} abort", lambda p: self.coordinator(p).abort(run))
         return None
+
+    def _commit(self, process: Process, run: Run, started: Started) -> Outcome:
+        outcome = self.coordinator(process).commit(started.control_offset, started.instant, started.digest)
+        self.told_committed[started.instant] = process.name
+        self._check_request(run.request, started)
+        return outcome
 
     # What happens ----------------------------------------------------------------------------------------------------
 
@@ -180,9 +200,18 @@ class History:
         Raises:
             ViolationError: something that has to be true isn't.
         """
+        if self.is_duel:
+            self._duel()
+        else:
+            self._play()
+        self._wake_up()
+        self._settle()
+
+    def _play(self) -> None:
+        """Some runs, one after the other or beside each other, and whatever happens to them."""
         world = self.world
         self._produce()
-        intervals = self.random.choice((2, 3, 5))
+        intervals = self.random.choice((2, 3, 5, 8))
         begun = 0
         while begun < intervals or self.active:
             if begun < intervals and (
@@ -195,8 +224,81 @@ class History:
                 self._happen()
             if world.switches > _MOST_SWITCHES:
                 raise ViolationError("liveness: runs go on for ever")
-        self._wake_up()
-        self._settle()
+
+    def _duel(self) -> None:
+        """Those who end one interval, each in its own way and all at once, while leases run out."""
+        world = self.world
+        self.faulty = False
+        for _ in range(self.random.choice((0, 1, 1, 2))):
+            self._produce()
+            self._quiet_run()
+            if self.random.random() < 0.2:
+                self._the_topic_is_made_again()
+        self._produce()
+        run = Run("orders", "duel", self._request())
+        started = self._alone(lambda p: self.coordinator(p).start(run), "start")
+        if not isinstance(started, Started):
+            return
+        begun: list[Started] = []
+
+        def start_next(process: Process) -> None:
+            outcome = self.coordinator(process).start(Run("orders", "next", Request()))
+            if isinstance(outcome, Started):
+                begun.append(outcome)
+
+        ends: list[tuple[str, Callable[[Process], Any]]] = [
+            ("commit", lambda p: self._commit(p, run, started)),
+            ("abort", lambda p: self.coordinator(p).abort(run)),
+            ("start", start_next),
+        ]
+        for number in range(len(started.ranges)):
+            write = self._work_of(started, number, is_broken=False)
+            if self.random.random() < 0.9:
+                self._alone(write, f"write{number}")
+            ends.append(("write", write))
+        chosen = [ends[0], *self.random.choices(ends, k=self.random.choice((1, 1, 2, 3)))]
+        for number, (name, work) in enumerate(chosen):
+            process = world.spawn(f"duel {name}/{number}", work, faults=False)
+            process.stops_before = self.random.choice(("", *_STOPS[name]))
+        self._go_on_beside_each_other()
+        for next_one in begun:
+            self._finish(Run("orders", "next", Request()), next_one)
+
+    def _go_on_beside_each_other(self) -> None:
+        """All processes go on until none is left; leases run out, and who was frozen wakes up or dies."""
+        world = self.world
+        self.stays = self.random.choice((0, 0.6, 0.85))
+        self.unrest = self.random.choice((0.02, 0.05))
+        while world.processes:
+            frozen = [p for p in world.processes if p.state == "frozen"]
+            ready = len(frozen) < len(world.processes)
+            if frozen and (not ready or self.random.random() < self.unrest):
+                self._wake_or_kill(self.random.choice(frozen))
+            if self.random.random() < self.unrest:
+                self.random.choice((self._time_passes, self._time_passes, self._others_cluster))()
+            self._step()
+
+    def _finish(self, run: Run, started: Started) -> None:
+        """The rest of a run, which nothing disturbs."""
+        for number in range(len(started.ranges)):
+            self._alone(self._work_of(started, number, is_broken=False), f"write{number}")
+        self._alone(lambda p: self._commit(p, run, started), "commit")
+
+    def _wake_or_kill(self, process: Process) -> None:
+        if self.random.random() < 0.3:
+            self._time_passes()
+        if self.random.random() < 0.2:
+            self.world.kill(process)
+            return
+        self.world.tell(f"{process.name} wakes up")
+        process.state = "ready"
+
+    def _alone(self, work: Callable[[Process], Any], name: str) -> Any:
+        """What comes of a process that nothing disturbs."""
+        process = self.world.spawn(f"duel {name}", work, faults=False)
+        while process.state == "ready":
+            self.world.resume(process)
+        return process.outcome
 
     def _begin(self, request: Request) -> None:
         self.runs += 1
@@ -206,6 +308,10 @@ class History:
         self._go_on(run.run_id)
 
     def _go_on(self, name: str) -> Any:
+        for process in self.world.processes if self.faulty else ():
+            if process.state == "frozen" and process.name.startswith(f"{name} ") and self.random.random() < self.beside:
+                self.world.tell(f"{process.name} wakes up")
+                process.state = "ready"
         try:
             self.waits_for[name] = next(self.active[name])
         except StopIteration as end:
@@ -217,14 +323,16 @@ class History:
     def _step(self) -> None:
         """One process goes on to its next call, or a run to its next task."""
         world = self.world
-        over = [name for name, ps in self.waits_for.items() if all(p.state != "ready" for p in ps)]
+        over = [name for name, ps in self.waits_for.items() if awaits_none(ps)]
         if over:
             self._go_on(self.random.choice(over))
             return
         ready = [p for p in world.processes if p.state == "ready"]
         if ready:
             world.clock += timedelta(milliseconds=self.random.choice((1, 20, 200)))
-            world.resume(self.random.choice(ready))
+            if self.went not in ready or self.random.random() >= self.stays:
+                self.went = self.random.choice(ready)
+            world.resume(self.went)
 
     def _happen(self) -> None:
         """Something that no process of ours does."""
@@ -235,7 +343,7 @@ class History:
             world.tell(f"{woken.name} wakes up")
             woken.state = "ready"
             return
-        (what,) = self.random.choices(list(_EVENTS), list(_EVENTS.values()))
+        (what,) = self.random.choices(list(self.events), list(self.events.values()))
         what(self)
 
     def _time_passes(self) -> None:
@@ -259,33 +367,55 @@ class History:
 
     def _the_topic_is_made_again(self) -> None:
         self.world.tell("the topic is deleted and made again")
+        before = [r.key for r in self.world.produced.values() if r.log == self.world.log_id]
         self.world.make_topic(self.partitions)
+        if self.random.random() < 0.5:  # its producer fills it again
+            self.world.send(before)
+        if self.random.random() < 0.7:
+            self.loss = "earliest"  # somebody has seen to it
+
+    def _others_cluster(self) -> None:
+        """Another writer puts rows of some files into one, where no commit of ours is about to replace them."""
+        world = self.world
+        if self.operation != "append" or self._log().unfinished() is not None or any(world.committing.values()):
+            return
+        where = f"p{self.random.randrange(world.spread)}"
+        files = sorted(path for path, file in world.committed_files().items() if file.partition == where)
+        if files:
+            world.cluster(self.random.sample(files, min(2, len(files))))
 
     def _produce(self) -> None:
         self.world.produce(self.random.choice((1, 4, 12)), 6)
 
     def _request(self) -> Request:
-        world, chance = self.world, self.random.random()
-        if chance < 0.55:
+        world = self.world
+        (kind,) = self.random.choices(list(self.asks), list(self.asks.values()))
+        if kind == "continue":
             return Request()
-        if chance < 0.75:
+        if kind == "replay":
             instants = [n for n, i in sorted(world.timeline.items()) if i.completed]
-            return Request(kind="replay", instant=self.random.choice(instants)) if instants else Request()
-        partition = self.random.randrange(self.partitions)
-        log = world.logs[partition]
-        start = self.random.randint(log.start, max(log.start, log.end))
-        window = {TOPIC: {partition: (start, min(log.end, start + self.random.randint(1, 8)))}}
-        if window[TOPIC][partition][0] >= window[TOPIC][partition][1]:
+            if not instants:
+                return Request()
+            if self.replayed is None or self.random.random() >= self.repeats:
+                self.replayed = self.random.choice(instants)
+            return Request(kind="replay", instant=self.replayed)
+        window = {}
+        for partition in self.random.sample(range(self.partitions), self.random.randint(1, self.partitions)):
+            log = world.logs[partition]
+            start = self.random.randint(log.start, max(log.start, log.end))
+            end = min(log.end, start + self.random.randint(1, 8))
+            if start < end:
+                window[partition] = (start, end)
+        if not window:
             return Request()
-        kind = "range" if chance < 0.9 else "correction"
-        return Request(kind=kind, offsets=window, reason="by hand" if kind == "correction" else None)
+        return Request(kind=kind, offsets={TOPIC: window}, reason="by hand" if kind == "correction" else None)
 
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
         """Those who were frozen wake up and go on, one after the other in any order."""
         for process in list(self.world.processes):
-            process.state, process.faults = "ready", False
+            process.state, process.faults, process.lost = "ready", False, False
             self.world.tell(f"{process.name} wakes up")
         while any(p.state == "ready" for p in self.world.processes):
             self._step()
@@ -299,135 +429,38 @@ class History:
         last: Any = None
         for _ in range(_QUIET_RUNS + len(self.world.produced) // self.max_records):
             self.world.clock += timedelta(seconds=500)
-            self._begin(Request())
-            last = None
-            while self.active:
-                (name,) = self.active
-                if all(p.state != "ready" for p in self.waits_for[name]):
-                    last = self._go_on(name)
-                else:
-                    self._step()
+            last = self._quiet_run()
             if last is not None and last.state == "empty":
                 break
         else:
             raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
         self.check_rows(complete=True)
 
-    # Invariants ------------------------------------------------------------------------------------------------------
-
-    def checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
-        for name in sorted(self.world.timeline, reverse=True):
-            for completed in self.world.timeline[name].completed[:1]:
-                return read_checkpoint(completed.extra, CLUSTER, [TOPIC]), json.loads(completed.extra[TRANSACTION_KEY])
-        return Checkpoint(), {}
-
-    def check_rows(self, *, complete: bool = False) -> None:
-        """Readers see the records of the committed offsets, each once."""
-        if not complete and self._to_be_taken_off():
-            return  # docs/guarantees/conditions.md: it may be seen until whoever comes next has looked
-        checkpoint, note = self.checkpoint()
-        topic = checkpoint.topic(CLUSTER, TOPIC)
-        log_id = topic.topic_id if topic else None
-        covered = {p: checkpoint.covered(TopicPartition(CLUSTER, TOPIC, p)) for p in range(self.partitions)}
-        wanted = {
-            r.where for r in self.world.produced.values()
-            if r.log == log_id and any(a <= r.offset < b for a, b in covered[r.partition])
-        }  # fmt: skip
-        readers = {"a reader of the timeline": self.world.committed_files()}
-        if complete:
-            readers["a reader that lists files"] = self.world.listed_files()
-        for who, found in readers.items():
-            self._compare(who, found, wanted, log_id)
-        self._check_completeness(note, wanted)
-        if not complete:
-            return
-        self._check_nothing_is_left()
-        for partition, log in enumerate(self.world.logs):
-            if log_id != self.world.log_id and log.records:
-                raise ViolationError("the table isn't of the log that is there now")
-            settled = checkpoint.settled(TopicPartition(CLUSTER, TOPIC, partition))
-            unread = [o for o in log.records if not any(a <= o < b for a, b in settled)]
-            if unread:
-                raise ViolationError(f"partition {partition} has records that the table hasn't, such as {unread[0]}")
-
-    def _to_be_taken_off(self) -> bool:
-        """Whether a commit stands that was completed after its transaction had been aborted, or twice."""
-        known = self._transactions()
-        completed = {name: i for name, i in self.world.timeline.items() if i.completed}
-        return any(
-            len(i.completed) > 1 or (name in known and known[name].state is State.ABORTED)
-            for name, i in completed.items()
-        )
-
-    def _transactions(self) -> dict[str, Transaction]:
-        messages = self.world.topics.get(self.pipeline.control_topic, [])
-        return TableLog(TABLE).extend(enumerate(messages)).transactions
-
-    def _is_void(self, instant: str) -> bool:
-        known = self._transactions().get(instant)
-        return known is not None and known.state is State.ABORTED
-
-    def _check_nothing_is_left(self) -> None:
-        """No instant, no roll-back and no lease is left half done."""
-        pending = [name for name, instant in self.world.timeline.items() if not instant.completed]
-        if pending:
-            raise ViolationError(f"instants are pending for good: {pending}")
-        if self.world.rollbacks:
-            raise ViolationError(f"roll-backs were begun and never finished: {sorted(self.world.rollbacks)}")
-
-    def _compare(self, who: str, files: dict[str, File], wanted: set[Where], log_id: str | None) -> None:
-        found = list(rows(files))
-        if self.operation == "append":
-            doubled = [where for where, number in Counter(r.where for r in found).items() if number > 1]
-            if doubled:
-                raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
-        seen = {r.where for r in found}
-        more = {where for where in seen if where[0] == log_id} - wanted
-        if more:
-            raise ViolationError(f"{who} sees {len(more)} records of offsets that aren't committed: {min(more)}")
-        if self.operation == "upsert":
-            self._compare_keys(who, files, wanted)
-            return
-        missing = (wanted - seen - self.world.excused) | (self.world.kept - seen)
-        if missing:
-            raise ViolationError(f"{who} misses {len(missing)} records of committed offsets, such as {min(missing)}")
-
-    def _compare_keys(self, who: str, files: dict[str, File], wanted: set[Where]) -> None:
-        """An upsert has of each key the version that was produced last among those that it has read."""
-        last = self._merged(files)
-        for where in wanted - self.world.excused:
-            record = self.world.produced[where]
-            if last.get(record.key, -1) < record.number:
-                raise ViolationError(f"{who} has not the version {where} of a key, or a later one")
-
-    def _merged(self, files: dict[str, File]) -> dict[int, int]:
-        """Of each key the record that a reader takes: by the ordering field, or the one that was committed last."""
-        last: dict[int, tuple[str, int]] = {}
-        for file in files.values():
-            for row in file.rows:
-                rank = ("" if self.ordered else file.instant, row.number)
-                last[row.key] = max(rank, last.get(row.key, rank))
-        return {key: number for key, (_, number) in last.items()}
-
-    def _check_completeness(self, note: dict[str, Any], wanted: set[Where]) -> None:
-        through = note.get("valid_through")
-        if through is None:
-            return
-        limit = datetime.fromisoformat(through)
-        lacking = [
-            r.where for r in self.world.produced.values()
-            if r.log == self.world.log_id and r.time < limit and r.where not in wanted
-            and r.where not in self.world.excused and not self._passed_over(r)
-        ]  # fmt: skip
-        if lacking:
-            raise ViolationError(f"the table says that it is complete to {limit - EPOCH}, and lacks {lacking[0]}")
-
-    def _passed_over(self, record: Record) -> bool:
-        topic = self.checkpoint()[0].topic(CLUSTER, TOPIC)
-        spans = topic.passed_over.get(record.partition, ()) if topic else ()
-        return any(a <= record.offset < b for a, b in spans)
+    def _quiet_run(self) -> Any:
+        self._begin(Request())
+        last = None
+        while self.active:
+            (name,) = self.active
+            if awaits_none(self.waits_for[name]):
+                last = self._go_on(name)
+            else:
+                self._step()
+        return last
 
 
+_ASKS: tuple[dict[Any, int], ...] = (
+    {"continue": 55, "replay": 20, "range": 15, "correction": 10},
+    {"continue": 50, "replay": 50},
+    {"continue": 45, "replay": 10, "range": 45},
+)
+"""How often each kind of request is asked for."""
+_STOPS = {
+    "write": ("closes", "sends"),
+    "commit": ("sends END", "begins Hudi's", "completes", "sends ACK"),
+    "abort": ("sends END", "sends ABORT", "begins to roll", "takes"),
+    "start": ("asks Kafka", "sends START", "begins to roll", "sweeps", "clears", "begins Hudi's"),
+}
+"""Before what a process of a duel may freeze."""
 _EVENTS = {
     History._produce: 40,
     History._time_passes: 10,
@@ -448,7 +481,7 @@ def _side_by_side(tasks: list[Iterator[list[Process]]]) -> Iterator[list[Process
     while waiting:
         yield [p for processes in waiting.values() for p in processes]
         for number in list(waiting):
-            if all(p.state != "ready" for p in waiting[number]):
+            if awaits_none(waiting[number]):
                 try:
                     waiting[number] = next(tasks[number])
                 except StopIteration as end:

@@ -38,14 +38,19 @@ class Faults:
     """The effect took place, and the caller is told that it timed out."""
     short: float = 0.005
     """A range is not read to its end, or a record is lost between reading and writing, and nobody says so."""
-    hot: str = ""
-    """Words of the calls at which this history's faults meet: what is rare everywhere never meets anywhere."""
+    hot: tuple[str, ...] = ()
+    """Words of the calls at which this history's faults meet: what is rare everywhere never meets anywhere. What
+    stands before a colon is the only task of which that is so."""
+    lost: float = 0.0
+    """Airflow takes the process for dead, which goes on beside whatever comes instead of it."""
 
 
-_AT_THE_HOT_SPOT = Faults(kill=0.1, freeze=0.25, unreachable=0.05, lost_answer=0.1)
+_AT_THE_HOT_SPOT = Faults(kill=0.1, freeze=0.25, unreachable=0.05, lost_answer=0.1, lost=0.15)
 HOT_SPOTS = (
     "sends START", "sends WRITE", "sends END", "sends ACK", "sends ABORT", "begins Hudi's", "completes 2", "begins 2",
     "requests", "begins to roll", "deletes the files", "takes", "opens", "closes", "reads the last", "asks Kafka",
+    "write: reads the control", "commit: reads the control", "abort: reads the control", "commit: looks at",
+    "abort: sends", "commit: sends",
 )  # fmt: skip
 
 
@@ -109,7 +114,7 @@ class Instant:
         return self.requested and not self.completed
 
 
-@dataclass
+@dataclass(eq=False)
 class Process:
     """One process of a task: on a machine with clocks of its own."""
 
@@ -122,6 +127,15 @@ class Process:
     seen: dict[Any, float] = field(default_factory=dict)
     doing: str = ""
     faults: bool = True
+    hot: tuple[str, ...] = ()  # words of calls at which it is in danger
+    lost: bool = False  # Airflow takes it for dead
+    stops_before: str = ""  # words of the call before which it freezes, once
+    closed_at: int = 0  # the control topic's end when it closed its last file
+
+
+def awaits_none(processes: Iterable[Process]) -> bool:
+    """Whether Airflow waits for none of these any more."""
+    return all(p.lost or p.state != "ready" for p in processes)
 
 
 class World:
@@ -153,11 +167,15 @@ class World:
         self.markers: dict[str, set[str]] = {}
         self.rollbacks: set[str] = set()  # begun, with their instants still on the timeline or off it
         self.attempts = 0
+        self.spread = 2  # table partitions, by key
+        self.leases: dict[tuple[str, str], datetime] = {}  # by process and instant: when it began to send END-COMMIT
+        self.committing: dict[str, list[Process]] = {}  # who is inside Hudi's commit of an instant
         # the processes
         self.processes: list[Process] = []
         self.main = getcurrent()
         self.switches = 0
         self.on_change: Callable[[], None] = lambda: None
+        self.on_report: Callable[[Process, str], None] = lambda _process, _instant: None
         self.is_void: Callable[[str], bool] = lambda _instant: False
 
     # Kafka ---------------------------------------------------------------------------------------------------------
@@ -176,8 +194,11 @@ class World:
 
     def produce(self, count: int, keys: int) -> None:
         """Some records, each key always to the same partition."""
-        for _ in range(count):
-            key = self.random.randrange(keys)
+        self.send(self.random.randrange(keys) for _ in range(count))
+
+    def send(self, keys: Iterable[int]) -> None:
+        """A record of each key."""
+        for key in keys:
             partition = key % len(self.logs)
             log = self.logs[partition]
             self.clock += timedelta(milliseconds=5)
@@ -204,6 +225,23 @@ class World:
         if old:
             self._gone([log.records.pop(self.random.choice(old)).where])
 
+    def cluster(self, paths: list[str]) -> None:
+        """Another writer puts the rows of some files into a file group of its own."""
+        last = max(self.timeline, default="")
+        self.clock = max(self.clock, time_of(last)) + timedelta(milliseconds=1) if last else self.clock
+        instant = instant_at(self.clock)
+        gathered = tuple(row for path in paths for row in self.files[path].rows)
+        gone = frozenset(self.files[path].group for path in paths)
+        partition = self.files[paths[0]].partition
+        self.attempts += 1
+        path = f"{partition}/clustered-{self.attempts}_0-0-0_{instant}.parquet"
+        self.files[path] = File(instant, partition, f"clustered-{self.attempts}", gathered)
+        found = Instant("replacecommit", inflight=True)
+        found.completed.append(Completed(f"{instant}_{instant}.replacecommit", frozenset({path}), {}, gone))
+        self.timeline[instant] = found
+        self.tell(f"another writer clusters {', '.join(paths)} as {instant}")
+        self.on_change()
+
     def _gone(self, records: Iterable[tuple[str, int, int]]) -> None:
         """Kafka has them no more; what isn't a row yet may never be one."""
         self.excused |= set(records) - self._rows_for_good()
@@ -216,7 +254,8 @@ class World:
     def spawn(self, name: str, work: Callable[[Process], Any], *, faults: bool = True) -> Process:
         """Begin a process, which runs when the scheduler comes to it."""
         skew = timedelta(seconds=self.random.choice((0, 0, 0, -100, 100, 250)))
-        process = Process(name, skew, faults=faults)
+        hot = [spot.rpartition(": ") for spot in self.faults.hot]
+        process = Process(name, skew, faults=faults, hot=tuple(words for task, _, words in hot if task in name))
 
         def run() -> None:
             try:
@@ -256,16 +295,23 @@ class World:
         """One call of an interface: others may go before it, and it may fail before its effect, or after it."""
         process.doing = what
         self.main_switch()
-        faults = _AT_THE_HOT_SPOT if self.faults.hot and self.faults.hot in what else self.faults
-        chance = self.random.random() if process.faults else 1.0
+        if process.stops_before and process.stops_before in what:
+            process.stops_before = ""
+            self.tell(f"{process.name}: freezes before: {what}")
+            process.state = "frozen"
+            self.main_switch()
+        if not process.faults:
+            self.tell(f"{process.name}: {what}")
+            return effect()
+        faults = _AT_THE_HOT_SPOT if any(words in what for words in process.hot) else self.faults
+        chance = self.random.random()
+        self._stand(process, 1 - chance, faults, f"before: {what}")
         if chance < faults.unreachable:
             self.tell(f"{process.name}: {what}: can't be reached")
             raise RetryableError(f"{what}: can't be reached", next_step="try again.")
         self.tell(f"{process.name}: {what}")
         result = effect()
         chance -= faults.unreachable
-        if chance < 0 or not process.faults:
-            return result
         if chance < faults.lost_answer:
             self.tell(f"{process.name}: {what}: done, but the answer is lost")
             raise RetryableError(f"{what}: timed out", next_step="try again.")
@@ -273,12 +319,32 @@ class World:
         if chance < faults.kill:
             self.tell(f"{process.name}: is killed after: {what}")
             raise Killed
-        chance -= faults.kill
-        if chance < faults.freeze:
-            self.tell(f"{process.name}: freezes after: {what}")
+        self._stand(process, chance - faults.kill, faults, f"after: {what}")
+        return result
+
+    def _stand(self, process: Process, chance: float, faults: Faults, when: str) -> None:
+        """Freeze, or be taken for dead and go on beside what comes instead: half of it before a call, half after."""
+        if chance < faults.freeze / 2:
+            self.tell(f"{process.name}: freezes {when}")
             process.state = "frozen"
             self.main_switch()
-        return result
+        elif chance < (faults.freeze + faults.lost) / 2:
+            self.tell(f"{process.name}: Airflow takes it for dead {when}")
+            process.lost = True
+            self.main_switch()
+
+    def require_alone(self, process: Process, instant: str, what: str, lease: timedelta, skew: timedelta) -> None:
+        """Check that nobody else who has a lease on the instant is inside Hudi's commit of it.
+
+        Raises:
+            ViolationError: somebody is, and his clock doesn't differ by more than it may.
+        """
+        for other in self.committing.get(instant, ()):
+            began = self.leases.get((other.name, instant))
+            if other is process or began is None or other not in self.processes:
+                continue
+            if self.clock - began < lease and abs(other.skew - process.skew) <= skew:
+                raise ViolationError(f"{process.name} {what} {instant} while {other.name} commits it under its lease")
 
     @staticmethod
     def main_switch() -> None:
@@ -303,6 +369,16 @@ class World:
         taken = {group for i in self.timeline.values() for c in i.completed for group in c.replaced}
         done = {name for name, instant in self.timeline.items() if instant.completed}
         return {p: f for p, f in self.files.items() if f.instant in done and f.group not in taken}
+
+
+def instant_at(time: datetime) -> str:
+    """A time as the name of an instant."""
+    return time.strftime("%Y%m%d%H%M%S") + f"{time.microsecond // 1000:03}"
+
+
+def time_of(instant: str) -> datetime:
+    """The time that an instant is named by."""
+    return datetime.strptime(instant + "000+0000", "%Y%m%d%H%M%S%f%z")
 
 
 def _how(process: Process) -> str:

@@ -13,12 +13,12 @@ from sluice.participant import quarantine
 from sluice.pipeline import load_pipeline
 from sluice.protocol.audit import audit
 from sluice.protocol.bad_records import audit_bad_records, certainly_too_many, limit_broken
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import BadRecord
 from sluice.protocol.quarantine import (
     day_of,
     may_have_left_files,
     quarantine_path,
-    quarantine_writer,
     registered_files,
     set_aside,
 )
@@ -27,6 +27,7 @@ from sluice.records.plan import RecordPlan
 from sluice.records.settings import Errors
 from sluice.rows.bad_records import BadSpan
 from sluice.rows.records import Counted
+from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.writer import Written
 
 from .protocol_messages import TABLE, WRITER, abort, ack, end, planned, start, status
@@ -152,16 +153,15 @@ class _Chain:
 
 
 class _Writer:
-    def __init__(self, spark, begun):
+    def __init__(self, begun, attempt):
         assert begun.writer.path == f"{TABLE}_quarantine"
         assert not begun.keep_newer
 
     def write(self, rows):
-        return Written(({"numWrites": len(rows)},), None)
+        return Written((Committable(rows=len(rows)),), None)
 
 
 def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
-    monkeypatch.setattr(quarantine, "HudiWriter", _Writer)
     monkeypatch.setattr(quarantine, "RecordChain", lambda *_: _Chain())
     monkeypatch.setattr(quarantine, "_rows", lambda bad, *_: bad)
     monkeypatch.setattr(quarantine, "_first", lambda *_: FIRST)
@@ -172,15 +172,15 @@ def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
         reads.append(ranges)
         return ["a bad record"] * 2
 
-    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, _Writer, (0, "a"))
     assert (found.records, found.first) == (2, FIRST)
     assert [(r.start, r.end) for r in reads[0]] == [(3, 8)]
     with pytest.raises(IntervalError, match=r"counted=3, found=2"):
-        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, (0, "a"))
+        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, _Writer, (0, "a"))
     reads.clear()
     many = tuple(BadSpan(planned(i), 0, 1) for i in range(quarantine.AT_ONCE + 1))
-    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, _Writer, (0, "a"))
     assert (found.records, [len(ranges) for ranges in reads]) == (4, [quarantine.AT_ONCE, 1])
     reads.clear()
-    assert quarantine.set_aside(None, begun, Counted(), read, (0, "a")) == quarantine.SetAside()
+    assert quarantine.set_aside(None, begun, Counted(), read, _Writer, (0, "a")) == quarantine.SetAside()
     assert reads == []

@@ -29,14 +29,20 @@ def test_the_code_keeps_to_them_and_the_picture_is_of_it(layers, monkeypatch, ca
 
 @pytest.mark.parametrize(
     ("own", "imported"),
-    [("protocol", "kafka"), ("sources", "sinks"), ("sinks", "coordinator"), ("page", "cli"), ("protocol", "pyspark")],
+    [
+        ("protocol", "kafka"),
+        ("coordinator", "sinks"),
+        ("participant", "sources"),
+        ("page", "cli"),
+        ("protocol", "pyspark"),
+    ],
 )
 def test_what_goes_up_aside_or_out_is_refused(layers, own, imported):
     assert layers.wrong(own, imported)
 
 
 @pytest.mark.parametrize(
-    ("own", "imported"), [("coordinator", "sinks"), ("sinks", "sinks"), ("kafka", "confluent_kafka")]
+    ("own", "imported"), [("coordinator", "control"), ("sinks", "sinks"), ("kafka", "confluent_kafka")]
 )
 def test_what_goes_down_is_not(layers, own, imported):
     assert not layers.wrong(own, imported)
@@ -48,3 +54,17 @@ def test_what_goes_down_is_not(layers, own, imported):
 )
 def test_a_module_is_in_the_room_of_its_longest_name(layers, module, room):
     assert layers.room_of(module) == room
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "found"),
+    [
+        ("coordinator/start.py", "a\nif pipeline.sink.hudi.path:", [(2, "sink.hudi")]),
+        ("sinks/hudi/table.py", "pipeline.sink.hudi.path == COPY_ON_WRITE", []),
+        ("sources/kafka/cluster.py", "from sluice.sources.kafka import x  # source.kafka", []),
+        ("page/service.py", "from sluice.sources.kafka import x", []),
+        ("protocol/audit.py", "MERGE_ON_READ", [(1, "MERGE_ON_READ")]),
+    ],
+)
+def test_a_connector_is_named_nowhere_but_in_its_own_folder(layers, file, text, found):
+    assert list(layers.strange_words(file, text)) == found

@@ -30,6 +30,7 @@ def test_what_is_no_message_is_refused():
 def test_the_parts_of_a_status_of_an_earlier_release_are_joined_in_any_order_with_repeats():
     stats = tuple({"fileId": f"file-{i}", "numWrites": i} for i in range(9))
     whole = status("1", stats=stats, quarantine_stats=stats[:2])
+    stats = whole.stats
     parts = [
         whole.model_copy(update={"part": i, "parts": 3, "stats": stats[3 * i : 3 * i + 3], "quarantine_stats": bad})
         for i, bad in enumerate(((), stats[:1], stats[1:2]))

@@ -7,13 +7,13 @@ from decimal import Decimal
 import pytest
 from protocol_messages import planned, start
 
+from sluice.connectors.data import Void
 from sluice.participant.parts import AT_ONCE, Part, joined, parted
 from sluice.protocol.messages import PartitionResult
 from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
 from sluice.rows.bad_records import BadSpan
 from sluice.rows.changes import Seen
 from sluice.rows.records import Counted
-from sluice.sinks.hudi.truncate import Void
 
 UPSERT = {"table_type": "MERGE_ON_READ", "operation": "upsert", "record_key": ("id",)}
 

@@ -6,7 +6,7 @@ import pytest
 from protocol_messages import planned
 
 from sluice.rows.bad_records import BadSpan, spans
-from sluice.sources.kafka.reader import _AT_A_TIME, _batches
+from sluice.rows.reading import _AT_A_TIME, _batches
 
 
 @pytest.mark.parametrize("partitions", [1, 10, 16, 17, 1000])

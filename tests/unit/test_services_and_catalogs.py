@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sluice.pipeline import Catalog, Glue, HiveMetastore, Hudi, Kafka, Pipeline, Sink, Source, TableServices
 from sluice.sinks.hudi.catalog_sync import sync_options
 from sluice.sinks.hudi.services import service_options
-from sluice.sinks.hudi.table import instant_in
+from sluice.sinks.hudi.strays import instant_in
 
 COLUMNS = "id BIGINT, shop STRING"
 

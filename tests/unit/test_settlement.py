@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from protocol_messages import TABLE, TIME, WRITER, abort, end, planned, start, status
+from protocol_messages import TABLE, TIME, WRITER, abort, ack, end, planned, start, status
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit, audit_again
@@ -11,6 +11,7 @@ from sluice.protocol.messages import LostOffsets
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.settlement import (
     committed_statuses,
+    may_have_written_anywhere,
     missing_error,
     moved_offsets,
     positions_after,
@@ -163,3 +164,23 @@ def test_an_abort_remembers_where_files_were_open():
     written = status("1", stats=({"numWrites": 10, "partitionPath": "a"},))
     aborted = abort("1").model_copy(update={"table_partitions": ("b", "c")})
     assert table_partitions(log(start("1"), written, aborted).transactions["1"]) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranges", "ended", "expected"),
+    [
+        ("continue", 2, ack("1"), False),
+        ("continue", 2, end("1", (0, 1)), False),
+        ("continue", 2, end("1", (0,), (1,)), True),
+        ("continue", 2, abort("1"), False),
+        ("backfill", 1, abort("1"), True),
+        ("range", 1, abort("1"), True),
+        ("range", 1, end("1"), False),
+        ("replay", 1, abort("1"), True),
+        ("correction", 0, abort("1"), False),
+        ("service", 0, abort("1"), False),
+    ],
+)
+def test_where_a_late_attempt_may_have_files_that_nothing_names(kind, ranges, ended, expected):
+    transaction = log(start("1", ranges=ranges, kind=kind), ended).transactions["1"]
+    assert may_have_written_anywhere(transaction, committed=transaction.end is not None) is expected

@@ -81,7 +81,7 @@ def test_a_status_sent_twice_or_by_a_second_attempt_counts_once():
     first = status("1", attempt="a", stats=({"fileId": "a", "numWrites": 10},))
     second = status("1", attempt="b", stats=({"fileId": "b", "numWrites": 10},))
     log = fold(start("1"), first, first, second)
-    assert log.transactions["1"].status_of(0).stats[0]["fileId"] == "a"
+    assert log.transactions["1"].status_of(0).stats[0].payload["fileId"] == "a"
     assert log.transactions["1"].missing_ranges() == ()
 
 

@@ -62,7 +62,7 @@ class AlertOperator(BaseOperator):
         Raises:
             RetryableError: a notifier failed; the others were called all the same.
         """
-        with told(context):
+        with told(context, self.pipeline):
             report = _report(self.pipeline, context)
             rules = self.pipeline.alerts
             history = self._history(context, report)
@@ -149,7 +149,7 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
     committed = states.get(COMMIT) == "success" and states.get(CATALOG_SYNC) != "failed"
     common: dict[str, Any] = {
         "pipeline": pipeline.name,
-        "table": pipeline.sink.hudi.path,
+        "table": pipeline.table_id,
         "run_id": ti.run_id,
         "reads_on": reads_on(context),
         "began": context["dag_run"].start_date or datetime.now(UTC),
@@ -203,7 +203,7 @@ def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -
     from sluice.control.topic import ControlTopic
     from sluice.protocol.transaction import State, TableLog
 
-    table = pipeline.sink.hudi.path
+    table = pipeline.table_id
     messages = ControlTopic(control, pipeline.control_topic).recent(table, _LOOK_BACK)
     table_log = TableLog(table).extend(messages)
     of_run = table_log.of_run(dag_id, run_id)

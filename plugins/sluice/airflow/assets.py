@@ -22,7 +22,7 @@ Task = TypeVar("Task", bound=BaseOperator)
 
 def table_asset(pipeline: Pipeline) -> Asset:
     """The pipeline's table, named by its path alone: the same asset, whichever pipeline or DAG names it."""
-    path = pipeline.sink.hudi.path
+    path = pipeline.table_id
     return Asset(path if path.isascii() else quote(path, safe=":/"))  # Airflow takes no other characters
 
 
@@ -43,7 +43,7 @@ def tell_of_commit(pipeline: Pipeline, context: Context, facts: IntervalFacts) -
         "instant": facts.instant,
         "previous_instant": _previous(asset, facts.instant),
         "kind": facts.kind,
-        "path": pipeline.sink.hudi.path,
+        "path": pipeline.table_id,
         "offsets": [r.model_dump(include={"topic", "partition", "start", "end"}) for r in facts.stands],
         "rows": facts.records_written,
         "valid_through": facts.valid_through.isoformat() if facts.valid_through else None,

@@ -53,7 +53,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
     check_notifiers(pipeline)
     with DAG(
         dag_id=pipeline.name,
-        description=pipeline.description or f"{pipeline.source.kafka.topics_in_words} to {pipeline.sink.hudi.path}",
+        description=pipeline.description or f"{pipeline.source.options.topics_in_words} to {pipeline.table_id}",
         doc_md=_in_words(pipeline),
         schedule=timetable(pipeline),
         start_date=pipeline.start_date,
@@ -124,17 +124,17 @@ def _alert(pipeline: Pipeline) -> AlertOperator:
 
 
 def _in_words(pipeline: Pipeline) -> str:
-    kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-    how = {
-        "append": "Every record becomes a row.",
-        "upsert": f"The last version of each `{', '.join(hudi.record_key)}` is the row.",
-    }[hudi.operation]
+    source, sink = pipeline.source.options, pipeline.sink.options
+    how = "Every record becomes a row."
+    if sink.capabilities.upsert:
+        how = f"The last version of each `{', '.join(sink.record_key)}` is the row."
     until = {"latest": "what is there when the run starts", "data_interval_end": "the records of its data interval"}
-    partitioned = f", partitioned by `{', '.join(hudi.partition_fields)}`" if hudi.partition_fields else ""
+    connection = f", connection `{source.connection}`" if source.connection else ""
+    partitioned = f", partitioned by `{', '.join(sink.partition_fields)}`" if sink.partition_fields else ""
     return (
         f"{pipeline.description or ''}\n\n"
-        f"Loads `{kafka.topics_in_words}` of Kafka (connection `{kafka.connection}`) into the Hudi table "
-        f"`{pipeline.table_name}` at `{hudi.path}`{partitioned}. {how}\n\n"
-        f"Each run is one transaction: it reads {until[kafka.until]}, at most {kafka.max_records} records, and commits "
-        f"rows and offsets together, or neither. When a run fails, the next one starts from the same offsets.\n"
+        f"Loads `{source.topics_in_words}` (`{pipeline.source.place}`{connection}) into the table "
+        f"`{pipeline.table_name}` (`{pipeline.sink.place}`) at `{sink.table_id}`{partitioned}. {how}\n\n"
+        f"Each run is one transaction: it reads {until[source.until]}, at most {source.max_records} records, and "
+        f"commits rows and offsets together, or neither. When a run fails, the next one starts from the same offsets.\n"
     ).lstrip()

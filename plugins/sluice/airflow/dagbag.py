@@ -71,6 +71,8 @@ def _load(default: Path, only: str | None = None) -> tuple[list[tuple[Path, Pipe
             pipelines += [(path, pipeline) for pipeline in load_pipelines(path)]
         except PipelineFileError as error:
             errors.append(error)
+        except Exception as error:  # code of a source or sink that somebody has installed
+            errors.append(_unforeseen(path, error))
     by_name: dict[str, list[Path]] = defaultdict(list)
     for path, pipeline in pipelines:
         by_name[pipeline.name].append(path)
@@ -92,11 +94,15 @@ def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> list[DAG]:
         place = {"file": path, "line": _line(path, key), **error.where}
         raise PipelineFileError(error.what, next_step=error.next_step, **place) from None
     except Exception as error:
-        raise PipelineFileError(
-            f"Airflow can't make a DAG of the pipeline: {type(error).__name__}: {error}.",
-            next_step="correct what it names, or take the file away until it is reported and mended.",
-            file=path,
-        ) from error
+        raise _unforeseen(path, error) from error
+
+
+def _unforeseen(path: Path, error: Exception) -> PipelineFileError:
+    return PipelineFileError(
+        f"Airflow can't make a DAG of the pipeline: {type(error).__name__}: {error}.",
+        next_step="correct what it names, or take the file away until it is reported and mended.",
+        file=path,
+    )
 
 
 def _same_name(name: str, paths: list[Path]) -> PipelineFileError:

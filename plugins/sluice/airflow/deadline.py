@@ -85,7 +85,7 @@ def _report(pipeline: Pipeline, run: dict[str, Any]) -> Report:
         known = {"unknown": error.what}
     return Report(
         pipeline=pipeline.name,
-        table=pipeline.sink.hudi.path,
+        table=pipeline.table_id,
         run_id=run["dag_run_id"],
         outcome="failed",
         began=datetime.fromisoformat(run["start_date"] or run["queued_at"]),

@@ -21,4 +21,4 @@ def read_transaction(pipeline: Pipeline, control: KafkaSettings, control_offset:
     from sluice.protocol.settlement import transaction_at
 
     topic = ControlTopic(control, pipeline.control_topic)
-    return transaction_at(topic.table_log(pipeline.sink.hudi.path, control_offset), control_offset)
+    return transaction_at(topic.table_log(pipeline.table_id, control_offset), control_offset)

@@ -55,11 +55,12 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
 
 
 @contextmanager
-def told(context: Context) -> Iterator[None]:
+def told(context: Context, pipeline: Pipeline) -> Iterator[None]:
     """Leave what stops the task in XComs, for note and alert, and in the log as the one message that counts."""
     try:
         yield
     except SluiceError as error:
+        error.reword(pipeline.in_its_words)
         context["ti"].xcom_push(key=NOTE_KEY, value=str(error))
         what = str(error).removesuffix(f" Next step: {error.next_step}")
         told = {"what": what, "next_step": error.next_step, "recovery": error.recovery}

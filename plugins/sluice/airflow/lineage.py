@@ -75,7 +75,7 @@ def _output(transaction: Transaction) -> OutputDataset:
     writer = transaction.start.writer
     namespace, name = dataset_name(writer.path)
     statuses = committed_statuses(transaction).values()
-    stats = [stat for status in statuses for stat in status.stats]
+    committables = [c for status in statuses for c in status.stats]
     fields = [
         schema_dataset.SchemaDatasetFacetFields(name=column, type=kind) for column, kind in columns(writer.schema_avro)
     ]
@@ -90,8 +90,8 @@ def _output(transaction: Transaction) -> OutputDataset:
         outputFacets={
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
                 rowCount=sum(status.records_written for status in statuses),
-                size=sum(int(stat.get("totalWriteBytes") or 0) for stat in stats),
-                fileCount=len(stats),
+                size=sum(c.bytes for c in committables),
+                fileCount=len(committables),
             )
         },
     )

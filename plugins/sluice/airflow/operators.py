@@ -112,7 +112,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         Raises:
             SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
         """
-        with told(context):
+        with told(context, self.pipeline):
             self.pipeline = self.pipeline.on_control_topic(self.control_topic)
             source, control = source_and_control(self.pipeline)
             if context["ti"].try_number > 1 and self._reported(self._transaction(control)):
@@ -153,7 +153,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         from sluice.control.topic import ControlTopic
 
         topic = ControlTopic(control, self.pipeline.control_topic)
-        table_log = topic.table_log(self.pipeline.sink.hudi.path, self.control_offset)
+        table_log = topic.table_log(self.pipeline.table_id, self.control_offset)
         return next((t for t in table_log.transactions.values() if t.start_offset == self.control_offset), None)
 
     def _reported(self, transaction: Transaction | None) -> bool:
@@ -161,7 +161,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
 
     def _reason(self, transaction: Transaction | None, begun: datetime, submit_says: str) -> SluiceError:
         """Why this attempt failed; what an earlier attempt reported is not its reason."""
-        where = {"table": self.pipeline.sink.hudi.path, "instant": self.instant, "range": self.reads}
+        where = {"table": self.pipeline.table_id, "instant": self.instant, "range": self.reads}
         if transaction is not None:
             failure = transaction.failure_of(self.range_number)
             if failure is not None and failure.time >= begun:

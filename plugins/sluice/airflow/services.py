@@ -20,7 +20,8 @@ from sluice.private import PrivateSettings
 
 if TYPE_CHECKING:
     from sluice.coordinator import Run
-    from sluice.coordinator.services import Planned, Service, Services
+    from sluice.coordinator.services import Planned, Services
+    from sluice.protocol.services import Service
 
 
 def services_of(pipeline: Pipeline) -> Services:
@@ -57,7 +58,7 @@ class TableServiceOperator(BaseOperator):
             RetryableError: an interval holds the table for too long, or Kafka or Hudi fail.
             IntervalError: another run took the table over.
         """
-        with told(context):
+        with told(context, self.pipeline):
             outcome = services_of(self.pipeline).run(run_of(context), self.service)
         context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
         return outcome.summary
@@ -82,7 +83,7 @@ class SparkServiceOperator(SparkSubmitOperator):
         """
         from sluice.coordinator.services import Planned
 
-        with told(context):
+        with told(context, self.pipeline):
             services = services_of(self.pipeline)
             planned = services.plan(run_of(context), self.service)
             if not isinstance(planned, Planned):
@@ -110,7 +111,7 @@ class SparkServiceOperator(SparkSubmitOperator):
             if failure:
                 log.warning("spark-submit failed after its ACK-COMMIT; the service is done", service=self.service)
             return
-        where = {"table": self.pipeline.sink.hudi.path, "service": self.service, "exit": failure or None}
+        where = {"table": self.pipeline.table_id, "service": self.service, "exit": failure or None}
         if state in (State.SUPERSEDED, State.ABORTED):
             raise IntervalError(
                 f"The table service lost its hold on the table: its transaction is {state.value}.",

@@ -17,7 +17,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 
 if TYPE_CHECKING:
-    from sluice.coordinator.services import Service
+    from sluice.protocol.services import Service
 
 _LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
 
@@ -35,10 +35,9 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
     services = pipeline.table_services
     if services is None:
         return None
-    upsert = pipeline.sink.hudi.operation == "upsert"
     with DAG(
         dag_id=pipeline.services_dag_id,
-        description=f"Table services of {pipeline.sink.hudi.path}",
+        description=f"Table services of {pipeline.table_id}",
         doc_md=_in_words(pipeline, services),
         schedule=timetable_of(services.schedule, pipeline.timezone, "table_services.schedule"),
         start_date=pipeline.start_date,
@@ -50,9 +49,9 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         auto_register=auto_register,
         default_args=task_defaults(pipeline),
     ) as dag:
-        if upsert:
+        if "compaction" in pipeline.sink.capabilities.services:
             SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)
-        elif services.clustering is not None:
+        if services.clustering is not None:
             SparkServiceOperator(task_id="clustering", pipeline=pipeline, service="clustering", priority_weight=5)
         for weight, service in enumerate(_LAST_FIRST, 1):
             TableServiceOperator(
@@ -66,7 +65,7 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
 
 def _in_words(pipeline: Pipeline, services: TableServices) -> str:
     return (
-        f"Keeps the Hudi table `{pipeline.table_name}` at `{pipeline.sink.hudi.path}` small and quick.\n\n"
+        f"Keeps the Hudi table `{pipeline.table_name}` at `{pipeline.table_id}` small and quick.\n\n"
         f"Each task is a transaction that holds the table, as an interval of `{pipeline.name}` does: one waits for the "
         f"other. It is safe to run this by hand, to stop it, and to run it twice.\n\n"
         f"- Files that only commits older than the last {services.keep_commits} read are deleted (cleaning).\n"

@@ -40,7 +40,7 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     Raises:
         ActionRequiredError: a connection is missing or wrong.
     """
-    source = kafka_settings(pipeline.source.kafka.connection).with_java_options(pipeline.write.kafka_options)
+    source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
 
@@ -87,7 +87,7 @@ class _CoordinatorOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> Any:
-        with told(context), metrics.timed_step(self.pipeline, self.task_id):
+        with told(context, self.pipeline), metrics.timed_step(self.pipeline, self.task_id):
             return self._step(context)
 
     def _step(self, context: Context) -> Any:

@@ -22,7 +22,7 @@ _FIELDS = {
 
 def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
     """The fields of the form. Their defaults make a run of the schedule: read on from the committed offsets."""
-    topic = next(iter(pipeline.source.kafka.topics), "topic")
+    topic = next(iter(pipeline.source.options.topics), "topic")
     window, again, every = "A range of offsets or times", "A replay", "Any run"
     return {
         MODE: Param(
@@ -108,7 +108,7 @@ def request_of(context: Context, pipeline: Pipeline) -> Request:
     if getattr(context["dag_run"], "run_type", None) == "backfill":
         start, end = _data_interval(context)
         return _checked({"kind": "backfill", "from_time": start, "to_time": end, **common})
-    end_of_window = None if pipeline.source.kafka.until == "latest" else _data_interval(context)[1]
+    end_of_window = None if pipeline.source.options.until == "latest" else _data_interval(context)[1]
     return _checked({"to_time": end_of_window, **common})
 
 
@@ -138,7 +138,7 @@ def _data_interval(context: Context) -> tuple[datetime, datetime]:
     if start is None or end is None:
         raise ActionRequiredError(
             "This DAG run has no data interval, and it is to read just the records of one.",
-            next_step="start it with a logical date, or set source.kafka.until to latest.",
+            next_step="start it with a logical date, or set the source's `until` to latest.",
             run=context["run_id"],
         )
     return start, end

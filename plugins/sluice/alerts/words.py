@@ -125,7 +125,7 @@ def offset_loss(report: Report, losses: Sequence[str]) -> Alert:
         f"{report.pipeline}: committed offsets could not be read any more, and on_offset_loss said to go on.",
         True,
         (
-            ("Action", "See what is missing, and set source.kafka.on_offset_loss back to fail."),
+            ("Action", "See what is missing, and set the source's `on_offset_loss` back to fail."),
             *_place(report),
             ("Lost", "\n".join(losses)),
             *_links(report),
@@ -141,7 +141,7 @@ def lag_records(report: Report, lag: int, limit: int) -> Alert:
         "lag",
         f"{lag:,} offsets behind",
         f"The interval left {lag:,} offsets unread; max_lag_records is {limit:,}.",
-        "If it keeps growing, raise source.kafka.max_records or write.ranges, or run more often.",
+        "If it keeps growing, raise the source's `max_records` or write.ranges, or run more often.",
         limit="max_lag_records",
         lag_records=lag,
     )
@@ -154,7 +154,7 @@ def lag(report: Report, behind: timedelta, limit: timedelta) -> Alert:
         "lag",
         f"{_span(behind)} behind",
         f"The table is complete up to {_span(behind)} ago; max_lag is {_span(limit)}.",
-        "If it keeps growing, raise source.kafka.max_records or write.ranges, or run more often.",
+        "If it keeps growing, raise the source's `max_records` or write.ranges, or run more often.",
         limit="max_lag",
         lag_seconds=round(behind.total_seconds()),
     )

@@ -54,8 +54,10 @@ def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")
                 _err.print(str(error) if "file" in error.where else f"{file}: {error}", markup=False, style="red")
             else:
                 for pipeline in pipelines:
-                    kafka, hudi = pipeline.source.kafka, pipeline.sink.hudi
-                    typer.echo(f"{file}: ok: {kafka.topics_in_words} -> {hudi.operation} {hudi.path}")
+                    operation = "upsert" if pipeline.sink.capabilities.upsert else "append"
+                    typer.echo(
+                        f"{file}: ok: {pipeline.source.options.topics_in_words} -> {operation} {pipeline.table_id}"
+                    )
     raise typer.Exit(1 if failed else 0)
 
 

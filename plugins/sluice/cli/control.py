@@ -28,7 +28,7 @@ def set_aside(
     if not reason.strip():
         raise ActionRequiredError("A message is set aside with a reason only.", next_step="add --reason 'why'.")
     control = ControlTopic(settings(pipeline)[1], pipeline.control_topic)
-    table = pipeline.sink.hudi.path
+    table = pipeline.table_id
     try:
         found = control.read_one(table, offset)
     except UnreadableError:

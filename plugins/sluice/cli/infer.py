@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.output import Column, show
-from sluice.cli.places import PipelineFile, settings
+from sluice.cli.places import PipelineFile, require_kafka, settings
+from sluice.connectors.registry import BUILT_IN, Kind
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipelines
 from sluice.pipeline.edit import with_value
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from sluice.jvm.inference import Reader
     from sluice.sources.kafka.sample import Sampled
 
-_VALUE, _TABLE = ("source", "kafka", "value", "schema"), ("sink", "hudi", "schema")
 _UNKNOWN = "to_be_inferred STRING"
 
 
@@ -74,7 +74,8 @@ def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
     Records that are shaped or shared out have fields of their own; those of other pipelines are the table's columns.
     """
     data, _ = read_file(path)
-    value, hudi = _section(data, "source", "kafka", "value"), _section(data, "sink", "hudi")
+    source, sink = _connector(data, "source"), _connector(data, "sink")
+    value, table = _section(data, "source", source, "value"), _section(data, "sink", sink)
     kind = value.get("converter", "json")
     if kind not in ("json", "csv") or value.get("registry") or value.get("schema_file"):
         raise ActionRequiredError(
@@ -83,17 +84,22 @@ def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
             file=path,
         )
     own = bool(data.get("transforms") or data.get("routes") or value.get("schema"))
-    key = _VALUE if own else _TABLE
-    given = value.get("schema") if own else hudi.get("schema")
-    stand_in: dict[str, Any] = {"source": {"kafka": {"value": {"schema": given if own and given else _UNKNOWN}}}}
-    if not hudi.get("schema") and not hudi.get("schema_file"):
-        stand_in["sink"] = {"hudi": {"schema": _UNKNOWN}}
+    key = ("source", source, "value", "schema") if own else ("sink", sink, "schema")
+    given = value.get("schema") if own else table.get("schema")
+    stand_in: dict[str, Any] = {"source": {source: {"value": {"schema": given if own and given else _UNKNOWN}}}}
+    if not table.get("schema") and not table.get("schema_file"):
+        stand_in["sink"] = {sink: {"schema": _UNKNOWN}}
     routes = data.pop("routes", None)
     if routes:  # the records are the same for all tables
-        data.setdefault("sink", {"hudi": {"path": "/unused"}})
-        stand_in.setdefault("sink", {"hudi": {}})["hudi"]["path"] = "/unused"
+        data.setdefault("sink", {sink: {"path": "/unused"}})
+        stand_in.setdefault("sink", {sink: {}})[sink]["path"] = "/unused"
     pipeline = validated(Pipeline, laid_over(data, stand_in), path)
     return pipeline, given, key
+
+
+def _connector(data: Any, kind: Kind) -> str:
+    """The name of the source's or the sink's one section; the first that comes with Sluice where there is none yet."""
+    return next(iter(_section(data, kind)), next(iter(BUILT_IN[kind])))
 
 
 def _section(data: Any, *keys: str) -> dict[str, Any]:
@@ -106,10 +112,11 @@ def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
     from sluice.sources.kafka.cluster import KafkaCluster
     from sluice.sources.kafka.sample import newest_records
 
-    kafka, source = pipeline.source.kafka, settings(pipeline)[0]
-    cluster = KafkaCluster(source, isolation_level=kafka.isolation_level)
-    topics = kafka.topics or cluster.topics_like(str(kafka.topics_pattern))
-    found = newest_records(source, kafka.isolation_level, cluster.state(topics, None).partitions, count)
+    require_kafka(pipeline)
+    source, cluster_settings = pipeline.source.options, settings(pipeline)[0]
+    cluster = KafkaCluster(cluster_settings, isolation_level=source.read_isolation)
+    topics = source.topics or cluster.topics_like(str(source.topics_pattern))
+    found = newest_records(cluster_settings, source.read_isolation, cluster.state(topics, None).partitions, count)
     if not found:
         raise ActionRequiredError(
             "There are no records to look at.", next_step="wait for the producer, and try again.", topics=topics
@@ -120,7 +127,7 @@ def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
 def _looked_at(jvm: HudiJvm, pipeline: Pipeline, sampled: list[Sampled], known: Type | None) -> Sample:
     from sluice.jvm.inference import CsvReader, JsonReader, UnreadableError
 
-    value = pipeline.source.kafka.value
+    value = pipeline.source.options.value
     reader: Reader = JsonReader(jvm.jvm, value.options)
     if value.converter == "csv":
         reader = CsvReader(jvm.jvm, value.options, names(known) if known is not None else ())

@@ -202,7 +202,7 @@ def history(file: Path) -> TableHistory:
     if bounds.end == 0 and pipeline.control.topic is None:  # a table that hasn't moved yet to its pipeline's own topic
         reader = ControlReader(settings(pipeline)[1], SHARED_CONTROL_TOPIC)
         bounds = reader.bounds()
-    told = TableHistory(pipeline.sink.hudi.path)
+    told = TableHistory(pipeline.table_id)
     if bounds.first < bounds.end:
         for batch in reader.read(bounds.first, bounds.end):
             told.extend(batch)

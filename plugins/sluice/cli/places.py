@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.private import VARIABLE as PRIVATE
 
@@ -37,9 +38,22 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     if PRIVATE not in os.environ:
         os.environ.update(private_settings(pipeline.write.connection).to_environment())
-    source = kafka_settings(pipeline.source.kafka.connection).with_java_options(pipeline.write.kafka_options)
+    source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source
+
+
+def require_kafka(pipeline: Pipeline) -> None:
+    """Check that the records are in a Kafka cluster, for a command that can't do with another source.
+
+    Raises:
+        ActionRequiredError: they aren't.
+    """
+    if not pipeline.source.capabilities.holds_control_log:
+        raise ActionRequiredError(
+            f"This command looks into topics of Kafka, and {pipeline.source.place} is no Kafka cluster.",
+            next_step="look at its records by other means; nothing was sent or changed.",
+        )
 
 
 def registry(connection: str) -> RegistrySettings:

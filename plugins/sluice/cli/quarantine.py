@@ -13,7 +13,7 @@ import typer
 
 from sluice.cli.inspect import Json, history
 from sluice.cli.output import Column, show
-from sluice.cli.places import PipelineFile, coordinator, settings
+from sluice.cli.places import PipelineFile, coordinator, require_kafka, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -118,6 +118,7 @@ def redrive(
 ) -> None:
     """Send records to the partitions that they came from again, as they came; none is ever sent twice."""
     here = _Quarantine.of(file)
+    require_kafka(here.pipeline)
     if not as_newest:
         _refuse_older_versions(here.pipeline)
     chosen = here.chosen(instant, {_place(text) for text in offset})
@@ -151,7 +152,7 @@ class _Quarantine:
         from sluice.sources.kafka.redriven import Redriven
 
         pipeline = load_pipeline(file)
-        table = pipeline.sink.hudi.path
+        table = pipeline.table_id
         topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
         kafka = settings(pipeline)[0]
         files = QuarantineFiles(quarantine_path(table, pipeline.errors))
@@ -230,7 +231,7 @@ class _Chosen:
         for instant, paths in self.files.items():
             for row in self.here.files.rows(paths, [*PLACE, *LOG]):
                 place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
-                if not self.places or place in self.places:
+                if self._wants(place):
                     missing.discard(place)
                     yield instant, place, log_of(row)
         if missing:
@@ -244,21 +245,24 @@ class _Chosen:
         """The records, whole."""
         for paths in self.files.values():
             for record in self.here.files.records(paths):
-                if not self.places or (record.topic, record.partition, record.offset) in self.places:
+                if self._wants((record.topic, record.partition, record.offset)):
                     yield record
+
+    def _wants(self, place: Place) -> bool:
+        return not self.places or place in self.places
 
 
 def _refuse_older_versions(pipeline: Pipeline) -> None:
     """Refuse to put an old version of a row, or a row that was deleted since, on top of what came after it."""
-    hudi, changes = pipeline.sink.hudi, pipeline.changes
-    by_arrival = changes.format == "tombstones" if changes is not None else not hudi.ordering_field
-    if hudi.operation == "upsert" and by_arrival:
+    sink, changes = pipeline.sink.options, pipeline.changes
+    by_arrival = changes.format == "tombstones" if changes is not None else not sink.ordering_field
+    if sink.capabilities.upsert and by_arrival:
         raise ActionRequiredError(
             "In this table the record of a key that came last is its row, so a record that is sent again wins over "
             "all that came after it.",
             next_step="`sluice replay` its interval, which lets no older version win; or add --as-newest, if these "
             "records are to be the newest of their keys.",
-            table=hudi.path,
+            table=sink.table_id,
         )
 
 

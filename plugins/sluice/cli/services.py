@@ -12,6 +12,7 @@ from sluice.cli.interval import BY_HAND, Master
 from sluice.cli.places import PipelineFile, settings
 from sluice.errors import SluiceError
 from sluice.pipeline import load_pipeline
+from sluice.protocol.services import PLANNED, SERVICES
 
 
 def service(
@@ -21,7 +22,7 @@ def service(
 ) -> None:
     """Run one table service by hand; it waits while an interval holds the table."""
     from sluice.coordinator import Run
-    from sluice.coordinator.services import BY_SPARK, SERVICES, Planned, Services
+    from sluice.coordinator.services import Planned, Services
     from sluice.launch.submit import driver_environment, service_command
 
     if name not in SERVICES:
@@ -30,7 +31,7 @@ def service(
     source, control = settings(pipeline)
     services = Services(pipeline, source, control)
     this = Run("sluice", f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-    if name not in BY_SPARK:
+    if name not in PLANNED:
         typer.echo(services.run(this, name).summary)
         return
     planned = services.plan(this, name)

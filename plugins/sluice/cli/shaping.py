@@ -47,22 +47,22 @@ class TransformCheck:
 
         if self._jvm is None:
             self._jvm = self._stack.enter_context(lean_jvm())
-        jvm, kafka, hudi = self._jvm, pipeline.source.kafka, pipeline.sink.hudi
-        table = struct_of_avsc(jvm, hudi.schema_file) if hudi.schema_file else struct_of_ddl(jvm, hudi.schema_ or "")
-        plan = RecordPlan(columns=kafka.columns)
-        if kafka.value.schema_ is not None:
-            fields = struct_of_ddl(jvm, kafka.value.schema_, "source.kafka.value.schema")
+        jvm, source, sink = self._jvm, pipeline.source, pipeline.sink.options
+        table = struct_of_avsc(jvm, sink.schema_file) if sink.schema_file else struct_of_ddl(jvm, sink.schema_ or "")
+        plan = RecordPlan(columns=source.options.columns)
+        if source.options.value.schema_ is not None:
+            fields = struct_of_ddl(jvm, source.options.value.schema_, f"{source.place}.value.schema")
         else:
             fields = fields_of_table(table, plan, pipeline.transforms)
-        plan = plan.model_copy(update={"value": Format(struct=fields, as_=kafka.value.as_)})
+        plan = plan.model_copy(update={"value": Format(struct=fields, as_=source.options.value.as_)})
         made = shaped(jvm.jvm, incoming(plan), pipeline.transforms).columns
         conflicts = unassignable(stored(table), made) if made is not None else ()
         if conflicts:
-            raise misfit(conflicts, hudi.path)
+            raise misfit(conflicts, sink.table_id)
 
 
 def _fields_are_given(pipeline: Pipeline) -> bool:
     """Whether a record's fields stand in the file: neither a registry's, nor a change event's, nor a key's."""
-    kafka = pipeline.source.kafka
-    given = kafka.value.schema_ is not None or not kafka.value.has_schema
-    return given and kafka.key is None and pipeline.changes is None
+    source = pipeline.source.options
+    given = source.value.schema_ is not None or not source.value.has_schema
+    return given and source.key is None and pipeline.changes is None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
-from sluice.pipeline.services import TableServices
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
 
 InstantState = Literal["absent", "pending", "completed"]
@@ -122,7 +123,7 @@ class Table(Protocol):
     def commit(
         self,
         instant: str,
-        stats: Iterable[Mapping[str, Any]],
+        committables: Iterable[Committable],
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
@@ -155,6 +156,14 @@ class Table(Protocol):
         """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
         ...
 
+    def partitions_on_storage(self) -> set[str]:
+        """The table's partitions as they lie on storage, also those that no commit has named.
+
+        It may cost as much as listing the whole table: asked for only where nothing else says where a late attempt has
+        written.
+        """
+        ...
+
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
         """Delete files that a zombie finished after its interval was over; returns what was deleted.
 
@@ -167,6 +176,11 @@ class Table(Protocol):
 
 class Maintenance(Protocol):
     """Table services: what keeps a table quick to read, and its timeline short. The caller holds the table."""
+
+    @property
+    def writer(self) -> TableWriter:
+        """The table as START-COMMIT of a service names it, with the services' settings."""
+        ...
 
     def pending(self, service: str) -> list[str]:
         """Instants of plans that were made but not completed, oldest first."""
@@ -237,6 +251,40 @@ class Sink(Protocol[T]):
         """
         ...
 
-    def maintenance(self, table: T, services: TableServices) -> Maintenance:
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records in files of the table of bad records, in the order of the paths and of their rows.
+
+        Args:
+            paths: relative to that table.
+
+        Raises:
+            RetryableError, ActionRequiredError: they can't be read.
+        """
+        ...
+
+    def sync_catalogs(self) -> list[str]:
+        """Tell each catalog that the pipeline names of the table as it is now; their names.
+
+        Raises:
+            RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
+            ActionRequiredError: what it needs is not installed, or permission is missing.
+        """
+        ...
+
+    def maintenance(self, table: T) -> Maintenance:
         """The table's services, for whoever holds the table."""
+        ...
+
+
+class MakesSink(Protocol):
+    """What a section's `connector` names."""
+
+    def __call__(self, pipeline: Any, jvm: Any = None, registries: Any = ...) -> Sink[Any]:
+        """The sink of one pipeline.
+
+        Args:
+            pipeline: the whole file, since rows are made of more than the sink's own section.
+            jvm: opens a JVM, for a sink that works in one; it starts its own by default.
+            registries: where a schema registry is, by its connection's id.
+        """
         ...

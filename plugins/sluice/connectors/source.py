@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
+from sluice.connectors.options import SourceOptions
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState
-
-NOTHING = Checkpoint()
 
 
 class Source(Protocol):
@@ -37,7 +36,7 @@ class Source(Protocol):
         window_start: datetime | None = None,
         *,
         max_future: timedelta | None = None,
-        checkpoint: Checkpoint = NOTHING,
+        checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
         """Bounds and identities of the topics' partitions, all asked for now.
 
@@ -46,7 +45,7 @@ class Source(Protocol):
             window_end: records with a time before this belong to the window; None takes all there is.
             window_start: records with a time before this don't belong to it; None takes all there is.
             max_future: records that are dated further ahead of now bound no window; None lets all of them.
-            checkpoint: what the table knows of the logs, to see whether one was truncated since.
+            checkpoint: what the table knows of the logs, to see whether one was truncated since; None of nothing.
         """
         ...
 
@@ -73,4 +72,17 @@ class Source(Protocol):
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets to where lag monitors look. Nothing reads them back."""
+        ...
+
+
+class MakesSource(Protocol):
+    """What a section's `connector` names."""
+
+    def __call__(self, options: SourceOptions, settings: Any) -> Source:
+        """The source of one pipeline.
+
+        Args:
+            options: its section.
+            settings: of its connection, where it has one.
+        """
         ...

@@ -7,7 +7,7 @@ that a superseded service can't pass: what changes the table for good comes afte
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,23 +22,32 @@ from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.redact import redact_text
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 @dataclass(frozen=True)
 class Hold:
-    """One service's transaction, and the log of the table that it stands in."""
+    """One service's transaction, and the log of the table that it stands in.
+
+    Attributes:
+        now: the time of this process's machine, which its messages bear.
+    """
 
     control: ControlLog
     table_log: TableLog
     transaction: Transaction
+    now: Callable[[], datetime] = _now
 
     @classmethod
-    def at(cls, control: ControlLog, table: str, control_offset: int) -> Hold:
+    def at(cls, control: ControlLog, table: str, control_offset: int, now: Callable[[], datetime] = _now) -> Hold:
         """The hold whose START-COMMIT stands at that offset, for a process that didn't send it.
 
         Raises:
             IntervalError: there is none.
         """
         table_log = control.table_log(table, control_offset)
-        return cls(control, table_log, transaction_at(table_log, control_offset))
+        return cls(control, table_log, transaction_at(table_log, control_offset), now)
 
     def decide(self, holder: str) -> None:
         """Send END-COMMIT: from here on nobody else plans or commits until the service has ended.
@@ -109,4 +118,4 @@ class Hold:
     def _envelope(self) -> Mapping[str, Any]:
         start = self.transaction.start
         same = start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id", "sender"})
-        return {**same, "time": datetime.now(UTC)}
+        return {**same, "time": self.now()}

@@ -1,13 +1,10 @@
-"""The catalogs that a pipeline names are told of its table, in a lean JVM: after a commit, and never part of it."""
+"""The catalogs that a pipeline names are told of its table: after a commit, and never part of it."""
 
 from __future__ import annotations
 
-from functools import partial
-
-from sluice.jvm.gateway import lean_jvm
+from sluice.coordinator.parts import sink_of
+from sluice.jvm.gateway import Jvm
 from sluice.pipeline.model import Pipeline
-from sluice.sinks.hudi.catalog_sync import sync_catalogs
-from sluice.sinks.hudi.sink import Jvm, hadoop_settings
 
 
 def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
@@ -17,5 +14,4 @@ def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
         RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
         ActionRequiredError: a catalog's jars or permission are missing.
     """
-    with (jvm or partial(lean_jvm, hadoop_settings(pipeline)))() as running:
-        return sync_catalogs(running, pipeline)
+    return sink_of(pipeline, jvm).sync_catalogs()

@@ -7,20 +7,23 @@ from collections.abc import Collection
 from typing import Any
 
 from sluice.connectors.sink import Table
+from sluice.coordinator.checks import (
+    audited,
+    fitting,
+    refuse_recreated_topics,
+    refuse_truncated_logs,
+    require_replaceable,
+)
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
-from sluice.coordinator.planning import require_whole
 from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
-from sluice.protocol.audit import audit, audit_again
-from sluice.protocol.bad_records import audit_bad_records
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
-from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, WriteStatus
-from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition, in_words
-from sluice.protocol.placement import fitting_partitioners
+from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange
+from sluice.protocol.offsets import TRANSACTION_KEY, in_words
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
     commit_note,
@@ -30,7 +33,6 @@ from sluice.protocol.settlement import (
     forgotten_partitions,
     instant_gone,
     leader_epochs,
-    missing_error,
     moved_offsets,
     positions_after,
     require_ours,
@@ -67,13 +69,14 @@ class Committer:
             log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
             return self.outcome(transaction)
         require_ours(transaction)
-        self._audited(transaction)
+        audited(transaction)
         with session.table() as table:
             if table.state_of(transaction.id) == "completed":
                 log.info("the commit is on the timeline already; ACK-COMMIT is missing", instant=transaction.id)
             else:
                 self._carry_out_or_give_up(table, table_log, transaction)
             self.finish(table, table_log, transaction)
+        require_ours(transaction)
         reach("coordinator.after_ack_commit")
         return self.outcome(transaction)
 
@@ -106,10 +109,10 @@ class Committer:
 
     def _carry_out(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
-            self._refuse_recreated_topics(transaction)
-            self._refuse_truncated_logs(transaction)
+            refuse_recreated_topics(self._session, transaction)
+            refuse_truncated_logs(self._session, transaction)
             if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
-                self._fitting(transaction, self._session.committed(table))
+                fitting(self._session, transaction, self._session.committed(table))
         table.await_clock()  # before the lease, which is not for waiting
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
@@ -132,52 +135,6 @@ class Committer:
         if transaction.state is not State.COMMITTED:
             require_ours(transaction)
 
-    def _refuse_recreated_topics(self, transaction: Transaction) -> None:
-        """A topic recreated while the interval ran was read at the planned offsets, but of another log."""
-        planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
-        now = self._session.source.topic_ids(list(planned))
-        for topic, topic_id in planned.items():
-            if topic_id is not None and now.get(topic) != topic_id:
-                raise IntervalError(
-                    "The topic was deleted and created again while the interval ran.",
-                    next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
-                    table=self._session.table_id,
-                    topic=topic,
-                    instant=transaction.id,
-                )
-
-    def _refuse_truncated_logs(self, transaction: Transaction) -> None:
-        """An election while the interval ran may have put other records where it has read."""
-        cluster = self._session.source
-        epochs = leader_epochs(transaction.start)
-        ends: dict[TopicPartition, int] = {}
-        for r in transaction.start.offset_ranges:
-            if r.topic_partition in epochs:
-                ends[r.topic_partition] = max(r.end, ends.get(r.topic_partition, 0))
-        truncated = cluster.truncated_since({tp: (end, epochs[tp]) for tp, end in ends.items()})
-        for tp, at in sorted(truncated.items()):
-            raise IntervalError(
-                f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
-                "came after it.",
-                next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
-                table=self._session.table_id,
-                topic=tp.topic,
-                partition=tp.partition,
-                instant=transaction.id,
-            )
-
-    def _fitting(self, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
-        """By topic, the partitioners that explain where all keys are; raises where a row may be doubled."""
-        reported, _ = self._audited(transaction)
-        keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
-        return fitting_partitioners(
-            transaction.start.placement,
-            keys,
-            committed.transaction,
-            table=self._session.table_id,
-            instant=transaction.id,
-        )
-
     # The lease -----------------------------------------------------------------------------------------------------
 
     def take_lease(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
@@ -190,7 +147,7 @@ class Committer:
         lease = transaction.lease
         if lease is not None and not self._leases.is_free(transaction.lease_offset, lease):
             raise self._busy(transaction, lease.holder)
-        reported, missing = self._audited(transaction)
+        reported, missing = audited(transaction)
         end = EndCommit(
             **self._session.envelope_of(transaction),
             reported=tuple(sorted(reported)),
@@ -230,26 +187,8 @@ class Committer:
         except SluiceError as error:  # the failure that led here is the one to tell
             log.warning("the lease was not released; it runs out by itself", reason=str(error))
 
-    def _audited(self, transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
-        """The statuses that count, each audited; raises what the missing ranges say unless they may be missing."""
-        missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
-        in_part = transaction.start.policy.commits_in_part and transaction.start.on_missing_range == "commit"
-        if missing and not in_part:
-            raise missing_error(transaction, missing)
-        reported: dict[int, WriteStatus] = {}
-        for number in range(len(transaction.start.ranges)):
-            status = transaction.status_of(number)
-            if number not in missing and status is not None:
-                audit(transaction.start, number, status)
-                reported[number] = status
-        if missing and not reported:
-            raise missing_error(transaction, missing)
-        audit_bad_records(transaction.start, reported)
-        audit_again(transaction.start, reported)
-        return reported, missing
-
     def _hudi_commit(self, table: Table, transaction: Transaction) -> None:
-        reported, _ = self._audited(transaction)
+        reported, _ = audited(transaction)
         start = transaction.start
         if not self._leases.is_held_here(transaction.lease_offset):
             raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
@@ -258,6 +197,8 @@ class Committer:
         if moved and self._repaired(table, committed):
             committed = self._session.committed(table)
             moved = moved_offsets(start, committed.checkpoint)
+        if moved and table.state_of(transaction.id) == "completed":
+            return  # it is this commit that moved them: whoever had the lease before has completed it after all
         if moved:
             raise IntervalError(
                 "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
@@ -278,19 +219,20 @@ class Committer:
             leader_epochs=leader_epochs(start),
         )
         if start.replaces_files:
-            require_whole(table, str(start.replays))  # a table service may have moved them since START
-        stats = [stat for _, status in sorted(reported.items()) for stat in status.stats]
+            require_replaceable(table, transaction)
+        committables = [c for _, status in sorted(reported.items()) for c in status.stats]
         note = commit_note(
             transaction,
             reported,
             committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
-            self._fitting(transaction, committed),
+            fitting(self._session, transaction, committed),
             self._session.control.topic,
         )
         note["signed_from"] = self._signed_from(transaction, committed)
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
         table = table.written_as(with_schema_of(start.writer, table.writer))
-        table.commit(transaction.id, stats, extra, start.replaced_file_groups if start.replaces_files else None)
+        replaced = start.replaced_file_groups if start.replaces_files else None
+        table.commit(transaction.id, committables, extra, replaced)
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
         """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
@@ -304,18 +246,21 @@ class Committer:
         known = None if committed.elsewhere else committed.transaction.get("signed_from")
         return transaction.lease_offset if known is None else int(known)
 
-    def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
+    def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> bool:
         """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
 
         Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
         stopped. One process at a time commits the quarantine: the holder of the lease.
+
+        Returns:
+            Whether the transaction is committed; False where somebody else has given it up meanwhile.
 
         Raises:
             RetryableError: Kafka or Hudi don't answer, or another process is at it.
             ActionRequiredError: the quarantine or the dead-letter topic can't be used. The table is committed.
         """
         if transaction.state is State.COMMITTED:  # by another process, while this one stood still
-            return
+            return True
         if set_aside(transaction):
             if not self._leases.is_held_here(transaction.lease_offset):
                 self.take_lease(table, table_log, transaction)
@@ -324,10 +269,14 @@ class Committer:
             except Exception:
                 self._release_lease(transaction)
                 raise
-        self._acknowledge(transaction)
+        return self._acknowledge(table_log, transaction)
 
-    def _acknowledge(self, transaction: Transaction) -> None:
-        """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group."""
+    def _acknowledge(self, table_log: TableLog, transaction: Transaction) -> bool:
+        """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group.
+
+        Returns:
+            Whether it counts. It doesn't where somebody else has given the transaction up since this process looked.
+        """
         reported = committed_statuses(transaction)
         counts = count_records(reported)
         start = transaction.start
@@ -338,7 +287,10 @@ class Committer:
         reach("coordinator.before_ack_commit")
         envelope: dict[str, Any] = {**self._session.envelope_of(transaction), **counts}
         self._session.control.send(AckCommit(**envelope, offsets=offsets, valid_through=through))
-        transaction.state = State.COMMITTED
+        self._session.control.extend(table_log)
+        if transaction.state is not State.COMMITTED:
+            log.warning("ACK-COMMIT came after ABORT-COMMIT", instant=transaction.id, reason=transaction.reason)
+            return False
         log.info(
             "ACK-COMMIT",
             instant=transaction.id,
@@ -354,6 +306,7 @@ class Committer:
                 group=self._session.pipeline.consumer_group,
                 reason=str(error),
             )
+        return True
 
     def outcome(self, transaction: Transaction) -> Outcome:
         """What was committed, in a sentence."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.commit import Committer
@@ -11,7 +13,8 @@ from sluice.coordinator.planning import Position, Task
 from sluice.coordinator.session import Outcome, Run, Session, Started
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableWriter
@@ -21,7 +24,23 @@ from sluice.protocol.settlement import abort_reason, transaction_at
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
-from sluice.sinks.hudi.sink import Jvm
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_its_words(step: Callable[Concatenate[Coordinator, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
+    """Have errors name keys of source and sink as the pipeline's file does."""
+
+    @wraps(step)
+    def told(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return step(self, *args, **kwargs)
+        except SluiceError as error:
+            error.reword(self.pipeline.in_its_words)
+            raise
+
+    return told
 
 
 class Coordinator:
@@ -63,6 +82,7 @@ class Coordinator:
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
 
+    @_in_its_words
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
 
@@ -73,6 +93,7 @@ class Coordinator:
         self._session.parts.kafka.require_for_spark()
         return self._starter.start(run)
 
+    @_in_its_words
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where the table and its topics stand; nothing is written anywhere.
 
@@ -81,6 +102,7 @@ class Coordinator:
         """
         return self._starter.plan(request)
 
+    @_in_its_words
     def position(self) -> Position:
         """Where the table and its topics stand.
 
@@ -91,6 +113,7 @@ class Coordinator:
             committed = self._session.committed(table)
         return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
 
+    @_in_its_words
     def rows(self) -> tuple[RecordPlan, TableWriter]:
         """How the next interval's records would become rows, and of which columns.
 
@@ -115,6 +138,7 @@ class Coordinator:
             written = {instant: table.written_by(instant) for instant in instants} if table is not None else {}
         return {instant: interval.checkpoint for instant, interval in written.items() if interval is not None}
 
+    @_in_its_words
     def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.
 
@@ -160,12 +184,19 @@ class Coordinator:
             table.rollback(transaction.id)  # whoever aborted it may have died before this
             self._committer.fence.repair(table, table_log)
             return None
-        if table.state_of(transaction.id) == "completed":
-            self._committer.finish(table, table_log, transaction)
-            return self._committer.outcome(transaction)
-        why = reason or abort_reason(transaction)
-        if transaction.state is State.DECIDED:
+        completed = table.state_of(transaction.id) == "completed"
+        if transaction.state is State.DECIDED and not completed:
             self._committer.take_lease(table, table_log, transaction)
+            completed = stands_after_all(table, transaction)
+        if completed:
+            stands = self._committer.finish(table, table_log, transaction)
+            return self._committer.outcome(transaction) if stands else None
+        why = reason or abort_reason(transaction)
         if not self._committer.give_up(table, table_log, transaction, why):
             return self._abort_one(table, table_log, transaction, reason)  # END-COMMIT came before our ABORT-COMMIT
         return Outcome("aborted", f"Aborted instant {transaction.id}: {why}", transaction.id)
+
+
+def stands_after_all(table: Table, transaction: Transaction) -> bool:
+    """Whether the commit stands, for who has just taken its lease: who had it before may have completed it since."""
+    return table.state_of(transaction.id) == "completed"

@@ -11,10 +11,9 @@ from sluice.kafka.sent_letters import Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.quarantine import Quarantined, log_read, quarantine_path, set_aside
+from sluice.protocol.quarantine import Quarantined, log_read, set_aside
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
-from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER", "row": "TRANSFORMATION"}  # Connect's names
 _EXCEPTION = "org.apache.kafka.connect.errors.DataException"  # what Connect's own converters throw
@@ -78,7 +77,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         if sent == letters:
             log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
             return
-        bad = QuarantineFiles(quarantine_path(session.table_id, errors)).records(paths)
+        bad = session.sink.bad_records(paths)
         notes = SentLetters(session.parts.kafka, topic, session.table_id)
         for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
             sent += len(chunk)

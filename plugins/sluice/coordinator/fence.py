@@ -16,9 +16,9 @@ from __future__ import annotations
 from sluice.connectors.sink import Completion, Table
 from sluice.coordinator.session import Session
 from sluice.logs import log
+from sluice.protocol.services import PLANNED
 from sluice.protocol.transaction import State, TableLog, Transaction
 
-_CARRIED_OUT = ("compaction", "clustering")
 _NOT_BY_ITSELF = (State.ABORTED, State.SUPERSEDED)
 
 
@@ -122,5 +122,5 @@ def _service_left(table_log: TableLog) -> str | None:
 
     Only then can there be two jobs that carried out the same plan.
     """
-    left = (t for t in table_log.transactions.values() if t.start.service in _CARRIED_OUT and t.state in _NOT_BY_ITSELF)
+    left = (t for t in table_log.transactions.values() if t.start.service in PLANNED and t.state in _NOT_BY_ITSELF)
     return min((t.id for t in left), default=None)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.connectors.log import ControlLog
-from sluice.connectors.sink import Sink
-from sluice.connectors.source import Source
+from sluice.connectors.registry import load
+from sluice.connectors.sink import MakesSink, Sink
+from sluice.connectors.source import MakesSource, Source
 from sluice.control.topic import ControlTopic
 from sluice.coordinator.machine import THIS_MACHINE, Machine
+from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.registry.config import Registries, registry_of_environment
-from sluice.sinks.hudi.sink import HudiSink, Jvm
-from sluice.sources.kafka.cluster import KafkaCluster
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,16 @@ def parts_of(
         jvm: where Hudi runs; a lean JVM for each step by default.
         registries: where a schema registry is, by its connection's id.
     """
+    source_of: MakesSource = load(pipeline.source.options.connector)
     return Parts(
-        KafkaCluster(source, isolation_level=pipeline.source.kafka.isolation_level),
+        source_of(pipeline.source.options, source),
         lambda topic: ControlTopic(control or source, topic),
-        HudiSink(pipeline, jvm, registries),
+        sink_of(pipeline, jvm, registries),
         source,
     )
+
+
+def sink_of(pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment) -> Sink[Any]:
+    """The sink that a pipeline file names."""
+    made_by: MakesSink = load(pipeline.sink.options.connector)
+    return made_by(pipeline, jvm, registries)

@@ -81,7 +81,7 @@ class Planner:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._table_id = session.table_id
-        self._upserts = session.pipeline.sink.hudi.operation == "upsert"
+        self._sink = session.pipeline.sink.capabilities
 
     def plan(self, request: Request, committed: Committed, table: Table | None) -> tuple[Task, ClusterState]:
         """What the run is to do, and what the cluster says now.
@@ -97,16 +97,17 @@ class Planner:
         """
         self._refuse_gone_topics(committed.checkpoint)
         bounded = request if policy_of(request.kind).bounded_by_times else Request()
+        self._refuse_unknown_times(bounded)
         state = self._session.source.state(
             self._session.topics,
             bounded.to_time,
             bounded.from_time,
-            max_future=self._session.pipeline.source.kafka.max_future,
+            max_future=self._session.pipeline.source.options.max_future,
             checkpoint=committed.checkpoint,
         )
         refuse_other_logs(request.kind, committed.checkpoint, state.log_ids, self._table_id)
         refuse_truncated_logs(request.kind, state.truncated, self._table_id)
-        if self._upserts and self._session.pipeline.sink.hudi.key_placement != "hashed":
+        if self._sink.finds_keys_by_partition:
             self._refuse_moved_keys(committed.checkpoint, state)
         return self._task(request, committed, state, table), state
 
@@ -121,7 +122,7 @@ class Planner:
         return self._window(request, committed, state)
 
     def _continue(self, committed: Committed, state: ClusterState) -> Task:
-        kafka = self._session.pipeline.source.kafka
+        source = self._session.pipeline.source.options
         average = committed.transaction.get("average_record_bytes")
         plan = plan_interval(
             committed.checkpoint,
@@ -129,7 +130,7 @@ class Planner:
             starting=_starting(self._starts_at(committed.checkpoint), state),
             limits=self._session.pipeline.limits(float(average) if average else None),
             number_of_ranges=self._session.pipeline.write.ranges,
-            on_offset_loss=kafka.on_offset_loss,
+            on_offset_loss=source.on_offset_loss,
             table=self._table_id,
         )
         return self._task_of(plan, "continue")
@@ -139,16 +140,16 @@ class Planner:
 
         One that a pattern finds after the first interval was made since, or just not found before: all of it is new.
         """
-        kafka, cluster = (
-            self._session.pipeline.source.kafka,
+        source, cluster = (
+            self._session.pipeline.source.options,
             checkpoint.clusters.get(self._session.source.name),
         )
         has_begun = cluster is not None and any(topic.partitions for topic in cluster.topics.values())
-        return "earliest" if kafka.topics_pattern is not None and has_begun else kafka.starting_offsets
+        return "earliest" if source.topics_pattern is not None and has_begun else source.starting_offsets
 
     def _task_of(self, plan: IntervalPlan, kind: IntervalKind) -> Task:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
-        if not self._upserts:
+        if not self._sink.upsert:
             return Task(plan)
         if policy_of(kind).keeps_newer == "always":
             return Task(plan, keep_newer=True)
@@ -172,12 +173,12 @@ class Planner:
             table=self._table_id,
         )
         ordered = bool(self._session.pipeline.writer().ordering_fields)
-        if policy.needs_ordering and self._upserts and plan.ranges and not ordered:
+        if policy.needs_ordering and self._sink.upsert and plan.ranges and not ordered:
             raise ActionRequiredError(
                 "An upsert without an ordering field takes the version that came last for the newest, so offsets can't "
                 "be read out of their order.",
-                next_step="load the topic into a new table path with sink.hudi.ordering_field: a table keeps its own "
-                "for life.",
+                next_step="load the topic into a new table path with the sink's `ordering_field`: a table keeps its "
+                "own for life.",
                 table=self._table_id,
                 kind=request.kind,
             )
@@ -207,6 +208,13 @@ class Planner:
 
     def _replay(self, request: Request, committed: Committed, state: ClusterState, table: Table | None) -> Task:
         instant = str(request.instant)
+        if not (self._sink.upsert or self._sink.replaces_interval):
+            raise ActionRequiredError(
+                "This table's sink can't put an interval's rows in the place of others, so nothing can be replayed.",
+                next_step="load the topic into a new table.",
+                table=self._table_id,
+                instant=instant,
+            )
         written = table.written_by(instant) if table else None
         if table is None or written is None:
             raise ActionRequiredError(
@@ -240,7 +248,7 @@ class Planner:
             table=self._table_id,
         )
         task = replace(self._task_of(plan, request.kind), records_before=records_before(plan, written.note))
-        if self._upserts:
+        if self._sink.upsert:
             return task
         require_whole(table, written.instant)
         self._refuse_sent_again(ranges, instant, state)
@@ -289,18 +297,29 @@ class Planner:
             passed_over += [PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end) for piece in missing]
         return Task(IntervalPlan(ranges=()), passed_over=tuple(passed_over))
 
+    def _refuse_unknown_times(self, bounded: Request) -> None:
+        """A source that knows no times would take the window for one without bounds."""
+        source = self._session.pipeline.source
+        if (bounded.from_time or bounded.to_time) and not source.capabilities.windows_by_time:
+            raise ActionRequiredError(
+                f"Records are asked for by their times, which {source.place} doesn't know.",
+                next_step="name a range of offsets, or run the pipeline without times.",
+                table=self._table_id,
+                kind=bounded.kind,
+            )
+
     def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
         """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
-        kafka, cluster = self._session.pipeline.source.kafka, self._session.source.name
+        source, cluster = self._session.pipeline.source.options, self._session.source.name
         known = checkpoint.clusters.get(cluster)
-        if kafka.topics_pattern is None or known is None:
+        if source.topics_pattern is None or known is None:
             return
-        gone = [t for t in known.topics if t not in self._session.topics and re.fullmatch(kafka.topics_pattern, t)]
-        if gone and kafka.on_offset_loss == "fail":
+        gone = [t for t in known.topics if t not in self._session.topics and re.fullmatch(source.topics_pattern, t)]
+        if gone and source.on_offset_loss == "fail":
             raise ActionRequiredError(
                 f"Topics that the table was loaded from are gone: {', '.join(sorted(gone))}.",
-                next_step="if nothing is missing of them, narrow source.kafka.topics_pattern so that it doesn't match "
-                "them, or set source.kafka.on_offset_loss to earliest.",
+                next_step="if nothing is missing of them, narrow the source's `topics_pattern` so that it doesn't "
+                "match them, or set the source's `on_offset_loss` to earliest.",
                 table=self._table_id,
             )
 

@@ -54,16 +54,16 @@ class Quarantine:
         Both look first whether they were done.
         """
         quarantine = self._open(table, transaction)
-        stats = [stat for _, status in sorted(set_aside(transaction).items()) for stat in status.quarantine_stats]
+        committables = [c for _, status in sorted(set_aside(transaction).items()) for c in status.quarantine_stats]
         if quarantine.state_of(transaction.id) != "completed":
             reach("coordinator.before_quarantine_commit")
             quarantine.open(transaction.id)
             start = transaction.start
             note = {"instant": transaction.id, "table": start.table, "dag_id": start.dag_id, "run_id": start.run_id}
-            quarantine.commit(transaction.id, stats, {TRANSACTION_KEY: json.dumps(note)})
+            quarantine.commit(transaction.id, committables, {TRANSACTION_KEY: json.dumps(note)})
             log.info("quarantine committed", instant=transaction.id, quarantine=quarantine.writer.path)
         reach("coordinator.after_quarantine_commit")
-        send_dead_letters(self._session, transaction, [str(stat["path"]) for stat in stats])
+        send_dead_letters(self._session, transaction, [c.path for c in committables])
         reach("coordinator.after_dead_letters")
 
     def clear(self, table: Table, transactions: Iterable[Transaction]) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from sluice.connectors.sink import Maintenance, Table
 from sluice.control.hold import Hold
@@ -20,22 +19,19 @@ from sluice.coordinator.parts import parts_of
 from sluice.coordinator.session import Outcome, Run, Session
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning, Turns
-from sluice.errors import RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
+from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import StartCommit
+from sluice.protocol.services import Service
 from sluice.protocol.transaction import State, Transaction
-from sluice.sinks.hudi.services import service_options
-from sluice.sinks.hudi.sink import Jvm
 
-Service = Literal["compaction", "clustering", "cleaning", "metadata_compaction", "archiving"]
-SERVICES: tuple[Service, ...] = get_args(Service)
 _LONGEST_REASON = 2000  # characters of an ABORT-COMMIT
-BY_SPARK: tuple[Service, ...] = ("compaction", "clustering")
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,10 @@ class Services:
         Raises:
             RetryableError: an interval holds the table for longer than `table_services.wait`, or Kafka or Hudi fail.
             IntervalError: another run took the table over; nothing is lost, and the next run does the work.
+            ActionRequiredError: the sink has no such service.
         """
         with self._held(run, service) as (table, hold):
-            client = self._session.sink.maintenance(table, self._settings)
+            client = self._session.sink.maintenance(table)
             reach("service.before_end_commit")
             hold.decide(table.process)
             reach("service.after_end_commit")
@@ -97,10 +94,10 @@ class Services:
         """Plan a compaction or clustering, and hold the table for the Spark job that carries it out.
 
         Raises:
-            RetryableError, IntervalError: as `run`.
+            RetryableError, IntervalError, ActionRequiredError: as `run`.
         """
         with self._held(run, service) as (table, hold):
-            client = self._session.sink.maintenance(table, self._settings)
+            client = self._session.sink.maintenance(table)
             left = client.pending(service)
             if service == "clustering":
                 # Not carried out any more: an interval may have replaced the files that it would rewrite.
@@ -121,13 +118,17 @@ class Services:
 
     def state(self, control_offset: int) -> State:
         """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
-        return Hold.at(self._session.control, self._session.table_id, control_offset).transaction.state
+        return self._hold_at(control_offset).transaction.state
 
     def give_up(self, control_offset: int, reason: str) -> None:
         """End a service that its Spark job has left open; what was completed or superseded stays as it is."""
-        hold = Hold.at(self._session.control, self._session.table_id, control_offset)
+        hold = self._hold_at(control_offset)
         if hold.transaction.state in (State.OPEN, State.DECIDED):
             hold.give_up(reason)
+
+    def _hold_at(self, control_offset: int) -> Hold:
+        session = self._session
+        return Hold.at(session.control, session.table_id, control_offset, session.machine.now)
 
     @staticmethod
     def _work(client: Maintenance, service: Service) -> str:
@@ -143,6 +144,13 @@ class Services:
     @contextmanager
     def _held(self, run: Run, service: Service) -> Iterator[tuple[Table, Hold]]:
         """The table, once no interval holds it any more, held for the service; given up where the block fails."""
+        sink = self._session.pipeline.sink
+        if service not in sink.capabilities.services:
+            raise ActionRequiredError(
+                f"Tables of {sink.place} as this one have no {service}.",
+                next_step=f"name one of these: {', '.join(sorted(sink.capabilities.services)) or 'there are none'}.",
+                table=self._session.table_id,
+            )
         self._session.control.ensure()
         until = self._session.machine.steady() + self._settings.wait.total_seconds()
         while True:
@@ -172,7 +180,6 @@ class Services:
         if self._committer.fence.repair(table, table_log) or self._committer.resolve_unfinished(table, table_log):
             return None
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
-        options = {**table.writer.options, **service_options(self._settings)}
         start = StartCommit(
             **session.envelope(table.new_instant(), epoch, run),
             kind="service",
@@ -180,7 +187,9 @@ class Services:
             read_position=read_position,
             oldest_unsettled=table_log.oldest_unsettled(read_position),
             ranges=(),
-            writer=table.writer.model_copy(update={"options": options}),
+            source=session.pipeline.source.name,
+            sink=session.pipeline.sink.name,
+            writer=session.sink.maintenance(table).writer,
         )
         reach("service.before_start_commit")
         offset = session.control.send(start)
@@ -190,7 +199,7 @@ class Services:
         reach("service.after_start_commit")
         log.info("START-COMMIT", service=service, table=session.table_id, control_offset=offset)
         self._starter.end_superseded(table, table_log, committed, start.transaction)
-        return Hold(session.control, table_log, transaction)
+        return Hold(session.control, table_log, transaction, session.machine.now)
 
     def _waited_too_long(self, service: Service) -> RetryableError:
         return RetryableError(

@@ -93,7 +93,7 @@ class Session:
         self.sink = parts.sink
         self.machine = parts.machine
         self.control = parts.control(pipeline.control_topic)
-        self.table_id = pipeline.sink.hudi.path
+        self.table_id = pipeline.table_id
         self._topics: tuple[str, ...] | None = None
 
     @property
@@ -104,13 +104,13 @@ class Session:
             ActionRequiredError: none matches.
             RetryableError: the cluster can't be reached.
         """
-        kafka = self.pipeline.source.kafka
-        if kafka.topics_pattern is None:
-            return kafka.topics
+        source = self.pipeline.source.options
+        if source.topics_pattern is None:
+            return source.topics
         if self._topics is None:
             letters = self.pipeline.errors.dead_letter_topic
             own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, letters, f"{letters}{SUFFIX}")
-            self._topics = self.source.topics_like(kafka.topics_pattern, own)
+            self._topics = self.source.topics_like(source.topics_pattern, own)
         return self._topics
 
     def table(self) -> AbstractContextManager[Table]:

@@ -22,7 +22,7 @@ from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
-from sluice.protocol.settlement import registered_paths, table_partitions
+from sluice.protocol.settlement import may_have_written_anywhere, registered_paths, table_partitions
 from sluice.protocol.state import ClusterState, in_short
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
@@ -180,11 +180,7 @@ class Starter:
 
     def _refuse_foreign_rows(self, table: Table, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
-        if (
-            self._session.pipeline.sink.hudi.operation == "upsert"
-            and not committed.transaction
-            and not table.is_empty()
-        ):
+        if self._session.pipeline.sink.capabilities.upsert and not committed.transaction and not table.is_empty():
             raise ActionRequiredError(
                 "Another writer has loaded this table, so an upsert by Kafka partition would not find its rows.",
                 next_step="load the topic into a new table path from the earliest offset, or go on with that writer.",
@@ -239,7 +235,9 @@ class Starter:
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
             valid_through=state.valid_through(committed.valid_through),
             remarks=in_short(plan.remarks),
-            isolation_level=self._session.pipeline.source.kafka.isolation_level,
+            source=self._session.pipeline.source.name,
+            sink=self._session.pipeline.sink.name,
+            isolation_level=self._session.pipeline.source.options.read_isolation,
             on_missing_range=self._session.pipeline.on_missing_range if policy.commits_in_part else "abort",
             writer=writer,
             records=records,
@@ -251,9 +249,9 @@ class Starter:
 
     def _tell_of_wide_jobs(self, task: Task) -> None:
         """Of ranges that have to be one job each: their records go to any file group, or are compared with rows."""
-        hudi = self._session.pipeline.sink.hudi
+        sink = self._session.pipeline.sink.capabilities
         widest = max(map(len, task.plan.ranges), default=0)
-        if widest > _WIDE_JOB and hudi.operation == "upsert" and (hudi.buckets or task.keep_newer):
+        if widest > _WIDE_JOB and sink.upsert and (task.keep_newer or not sink.finds_keys_by_partition):
             log.warning(
                 "one Spark job is to read very many partitions that have records: what each of its tasks costs grows "
                 "with their number; raise write.ranges where keys are not hashed",
@@ -266,6 +264,7 @@ class Starter:
         """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
+        anywhere = False
         finished = table.finish_rollbacks()
         for instant in finished:
             log.info("finished a roll-back that a process had left", instant=instant)
@@ -288,6 +287,9 @@ class Starter:
             committed_here = transaction.state is State.COMMITTED or table.state_of(transaction.id) == "completed"
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
+            anywhere |= may_have_written_anywhere(transaction, committed=committed_here)
+        if anywhere:
+            partitions |= table.partitions_on_storage()
         swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
         swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
@@ -302,11 +304,7 @@ def _end_superseded_on(session: Session, table: Table, table_log: TableLog, comm
 
 def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyPlacement | None:
     """How the pipeline's upserts find their rows, None of an append."""
-    hudi = pipeline.sink.hudi
-    if hudi.operation != "upsert":
-        return None
-    partitions = Counter(tp.topic for tp in state.all_partitions) if state else {}
-    return KeyPlacement(kind=hudi.key_placement, partitions=dict(partitions), buckets=hudi.buckets)
+    return pipeline.sink.options.placement(Counter(tp.topic for tp in state.all_partitions) if state else {})
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

@@ -36,7 +36,7 @@ class DemoPipeline:
     @property
     def upserts(self) -> bool:
         """Whether a key's last version is the row, rather than every record."""
-        return self.pipeline.sink.hudi.operation == "upsert"
+        return self.pipeline.sink.capabilities.upsert
 
     def compare(self, settings: KafkaSettings, path: str) -> Verdict:
         """Read the whole topic and the whole table, and put them side by side.
@@ -45,12 +45,12 @@ class DemoPipeline:
             settings: the cluster.
             path: the table that the intervals wrote, as START-COMMIT names it.
         """
-        hudi = self.pipeline.sink.hudi
-        ddl = hudi.schema_ or ""
+        sink = self.pipeline.sink.options
+        ddl = sink.schema_ or ""
         columns: Columns = columns_of(ddl)
         in_kafka: Iterable[Mapping[str, Any]] = records(settings, self.topic)
         if self.upserts:
-            in_kafka = last_versions(in_kafka, hudi.record_key[0], hudi.ordering_field[0])
+            in_kafka = last_versions(in_kafka, sink.record_key[0], sink.ordering_field[0])
         in_table = upsert_table(path, ddl) if self.upserts else append_table(path, columns)
         return Verdict(fingerprint(in_kafka, columns), in_table)
 
@@ -75,5 +75,5 @@ def demo_pipelines(home: SluiceHome) -> list[DemoPipeline]:
     made = []
     for file, stream in (("flights.yaml", flights), ("flight_status.yaml", flight_status)):
         pipeline = load_pipeline(folder / file)
-        made.append(DemoPipeline(pipeline, stream(pipeline.source.kafka.topics[0])))
+        made.append(DemoPipeline(pipeline, stream(pipeline.source.options.topics[0])))
     return made

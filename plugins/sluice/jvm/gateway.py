@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -37,6 +37,10 @@ class HudiJvm:
         for name, value in options.items():
             properties.setProperty(name, value)
         return properties
+
+
+Jvm = Callable[[], AbstractContextManager[HudiJvm]]
+"""Opens a JVM for as long as a block."""
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def _understood(what: str, next_step: str, **where: Any) -> Iterator[None]:
         ) from error
 
 
-def struct_of_ddl(jvm: HudiJvm, ddl: str, key: str = "sink.hudi.schema") -> Type:
+def struct_of_ddl(jvm: HudiJvm, ddl: str, key: str = "the sink's `schema`") -> Type:
     """Spark's type of DDL that stands in a pipeline file under `key`.
 
     Raises:
@@ -48,7 +48,7 @@ def struct_of_ddl(jvm: HudiJvm, ddl: str, key: str = "sink.hudi.schema") -> Type
         return json.loads(jvm.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json())
 
 
-def struct_of_avsc(jvm: HudiJvm, file: Path, key: str = "sink.hudi.schema_file") -> Type:
+def struct_of_avsc(jvm: HudiJvm, file: Path, key: str = "the sink's `schema_file`") -> Type:
     """Spark's type of a table's columns in an .avsc file.
 
     Raises:
@@ -77,7 +77,7 @@ def table_schema(jvm: HudiJvm, name: str, struct: Type) -> TableSchema:
     Raises:
         ActionRequiredError: Hudi can't hold one of the types.
     """
-    with _understood("The table's schema", "give its columns other types in sink.hudi.schema.", table=name):
+    with _understood("The table's schema", "give its columns other types in the sink's `schema`.", table=name):
         spark = jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct))
         record = re.sub(r"\W", "_", name)
         conversions = jvm.jvm.org.apache.hudi.HoodieSchemaConversionUtils

@@ -76,7 +76,7 @@ def classify(error: KafkaError, doing: str, **where: Any) -> SluiceError:
     ):
         return ActionRequiredError(
             f"A topic or partition does not exist ({doing}).",
-            next_step="create the topic, or correct source.kafka.topics.",
+            next_step="create the topic, or correct the source's `topics`.",
             **where,
         )
     if code in _PERMISSION:

@@ -21,14 +21,14 @@ SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 def application_arguments(pipeline: Pipeline, started: Started, number: int) -> list[str]:
     """Arguments of one range's write job. They name places only: settings and secrets travel in the environment."""
-    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control_topic]
+    arguments = ["--table", pipeline.table_id, "--control-topic", pipeline.control_topic]
     arguments += ["--control-offset", str(started.control_offset), "--range", str(number)]
     return [*arguments, *_digest(started.digest)]
 
 
 def service_arguments(pipeline: Pipeline, control_offset: int, digest: str | None = None) -> list[str]:
     """Arguments of the job that carries a table service out under the START-COMMIT at that control-topic offset."""
-    arguments = ["--table", pipeline.sink.hudi.path, "--control-topic", pipeline.control_topic]
+    arguments = ["--table", pipeline.table_id, "--control-topic", pipeline.control_topic]
     return [*arguments, "--control-offset", str(control_offset), *_digest(digest)]
 
 

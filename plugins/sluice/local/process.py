@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -17,15 +19,27 @@ import psutil
 _MARKER = "SLUICE_STARTED_BY"
 
 
+# Below the ports that Linux (from 32,768) and macOS (from 49,152) hand out for outgoing connections: between the
+# moment a port is chosen here and the moment a JVM binds it, any connection of the machine could get it otherwise.
+_PORTS = range(20_000, 32_768)
+# Shuffled, so that processes that ask at the same moment get others; in turn, so that none is given twice here.
+_candidates = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
+
+
 def free_port(preferred: int | None = None) -> int:
-    """A TCP port of the loopback interface that nobody listens on: the preferred one where possible."""
-    for candidate in (preferred, 0):
-        if candidate is None:
-            continue
+    """A TCP port of the loopback interface that nobody listens on: the preferred one where possible.
+
+    Nothing holds it until its server binds it.
+
+    Raises:
+        OSError: None of a thousand ports is free.
+    """
+    candidates = itertools.islice(_candidates, 1_000)
+    for candidate in candidates if preferred is None else itertools.chain([preferred], candidates):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", candidate))
-            return int(probe.getsockname()[1])
+            return candidate
     raise OSError("no free TCP port on 127.0.0.1")
 
 

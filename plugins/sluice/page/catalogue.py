@@ -90,7 +90,7 @@ class Catalogue:
             tagged: the ids of the DAGs that Airflow knows under the tag `sluice`.
         """
         pipelines, errors = self._pipelines()
-        of_files = [Entry(p.name, p.name, p.sink.hudi.path, control_topic(p), pipeline=p) for p in pipelines.values()]
+        of_files = [Entry(p.name, p.name, p.table_id, control_topic(p), pipeline=p) for p in pipelines.values()]
         others = tagged - set(pipelines)
         try:
             topics = self._topics(of_files, others)
@@ -174,4 +174,4 @@ class Catalogue:
 def control_topic(pipeline: Pipeline) -> ControlTopicId:
     """Where a pipeline's messages stand."""
     control = pipeline.control
-    return ControlTopicId(control.connection or pipeline.source.kafka.connection, pipeline.control_topic)
+    return ControlTopicId(control.connection or pipeline.kafka_connection, pipeline.control_topic)

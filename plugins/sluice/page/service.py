@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 from sluice.errors import PipelineFileError, SluiceError
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
+from sluice.page.banners import banner, each_once, file_banner, read_banner, topic_banner
 from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
-from sluice.page.follower import Progress
 from sluice.page.health import Health, Schedule, health
 from sluice.page.kept import Kept, Known, refresh_all
 from sluice.page.present import Json
@@ -28,7 +28,6 @@ from sluice.protocol.messages import decode
 from sluice.redact import redact
 from sluice.sinks.hudi.timeline import COMMITS, Timeline
 
-_OLD = 15.0  # seconds after which what is shown is called old
 _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
 _BY_HAND = ("None", "Never, external triggers only")  # as Airflow names it
@@ -76,13 +75,13 @@ class Page:
         entries, errors = self._entries(viewer, session)
         ids = [entry.dag_id for entry in entries if entry.dag_id]
         known, runs = dags(session, ids), latest_runs(session, ids, _RUNS_IN_LIST)
-        rows, banners = [], [_file_banner(e) for e in errors if viewer.may_read_import_errors()]
+        rows, banners = [], [file_banner(e) for e in errors if viewer.may_read_import_errors()]
         refresh_all(kept for entry in entries for kept in self._ends(entry))
         for entry in entries:
             with self._gathered(entry, known, runs) as gathered:
                 rows.append(self._row(gathered, viewer))
                 banners += gathered.banners
-        return {"pipelines": rows, "banners": _once(banners), "at": _now()}
+        return {"pipelines": rows, "banners": each_once(banners), "at": _now()}
 
     def pipeline(self, viewer: Viewer, session: Session, key: str, before: str | None, limit: int) -> Json:
         """One pipeline with a window of its transactions."""
@@ -113,7 +112,7 @@ class Page:
                 ),
                 "partitions_total": len({*gathered.history.committed, *gathered.ends}),
                 "others": others,
-                "banners": _once(banners),
+                "banners": each_once(banners),
                 "at": _now(),
             }
 
@@ -123,11 +122,11 @@ class Page:
         refresh_all(self._kept_timeline(entry))
         timeline = self._timeline(entry)
         follower = self._catalogue.follower(_control(entry))
-        banners = _topic_banner(entry, follower.kept.known, follower.progress)
+        banners = topic_banner(entry, follower.kept.known, follower.progress)
         banners += self._timeline_banner(entry, timeline)
         if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
             banners.append(
-                _banner(
+                banner(
                     "error",
                     "ACK-COMMIT stands in the control topic, but the table's timeline doesn't hold the commit any "
                     "more: somebody rolled it back or restored the table.",
@@ -139,7 +138,7 @@ class Page:
             try:
                 detail = self._read_again(entry, found)
             except SluiceError as error:
-                banners.append(_banner("error", str(error)))
+                banners.append(banner("error", str(error)))
         with follower.tables() as tables:
             history = tables.get(found.table) or TableHistory(found.table)
             whole = present.whole_transaction(found, history, timeline.value, detail)
@@ -239,11 +238,11 @@ class Page:
             yield Gathered(entry, TableHistory(""), _health(dag, of_dag, TableHistory(""), None), dag, of_dag, {})
             return
         follower = self._catalogue.follower(entry.control)
-        banners = _topic_banner(entry, follower.kept.known, follower.progress)
+        banners = topic_banner(entry, follower.kept.known, follower.progress)
         ends: LogEnds = {}
         for kept in self._ends(entry):
             ends |= kept.known.value or {}
-            banners += _read_banner("The logs' ends", kept.known)
+            banners += read_banner("The logs' ends", kept.known)
         with follower.tables() as tables:
             history = tables.get(entry.table) or TableHistory(entry.table)
             gathered = Gathered(entry, history, Health("unknown", None, 0), dag, of_dag, ends, banners)
@@ -260,8 +259,8 @@ class Page:
     @staticmethod
     def _timeline_banner(entry: Entry, timeline: Known[Timeline | None]) -> list[Json]:
         if entry.table is None or may_look_at(entry):
-            return _read_banner(f"The timeline of {entry.table}", timeline)
-        return [_banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
+            return read_banner(f"The timeline of {entry.table}", timeline)
+        return [banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
     def _ends(self, entry: Entry) -> list[Kept[LogEnds]]:
         """The logs' ends of the pipeline's topics, for each cluster."""
@@ -269,7 +268,7 @@ class Page:
             return []
         with self._catalogue.follower(entry.control).tables() as tables:
             by_connection = _topics(entry, tables.get(entry.table))
-        isolation = entry.pipeline.source.kafka.isolation_level if entry.pipeline else "read_committed"
+        isolation = entry.pipeline.source.options.read_isolation if entry.pipeline else "read_committed"
         return [self._tables.log_ends(connection, topics, isolation) for connection, topics in by_connection.items()]
 
     def _others(self, entry: Entry, timeline: Known[Timeline | None]) -> Json:
@@ -310,7 +309,7 @@ class Page:
 
     def _row(self, gathered: Gathered, viewer: Viewer) -> Json:
         entry, history, last = gathered.entry, gathered.history, gathered.history.last_committed
-        kafka = entry.pipeline.source.kafka if entry.pipeline else None
+        kafka = entry.pipeline.source.options if entry.pipeline else None
         topics = (kafka.topics if kafka else ()) or sorted({tp.topic for tp in history.committed})
         return {
             "key": entry.key,
@@ -318,7 +317,7 @@ class Page:
             "table": redact(entry.table),
             "from_file": entry.pipeline is not None,
             "description": entry.pipeline.description if entry.pipeline else None,
-            "operation": entry.pipeline.sink.hudi.operation if entry.pipeline else None,
+            "operation": _operation(entry),
             "topics": list(topics),
             "control_topic": entry.control.topic if entry.control else None,
             "schedule": _schedule(gathered),
@@ -339,6 +338,12 @@ class Page:
         }
 
 
+def _operation(entry: Entry) -> str | None:
+    if entry.pipeline is None:
+        return None
+    return "upsert" if entry.pipeline.sink.capabilities.upsert else "append"
+
+
 def _control(entry: Entry) -> Any:
     if entry.control is None:
         raise NotFoundError
@@ -347,8 +352,10 @@ def _control(entry: Entry) -> Any:
 
 def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
     """The pipeline's topics by connection: those of its file, else those whose offsets it has committed."""
-    if entry.pipeline is not None and entry.pipeline.source.kafka.topics:
-        return {entry.pipeline.source.kafka.connection: set(entry.pipeline.source.kafka.topics)}
+    if entry.pipeline is not None and not entry.pipeline.source.capabilities.holds_control_log:
+        return {}  # no cluster that could be asked for the ends of its logs
+    if entry.pipeline is not None and entry.pipeline.source.options.topics:
+        return {entry.pipeline.source.options.connection: set(entry.pipeline.source.options.topics)}
     topics: dict[str, set[str]] = {}
     for tp in history.committed if history else ():
         topics.setdefault(tp.cluster, set()).add(tp.topic)
@@ -376,41 +383,6 @@ def _in_words(time: timedelta) -> str:
             number = seconds // unit
             return name if number == 1 else f"{number} {name}s"
     return f"{seconds} seconds"
-
-
-# Banners: what can't be read, why, and how old is what stands there instead -----------------------------------------
-
-
-def _banner(level: str, text: str, since: datetime | None = None) -> Json:
-    return {"level": level, "text": redact(text), "since": _iso(since)}
-
-
-def _file_banner(error: PipelineFileError) -> Json:
-    return _banner("error", str(error))
-
-
-def _read_banner(what: str, known: Known[Any]) -> list[Json]:
-    if known.error is not None:
-        return [_banner("error", known.error, known.at)]
-    if known.at is None:
-        return [_banner("info", f"{what}: being read.")]
-    return []
-
-
-def _topic_banner(entry: Entry, known: Known[Progress], progress: Progress | None) -> list[Json]:
-    name = entry.control.topic if entry.control else ""
-    if known.error is not None:
-        return [_banner("error", known.error, known.at)]
-    if progress is None or not progress.complete:
-        read = f"{progress.position - progress.first:,} of {progress.end - progress.first:,}" if progress else "none"
-        return [_banner("info", f"The control topic {name} is being read: {read} messages so far.")]
-    if known.at is not None and (datetime.now(UTC) - known.at).total_seconds() > _OLD:
-        return [_banner("warning", f"The control topic {name} doesn't answer.", known.at)]
-    return []
-
-
-def _once(banners: Iterable[Json]) -> list[Json]:
-    return list({(b["level"], b["text"]): b for b in banners}.values())
 
 
 def _iso(time: datetime | None) -> str | None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from sluice.connectors.data import Void
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.placement import PlacedKeys, together
 from sluice.rows.changes import Seen
 from sluice.rows.records import Counted
-from sluice.sinks.hudi.truncate import Void
 
 AT_ONCE = 64
 """Partitions of one Spark job, unless Spark has more cores: each costs a task some ms, and a job costs a second."""
@@ -26,9 +26,9 @@ class Part:
     """What Spark has written of some of a range's partitions.
 
     Attributes:
-        records_read: what Kafka delivered.
+        records_read: what the source delivered.
         records_written: rows written for records, rather than for a truncate.
-        stats: Hudi's write stats.
+        committables: what it hands to the commit.
         left_out: what became of the records that are no rows.
         keys: what was seen of keys, by topic.
         partitions: what was done with each partition.
@@ -39,7 +39,7 @@ class Part:
 
     records_read: int
     records_written: int
-    stats: tuple[dict[str, Any], ...]
+    committables: tuple[Committable, ...]
     left_out: Counted
     keys: tuple[PlacedKeys, ...]
     partitions: tuple[PartitionResult, ...]
@@ -50,7 +50,7 @@ class Part:
 
 def can_be_parted(start: StartCommit) -> bool:
     """Whether jobs may write a range one after the other: no two write to one file group, and none reads the table."""
-    if start.writer.operation == "append":
+    if not start.writer.upserts:
         return True
     by_partition = start.placement is None or start.placement.buckets is None
     return by_partition and not start.keep_newer and not start.later
@@ -79,7 +79,7 @@ def joined(parts: Sequence[Part]) -> Part:
     return Part(
         records_read=sum(p.records_read for p in parts),
         records_written=sum(p.records_written for p in parts),
-        stats=tuple(stat for p in parts for stat in p.stats),
+        committables=tuple(c for p in parts for c in p.committables),
         left_out=_left_out([p.left_out for p in parts]),
         keys=_keys(one for p in parts for one in p.keys),
         partitions=tuple(one for p in parts for one in p.partitions),

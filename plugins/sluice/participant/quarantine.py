@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sluice.connectors.data import SinkWriter
 from sluice.errors import IntervalError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.participant.parts import AT_ONCE
 from sluice.protocol.bad_records import certainly_too_many
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
 from sluice.protocol.quarantine import day_of, log_read
 from sluice.rows.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
-from sluice.sinks.hudi.writer import HudiWriter
 
 Read = Callable[[Sequence[PlannedRange]], DataFrame]
 
 
 @dataclass(frozen=True)
 class SetAside:
-    """A range's bad records in the quarantine: their number, Hudi's write stats, and the first of them."""
+    """A range's bad records in the quarantine: their number, the committables, and the first of them."""
 
     records: int = 0
-    stats: tuple[dict[str, Any], ...] = ()
+    committables: tuple[Committable, ...] = ()
     first: BadRecord | None = None
 
 
 def set_aside(
-    spark: SparkSession, start: StartCommit, counted: Counted, read: Read, attempt: tuple[int, str]
+    spark: SparkSession,
+    start: StartCommit,
+    counted: Counted,
+    read: Read,
+    writer_of: Callable[[StartCommit, str], SinkWriter],
+    attempt: tuple[int, str],
 ) -> SetAside:
     """Write a range's bad records to the quarantine, under the interval's instant.
 
@@ -41,6 +46,7 @@ def set_aside(
         start: the interval's START-COMMIT.
         counted: what the first pass has counted.
         read: reads planned ranges, with headers.
+        writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
         attempt: the range's number, and the attempt's id.
 
     Raises:
@@ -56,12 +62,12 @@ def set_aside(
     if error is not None:
         raise error
     reach("participant.before_quarantine")
-    writer = HudiWriter(spark, start.model_copy(update={"writer": start.quarantine, "keep_newer": False}))
-    stats: list[dict[str, Any]] = []
+    writer = writer_of(start.model_copy(update={"writer": start.quarantine, "keep_newer": False}), attempt[1])
+    committables: list[Committable] = []
     for i in range(0, len(counted.spans), AT_ONCE):
         bad = chain.bad(read([span.narrowed() for span in counted.spans[i : i + AT_ONCE]]))
-        stats += writer.write(_rows(bad, start, attempt)).stats
-    found = sum(int(stat["numWrites"]) for stat in stats)
+        committables += writer.write(_rows(bad, start, attempt)).committables
+    found = sum(c.rows for c in committables)
     if found != counted.bad:
         raise IntervalError(
             "The bad records that were counted are not those that were found when they were read again.",
@@ -81,7 +87,7 @@ def set_aside(
         first=str(first),
         quarantine=start.quarantine.path,
     )
-    return SetAside(found, tuple(stats), first)
+    return SetAside(found, tuple(committables), first)
 
 
 def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:

@@ -6,12 +6,11 @@ more. What readers see changes after END-COMMIT alone: the files are written fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sluice.connectors.data import service_of
 from sluice.control.hold import Hold
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
@@ -19,16 +18,11 @@ from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.participant.participant import Watch
-from sluice.participant.session import spark_session
+from sluice.participant.session import as_far_as_known, spark_session
 from sluice.process import identity
 from sluice.protocol.confine import require_digest
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State
-from sluice.sinks.hudi.clock import TableClock, metadata_table
-from sluice.sinks.hudi.write_config import write_config, write_options
-
-_WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
-_SERVICE_CLIENT = "org.apache.hudi.client.BaseHoodieTableServiceClient"
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class ServiceJob:
 
     def _serve(self, spark: SparkSession, hold: Hold) -> None:
         start = hold.transaction.start
-        client = _Client(spark, start)
+        client = service_of(start.sink)(spark, start)
         try:
             with Watch(self._control, hold.table_log, hold.transaction, spark.sparkContext.cancelAllJobs) as watch:
                 reach("service.before_work")
@@ -93,75 +87,8 @@ class ServiceJob:
             client.close()
 
 
-class _Client:
-    """Hudi's Spark write client for one service."""
-
-    def __init__(self, spark: SparkSession, start: StartCommit) -> None:
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        self._hudi = jvm.org.apache.hudi
-        self._service = start.service
-        self._path = start.table
-        self._storage = self._hudi.storage.hadoop.HadoopStorageConfiguration(spark._jsc.hadoopConfiguration())
-        config = write_config(jvm, start.writer, write_options(start.writer))
-        context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
-        self._client = self._hudi.client.SparkRDDWriteClient(context, config)
-
-    @property
-    def process(self) -> int:
-        """The driver's process number, in which the service is completed."""
-        return int(self._jvm.java.lang.ProcessHandle.current().pid())
-
-    def await_clock(self) -> None:
-        """Wait until the driver's clock is later than all that stands on the table's timelines."""
-        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
-        meta = builder.setConf(self._storage).setBasePath(self._path).build()
-        metas = filter(None, (meta, metadata_table(self._jvm, self._storage, meta)))
-        TableClock(self._jvm, metas, self._path).wait()
-
-    def pending(self) -> Sequence[str]:
-        """Instants of the service's plans, oldest first."""
-        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
-        timeline = builder.setConf(self._storage).setBasePath(self._path).build().getActiveTimeline()
-        if self._service == "compaction":
-            found = timeline.filterPendingCompactionTimeline()
-        else:
-            found = timeline.filterPendingReplaceOrClusteringTimeline()
-        return [str(instant.requestedTime()) for instant in found.getInstants()]
-
-    def write(self, instant: str) -> Callable[[], None]:
-        """Write the plan's files; what is returned commits them."""
-        log.info("carrying out", service=self._service, instant=instant, table=self._path)
-        if self._service == "compaction":
-            metadata = self._client.compact(instant, False)
-            metadata.getWriteStatuses().count()
-            return lambda: self._client.commitCompaction(instant, metadata, self._hudi.common.util.Option.empty())
-        metadata = self._client.cluster(instant, False)
-        metadata.getWriteStatuses().count()
-        return lambda: self._commit_clustering(instant, metadata)
-
-    def _commit_clustering(self, instant: str, metadata: Any) -> None:
-        """The second half of Hudi's `cluster`, for which 1.2 has no public method, as it has for compaction."""
-        lang = self._jvm.java.lang
-        base = lang.Class.forName(_SERVICE_CLIENT)
-        field = lang.Class.forName(_WRITE_CLIENT).getDeclaredField("tableServiceClient")
-        field.setAccessible(True)
-        services = field.get(self._client)
-        method = next(m for m in base.getDeclaredMethods() if str(m.getName()) == "commitClustering")
-        method.setAccessible(True)
-        table = self._hudi.table.HoodieSparkTable.create(self._client.getConfig(), self._client.getEngineContext())
-        arguments = self._jvm.java.util.ArrayList()
-        for argument in (metadata, table, instant):
-            arguments.add(argument)
-        method.invoke(services, arguments.toArray())
-
-    def close(self) -> None:
-        """Let go of what the client holds."""
-        self._client.close()
-
-
 def _failed(error: Exception, start: StartCommit) -> SluiceError:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+    lines = str(as_far_as_known(error)).strip().splitlines() or [type(error).__name__]
     reason = next((line.strip() for line in lines if "Caused by" in line), lines[0])
     return RetryableError(
         "The Spark job of a table service failed.",

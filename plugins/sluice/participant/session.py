@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sluice.private import PrivateSettings
@@ -20,3 +21,15 @@ def spark_session(name: str) -> SparkSession:
     for key, value in PrivateSettings.from_environment().conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def as_far_as_known(error: Exception) -> Exception:
+    """The error with a text that stays, or what asking for it has raised.
+
+    Each time that one wants the text of a Java error, the JVM is asked for it, which may be at its end.
+    """
+    try:
+        text = str(error)
+    except (Py4JError, OSError) as lost:
+        return lost
+    return RuntimeError(text) if isinstance(error, Py4JJavaError) else error

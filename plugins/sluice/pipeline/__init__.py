@@ -2,8 +2,9 @@
 
 from sluice.pipeline.alerts import Alerts, Notifier
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
+from sluice.pipeline.ends import Sink, Source
 from sluice.pipeline.load import load_pipeline, load_pipelines
-from sluice.pipeline.model import Control, Pipeline, Sink, Source, Write
+from sluice.pipeline.model import Control, Pipeline, Write
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import Clustering, Compaction, TableServices
 from sluice.sinks.hudi.options import Hudi

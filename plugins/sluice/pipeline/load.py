@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from sluice.errors import PipelineFileError
+from sluice.connectors import registry
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline.ends import Sink, Source
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
 
@@ -55,6 +57,15 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
         PipelineFileError: it can't be read or is wrong; the message holds one line for each mistake.
     """
     path = Path(path)
+    try:
+        return _pipelines(path)
+    except PipelineFileError:
+        raise
+    except ActionRequiredError as error:  # what its source or sink needs isn't there
+        raise PipelineFileError(error.what, next_step=error.next_step, **{"file": path, **error.where}) from error
+
+
+def _pipelines(path: Path) -> tuple[Pipeline, ...]:
     data, node = read_file(path)
     _resolve_schema_files(data, path)
     if "routes" not in data:
@@ -130,14 +141,14 @@ def validated(
 def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipeline]) -> None:
     """Check that the pipelines of one file write to places of their own, and read records in the same way."""
     quarantines = [p.errors.quarantine for p in pipelines if p.errors.quarantine]
-    wrong = None
-    if len({p.sink.hudi.path for p in pipelines}) < len(pipelines):
-        wrong = ("two tables of `routes` have the same sink.hudi.path", ["routes", "tables"])
+    wrong, source = None, pipelines[0].source
+    if len({p.table_id for p in pipelines}) < len(pipelines):
+        wrong = (f"two tables of `routes` have the same {pipelines[0].sink.place}.path", ["routes", "tables"])
     elif len(set(quarantines)) < len(quarantines):
         wrong = ("two tables of `routes` have the same errors.quarantine", ["routes", "tables"])
-    elif not pipelines[0].source.kafka.value.has_schema:
-        wrong = ("`routes` needs the records' own fields in source.kafka.value.schema: no table has all of them",
-                 ["source", "kafka", "value"])  # fmt: skip
+    elif not source.options.value.has_schema:
+        wrong = (f"`routes` needs the records' own fields in {source.place}.value.schema: no table has all of them",
+                 ["source", source.name, "value"])  # fmt: skip
     if wrong is not None:
         raise PipelineFileError(
             f"The pipeline file is wrong: {wrong[0]}.",
@@ -199,6 +210,9 @@ def _is_branch(key: Any) -> bool:
 def _suggest(section: Any, keys: Sequence[str]) -> str:
     """The key of the same section that was probably meant."""
     for key in keys[:-1]:
+        if issubclass(section, Source | Sink):
+            section = registry.section(section.kind, key)
+            continue
         field = next((f for name, f in section.model_fields.items() if key in (name, f.alias)), None)
         if field is None or not hasattr(field.annotation, "model_fields"):
             break

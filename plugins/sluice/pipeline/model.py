@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from sluice.connectors.capabilities import Asked, SinkEnd, SourceEnd, misfits
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
+from sluice.pipeline.ends import Sink, Source
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableWriter
 from sluice.protocol.plan import Limits
-from sluice.records.changes import POSITION
+from sluice.protocol.services import Service
 from sluice.records.settings import Changes, Errors, Transform
 from sluice.sections import PRIVATE_KAFKA, PRIVATE_SPARK, Duration, Options, Section, parse_duration, refuse_secrets
-from sluice.sinks.hudi.options import Hudi
-from sluice.sources.kafka.options import Kafka
 
+_SECTION = re.compile(r"the (source|sink)'s `")
 SERVICES_SUFFIX = ".table_services"
 """What the id of a pipeline's second DAG, that of its table services, ends with."""
 SHARED_CONTROL_TOPIC = "hudi-control-topic"
@@ -30,21 +32,6 @@ _KEEP_FIELDS = (
     "route",
     "set_",
 )  # after these steps a record's fields are columns still, under their names
-_NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
-_KEEPS_UNAVAILABLE = {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"}
-_UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
-
-
-class Source(Section):
-    """Where records come from."""
-
-    kafka: Kafka
-
-
-class Sink(Section):
-    """Where records go."""
-
-    hudi: Hudi
 
 
 class Write(Section):
@@ -131,72 +118,84 @@ class Pipeline(Section):
     def _services_fit(self) -> Pipeline:
         if self.name.endswith(SERVICES_SUFFIX):
             raise ValueError(f"a pipeline's name must not end with {SERVICES_SUFFIX}: that is its second DAG's")
-        services = self.table_services
-        if services is not None and services.clustering is not None and self.sink.hudi.operation == "upsert":
-            raise ValueError("`table_services.clustering` is for operation append; an upsert table is compacted")
         return self
 
     @model_validator(mode="after")
+    def _ends_fit(self) -> Pipeline:
+        """Source and sink can do what the file asks of them; nobody has to ask again."""
+        source, sink = self.source, self.sink
+        ends = SourceEnd(source.place, source.capabilities), SinkEnd(sink.place, sink.capabilities, sink.options.needs)
+        for misfit in misfits(*ends, self._asked()):
+            raise ValueError(misfit)
+        return self
+
+    def _asked(self) -> Asked:
+        changes, services = self.changes, self.table_services
+        wanted: set[Service] = set() if services is None else {"cleaning", "metadata_compaction", "archiving"}
+        if services is not None and services.clustering is not None:
+            wanted.add("clustering")
+        return Asked(
+            changes=changes is not None,
+            keys=self.source.options.key is not None,
+            empties=changes is not None and changes.truncate == "apply",
+            window=self.source.options.until == "data_interval_end",
+            quarantine=self.errors.tolerance == "all",
+            services=frozenset(wanted),
+            catalogs=self.catalog_sync is not None,
+            control_connection=self.control.connection is not None,
+        )
+
+    @model_validator(mode="after")
     def _window_needs_schedule(self) -> Pipeline:
-        if self.source.kafka.until == "data_interval_end" and self.schedule is None:
+        if self.source.options.until == "data_interval_end" and self.schedule is None:
             raise ValueError("`until: data_interval_end` needs a `schedule`: without one a run has no data interval")
         return self
 
     @model_validator(mode="after")
     def _columns_are_known(self) -> Pipeline:
-        value, hudi = self.source.kafka.value, self.sink.hudi
-        given = hudi.schema_ is not None or hudi.schema_file is not None
+        value, given = self.source.options.value, self.sink.options.columns_are_given
         if not given and not value.has_schema:
-            raise ValueError("give the table's columns as sink.hudi.schema (Spark DDL) or `schema_file` (.avsc)")
+            raise ValueError(
+                f"give the table's columns as {self.sink.place}.schema (Spark DDL) or `schema_file` (.avsc)"
+            )
         if not given and self.transforms:
-            raise ValueError("with `transforms`, give the table's columns: sink.hudi.schema or `schema_file`")
+            raise ValueError(f"with `transforms`, give the table's columns: {self.sink.place}.schema or `schema_file`")
         shaping = [step.kind for step in self.transforms if step.kind not in _KEEP_FIELDS]
         if shaping and not value.has_schema:
             raise ValueError(
                 f"`{shaping[0].rstrip('_')}` makes other columns of a record's fields: "
-                "name these in source.kafka.value.schema"
+                f"name these in {self.source.place}.value.schema"
             )
         return self
 
     @model_validator(mode="after")
-    def _keys_are_found(self) -> Pipeline:
-        hudi = self.sink.hudi
-        if hudi.key_placement == "hashed" and self.write.ranges > 1:
-            raise ValueError("key_placement hashed needs write.ranges 1: two Spark jobs must not write one file group")
-        if hudi.key_placement == "hashed" and not hudi.ordering_field and self.changes is None:
-            raise ValueError("key_placement hashed needs `ordering_field`: partitions have no order between them")
+    def _sink_fits(self) -> Pipeline:
+        self.sink.options.require(self.changes, self.write.ranges)
         return self
 
     @model_validator(mode="after")
     def _changes_fit(self) -> Pipeline:
-        changes, hudi = self.changes, self.sink.hudi
+        changes = self.changes
         if changes is None:
             return self
-        if hudi.operation != "upsert":
-            raise ValueError("`changes` update and delete rows: they need sink.hudi.operation upsert")
-        if hudi.ordering_field:
-            raise ValueError(
-                f"`changes` are ordered by their position in the source, in the column {POSITION}: "
-                "leave sink.hudi.ordering_field out"
-            )
         if changes.truncate == "apply" and self.write.ranges > 1:
             raise ValueError("`truncate: apply` needs write.ranges 1: one job takes all rows off the table")
-        if changes.format == "tombstones" and self.source.kafka.key is None:
-            raise ValueError("a tombstone has nothing but its key: say in source.kafka.key how keys are read")
-        if changes.format == "tombstones" and hudi.key_placement == "hashed":
-            raise ValueError("tombstones are ordered by offset, so a key must stay in its partition: not hashed")
+        if changes.format == "tombstones" and self.source.options.key is None:
+            raise ValueError(f"a tombstone has nothing but its key: say in {self.source.place}.key how keys are read")
         if changes.format == "tombstones" and changes.truncate != "fail":
             raise ValueError("`truncate` is for format debezium")
         return self
 
     @model_validator(mode="after")
     def _quarantine_is_apart(self) -> Pipeline:
-        path, quarantine = self.sink.hudi.path, self.errors.quarantine
+        path, quarantine = self.sink.options.table_id, self.errors.quarantine
         if quarantine is not None and (
             f"{quarantine}/".startswith(f"{path}/") or f"{path}/".startswith(f"{quarantine}/")
         ):
-            raise ValueError("`errors.quarantine` is a table of its own: give it a path that isn't in sink.hudi.path")
-        if self.errors.dead_letter_topic in self.source.kafka.topics:
+            raise ValueError(
+                f"`errors.quarantine` is a table of its own: give it a path that isn't in {self.sink.place}.path"
+            )
+        if self.errors.dead_letter_topic in self.source.options.topics:
             raise ValueError("`errors.dead_letter_topic` is one of the topics that are read: name another one")
         return self
 
@@ -222,44 +221,48 @@ class Pipeline(Section):
         return f"{self.name}{SERVICES_SUFFIX}"
 
     @property
+    def table_id(self) -> str:
+        """What tells the table from all others: the key of its control messages, such as a path."""
+        return self.sink.options.table_id
+
+    @property
     def table_name(self) -> str:
-        """The Hudi table's name."""
-        return self.sink.hudi.table or self.name
+        """The table's name."""
+        return self.sink.options.table or self.name
+
+    def in_its_words(self, text: str) -> str:
+        """A message with the source's and the sink's keys as this file has them, with the names of their sections.
+
+        What knows no file says "the source's `on_offset_loss`".
+        """
+        places = {"source": self.source.place, "sink": self.sink.place}
+        return _SECTION.sub(lambda found: f"`{places[found[1]]}.", text)
+
+    @property
+    def kafka_connection(self) -> str:
+        """The connection of the Kafka cluster that is read; of the control topic's where the source is no cluster."""
+        if self.source.capabilities.holds_control_log or self.control.connection is None:
+            return self.source.options.connection
+        return self.control.connection
 
     @property
     def consumer_group(self) -> str:
         """The consumer group that shows our offsets."""
-        return self.source.kafka.consumer_group or f"sluice.{self.name}"
+        return self.source.options.group(self.name)
 
     def limits(self, average_record_bytes: float | None) -> Limits:
         """The bounds of one interval."""
-        kafka = self.source.kafka
-        return Limits(kafka.max_records, int(kafka.max_bytes) if kafka.max_bytes else None, average_record_bytes)
-
-    def _merging(self) -> dict[str, str]:
-        """How Hudi merges a change with the row before it: for a placeholder in the change, the row's value stays."""
-        if self.changes is None or self.changes.format != "debezium":
-            return {}
-        return {**_KEEPS_UNAVAILABLE, _UNAVAILABLE: self.changes.unavailable_value}
+        source = self.source.options
+        return Limits(source.max_records, int(source.max_bytes) if source.max_bytes else None, average_record_bytes)
 
     def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableWriter:
         """What START-COMMIT says of the table, whose schema an interval pins."""
-        hudi = self.sink.hudi
-        return TableWriter(
-            path=hudi.path,
-            name=self.table_name,
-            table_type="COPY_ON_WRITE" if hudi.operation == "append" else "MERGE_ON_READ",
-            operation=hudi.operation,
-            record_key=hudi.record_key,
-            partition_fields=hudi.partition_fields,
-            ordering_fields=hudi.ordering_field if self.changes is None else (POSITION,),
+        return self.sink.options.writer(
+            self.table_name,
+            self.changes,
+            maintained=self.table_services is not None,
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={
-                **self._merging(),
-                **(_NOT_INLINE if self.table_services else {}),
-                **hudi.options,
-            },
         )
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from sluice.connectors import registry
+from sluice.connectors.options import SinkOptions, SourceOptions
 from sluice.sections import Section
 
 _OWN = [
@@ -82,12 +84,14 @@ def pipeline_of(data: Mapping[str, Any], routes: Routes, table: str) -> dict[str
     found["transforms"] = [{"route": routes.step(table)}, *(step for part in steps for step in part)]
     name = str(data.get("name", ""))
     found["name"] = f"{name}.{table}"
-    hudi = (found.get("sink") or {}).get("hudi")
-    if isinstance(hudi, dict):
-        hudi.setdefault("table", f"{name}_{table}")
-    kafka = (found.get("source") or {}).get("kafka")
-    if isinstance(kafka, dict) and kafka.get("consumer_group"):
-        kafka["consumer_group"] = f"{kafka['consumer_group']}.{table}"
+    for name_of, section in (found.get("sink") or {}).items():
+        sink = registry.section("sink", str(name_of))
+        if isinstance(section, dict) and sink is not None and issubclass(sink, SinkOptions):
+            sink.for_route(section, name, table)
+    for name_of, section in (found.get("source") or {}).items():
+        source = registry.section("source", str(name_of))
+        if isinstance(section, dict) and source is not None and issubclass(source, SourceOptions):
+            source.for_route(section, table)
     return found
 
 

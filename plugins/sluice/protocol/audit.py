@@ -11,10 +11,10 @@ from sluice.protocol.messages import StartCommit, WriteStatus
 def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     """Check one range's status against its plan.
 
-    The rule is `read = written + deleted + quarantined + filtered + skipped`, Hudi's own write stats agree with
+    The rule is `read = written + deleted + quarantined + filtered + skipped`, the committables agree with
     `written`, `deleted` and `quarantined` and name no error, and each partition's next offset is its planned end.
 
-    Hudi counts as deletes also the rows that moved out of a table partition, and those that a truncate took away; the
+    A sink counts as deletes also the rows that moved out of a table partition, and those that a truncate took away; the
     latter as writes where deletes are soft.
 
     Raises:
@@ -22,15 +22,15 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     """
     accounted = status.records_written + status.records_deleted + status.records_quarantined
     accounted += status.records_filtered + status.records_skipped
-    in_stats = sum(int(s.get("numWrites", 0)) for s in status.stats)
-    deletes_in_stats = sum(int(s.get("numDeletes", 0)) for s in status.stats)
-    in_quarantine = sum(int(s.get("numWrites", 0)) for s in status.quarantine_stats)
-    write_errors = sum(int(s.get("totalWriteErrors", 0)) for s in (*status.stats, *status.quarantine_stats))
+    rows = sum(c.rows for c in status.stats)
+    deleted = sum(c.deletes for c in status.stats)
+    in_quarantine = sum(c.rows for c in status.quarantine_stats)
+    write_errors = sum(c.errors for c in (*status.stats, *status.quarantine_stats))
     soft = start.records.changes is not None and start.records.changes.delete == "soft"
     writes = status.records_written + (status.rows_truncated if soft else 0)
     deletes = status.records_deleted + status.rows_moved + (0 if soft else status.rows_truncated)
     by_partition = sum(p.records_read for p in status.partitions)
-    told = (in_stats, deletes_in_stats, in_quarantine)
+    told = (rows, deleted, in_quarantine)
     differs = told != (writes, deletes, status.records_quarantined)
     if write_errors or accounted != status.records_read or differs:
         raise IntervalError(
@@ -47,8 +47,8 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
             skipped=status.records_skipped,
             moved=status.rows_moved or None,
             truncated=status.rows_truncated or None,
-            in_write_stats=in_stats,
-            deletes_in_write_stats=deletes_in_stats,
+            rows_to_commit=rows,
+            deletes_to_commit=deleted,
             in_quarantine=in_quarantine,
             write_errors=write_errors,
         )
@@ -89,7 +89,7 @@ def audit_again(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None
             raise ActionRequiredError(
                 "What Kafka has of these offsets now is not the records that the interval had.",
                 next_step="leave the table's rows as they are, if compaction has taken records; or set "
-                "source.kafka.isolation_level for the replay to what it was for the interval.",
+                "the source's `isolation_level` for the replay to what it was for the interval.",
                 table=start.table,
                 instant=start.replays,
                 of=start.offset_ranges[number] if len(counts) == len(start.offset_ranges) else None,

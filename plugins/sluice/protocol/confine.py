@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sluice.errors import IntervalError
+from sluice.protocol.committable import Committable
 from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableWriter, WriteStatus
 
 _INSTANT = re.compile(r"\d{14,17}")
@@ -57,8 +58,8 @@ def _refusals(message: ControlMessage, table: str) -> Iterator[str]:
     elif isinstance(message, AbortCommit | EndCommit):
         yield from _of_partitions(message.table_partitions)
     elif isinstance(message, WriteStatus):
-        for stat in (*message.stats, *message.quarantine_stats):
-            yield from _of_stat(stat, message.transaction)
+        for one in (*message.stats, *message.quarantine_stats):
+            yield from _of_committable(one, message.transaction)
 
 
 def _of_start(start: StartCommit) -> Iterator[str]:
@@ -75,9 +76,17 @@ def _of_partitions(partitions: Iterable[str]) -> Iterator[str]:
     return (f"{partition!r} is no partition of the table" for partition in partitions if not is_inside(partition))
 
 
-def _of_stat(stat: Mapping[str, Any], instant: str) -> Iterator[str]:
-    partition, path, group = (str(stat.get(name) or "") for name in ("partitionPath", "path", "fileId"))
-    yield from _of_partitions([partition])
+def _of_committable(one: Committable, instant: str) -> Iterator[str]:
+    yield from _of_partitions([one.partition])
+    if one.inline:
+        yield from _of_stat(one.path, one.partition, one.payload, instant)
+    elif one.path and not is_inside(one.path):
+        yield f"{one.path!r} is no file of the table"
+
+
+def _of_stat(path: str, partition: str, stat: Mapping[str, Any], instant: str) -> Iterator[str]:
+    """Of Hudi's write stats, which name more files than one, each with what it has to be called."""
+    group = str(stat.get("fileId") or "")
     if not path and not partition and not group:
         return  # it names nothing; the audit or Hudi will say what they think of it
     folder, _, name = path.rpartition("/")

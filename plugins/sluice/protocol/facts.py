@@ -88,7 +88,7 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
         stands=_stands(start, reported),
         **count_records(reported),
         bytes_read=sum(p.bytes_read for status in statuses for p in status.partitions),
-        bytes_written=sum(int(stat.get("totalWriteBytes") or 0) for status in statuses for stat in status.stats),
+        bytes_written=sum(c.bytes for status in statuses for c in status.stats),
         lag_records=_lag(start),
         valid_through=valid_through(start, reported) if reported else None,
         losses=tuple(map(str, start.losses)),

@@ -292,7 +292,7 @@ def _note_part(attempt: Attempt, status: WriteStatus) -> None:
     attempt.parts_seen += 1
     attempt.error, attempt.recovery = status.error, status.recovery
     attempt.files += len(status.stats)
-    attempt.bytes_written += sum(int(stat.get("totalWriteBytes") or 0) for stat in status.stats)
+    attempt.bytes_written += sum(c.bytes for c in status.stats)
     if status.part == 0:  # every part repeats these
         for name in COUNTS:
             setattr(attempt, name, getattr(status, name))

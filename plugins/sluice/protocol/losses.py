@@ -91,7 +91,7 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
         raise ActionRequiredError(
             f"It can't be told whether the log is another one: {lost.reason}, and the topic's id isn't known. If it is "
             "the same log, truncated, its records are in the table.",
-            next_step="set source.kafka.on_offset_loss to latest for one run, or load the topic into a new table.",
+            next_step="set the source's `on_offset_loss` to latest for one run, or load the topic into a new table.",
             table=table,
             topic=tp.topic,
             partition=tp.partition,
@@ -120,7 +120,7 @@ def still_true(offsets: Coverage, loss: OffsetLoss | None) -> Coverage:
 def _loss(tp: TopicPartition, committed: int, reason: str, table: str, **bounds: int) -> ActionRequiredError:
     return ActionRequiredError(
         f"Committed offsets can't be read any more: {reason}.",
-        next_step="find out what was lost; then set source.kafka.on_offset_loss to earliest (go on from what is "
+        next_step="find out what was lost; then set the source's `on_offset_loss` to earliest (go on from what is "
         "left) or latest (go on from now) for one run, and back to fail.",
         table=table,
         topic=tp.topic,

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sluice.errors import Recovery
+from sluice.protocol.committable import TravellingCommittable
 from sluice.protocol.losses import OffsetLoss
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
@@ -153,11 +154,17 @@ class BadRecord(_Frozen):
 
 
 class TableWriter(_Frozen):
-    """How every range of one interval writes: pinned at START-COMMIT so that all write the same."""
+    """How every range of one interval writes: pinned at START-COMMIT so that all write the same.
+
+    Attributes:
+        path: where the table is, or what else tells it from all others.
+        table_type: what kind of table it is, in its sink's own words.
+        options: settings of the sink's own.
+    """
 
     path: str
     name: str
-    table_type: Literal["COPY_ON_WRITE", "MERGE_ON_READ"]
+    table_type: str
     operation: Literal["append", "upsert"]
     record_key: tuple[str, ...]
     partition_fields: tuple[str, ...]
@@ -165,6 +172,11 @@ class TableWriter(_Frozen):
     schema_ddl: str
     schema_avro: str
     options: dict[str, str]
+
+    @property
+    def upserts(self) -> bool:
+        """Whether the last version of a key is its row; else every record is one."""
+        return self.operation == "upsert"
 
 
 class _Message(_Frozen):
@@ -189,6 +201,8 @@ class StartCommit(_Message):
     intervals look back as far.
 
     Attributes:
+        source: the connector that reads the records, by the name of its section in the pipeline file.
+        sink: the connector that writes the rows, likewise.
         reason: why a person asked for this transaction, in that person's words.
         replays: the instant of the interval that a replay reads again.
         replaced_file_groups: by table partition, the file groups that the commit takes off the table (a replay of an
@@ -220,6 +234,8 @@ class StartCommit(_Message):
     records_before: tuple[int, ...] = ()
     passed_over: tuple[PlannedRange, ...] = ()
     service: str | None = None
+    source: str = "kafka"
+    sink: str = "hudi"
     read_position: int
     oldest_unsettled: int = 0
     ranges: tuple[tuple[PlannedRange, ...], ...]
@@ -265,7 +281,7 @@ class StartCommit(_Message):
     @property
     def replaces_files(self) -> bool:
         """Whether the commit takes file groups off the table, as the replay of an append interval does."""
-        return self.policy.reads == "again" and self.writer.operation == "append"
+        return self.policy.reads == "again" and not self.writer.upserts
 
     @property
     def policy(self) -> RequestPolicy:
@@ -281,7 +297,7 @@ class StartCommit(_Message):
 class WriteStatus(_Message):
     """A participant has written its range, or could not.
 
-    `began` is when the attempt began. `stats` are Hudi's own `HoodieWriteStat` as JSON. `part` and `parts` are those of
+    `began` is when the attempt began. `stats` are the committables; `part` and `parts` are those of
     earlier releases, in which a large status was several messages, each with its own slice of `stats`.
 
     What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
@@ -292,7 +308,7 @@ class WriteStatus(_Message):
         rows_truncated: rows that a truncate took off the table, or marked as deleted.
         keys: where the records' keys were, of an upsert that is checked.
         emptied_at: the position of the last truncate among the records.
-        quarantine_stats: Hudi's write stats of the files in the quarantine.
+        quarantine_stats: the committables of the quarantine.
         first_bad: the first record in them.
     """
 
@@ -313,8 +329,8 @@ class WriteStatus(_Message):
     keys: tuple[PlacedKeys, ...] = ()
     emptied_at: str | None = None
     partitions: tuple[PartitionResult, ...] = ()
-    stats: tuple[dict[str, Any], ...] = ()
-    quarantine_stats: tuple[dict[str, Any], ...] = ()
+    stats: tuple[TravellingCommittable, ...] = ()
+    quarantine_stats: tuple[TravellingCommittable, ...] = ()
     first_bad: BadRecord | None = None
     error: str | None = None
     recovery: Recovery | None = None

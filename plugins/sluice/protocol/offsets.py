@@ -358,7 +358,7 @@ def read_checkpoint(metadata: Mapping[str, str], cluster: str, topics: Iterable[
     if topic not in topics:
         raise ActionRequiredError(
             "The table's checkpoint is of another topic than the pipeline's, or of one that it doesn't name.",
-            next_step="name the topic that the table was loaded from, alone, in source.kafka.topics.",
+            next_step="name the topic that the table was loaded from, alone, in the source's `topics`.",
             checkpoint_topic=topic or "(unnamed, RFC-32)",
             pipeline_topics=topics,
         )

@@ -163,8 +163,8 @@ def _refused(what: str, topic: str, misplaced: Misplaced, where: Mapping[str, An
         f"{what}, so that a key's versions may be in several partitions, and an upsert by Kafka partition would double "
         "its row.",
         next_step="nothing was committed; have all producers use one partitioner. Where a key is always in the same "
-        "partition by another rule, set sink.hudi.key_placement to trusted; where keys move, load the topic into a new "
-        "table path with key_placement hashed.",
+        "partition by another rule, set the sink's `key_placement` to trusted; where keys move, load the topic into a "
+        "new table path with key_placement hashed.",
         topic=topic,
         partition=misplaced.partition,
         offset=misplaced.offset,

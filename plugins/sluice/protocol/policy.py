@@ -75,8 +75,8 @@ class RequestPolicy:
 
 
 _GO_ON_FIRST = (
-    "let an interval of the schedule go on first, which says what is lost and obeys source.kafka.on_offset_loss; then "
-    "name offsets of the log that is there now."
+    "let an interval of the schedule go on first, which says what is lost and obeys the source's `on_offset_loss`; "
+    "then name offsets of the log that is there now."
 )
 
 POLICIES: Final[Mapping[IntervalKind, RequestPolicy]] = MappingProxyType(

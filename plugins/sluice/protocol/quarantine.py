@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.protocol.identity import LogId
-from sluice.protocol.messages import StartCommit, TableWriter, WriteStatus
+from sluice.protocol.messages import StartCommit, WriteStatus
 from sluice.protocol.settlement import committed_statuses
 from sluice.protocol.transaction import State, Transaction
 from sluice.records.settings import Errors
@@ -22,7 +22,6 @@ SCHEMA = (
 What is new stands at the end: a table of an earlier release gets it with its next commit, and null in the rows it has.
 """
 PARTITION_FIELD = "day"
-_KEPT_OPTIONS = ("hoodie.write.table.version",)
 
 
 @dataclass(frozen=True)
@@ -52,28 +51,6 @@ class Quarantined:
 def quarantine_path(table_path: str, errors: Errors) -> str:
     """Where a pipeline's quarantine is."""
     return errors.quarantine or f"{table_path}_quarantine"
-
-
-def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWriter:
-    """How bad records of a table are written.
-
-    Args:
-        table: how the table's own rows are.
-        errors: what the pipeline says of bad records.
-        avro: `SCHEMA` as Hudi's Avro.
-    """
-    return TableWriter(
-        path=quarantine_path(table.path, errors),
-        name=f"{table.name}_quarantine",
-        table_type="COPY_ON_WRITE",
-        operation="append",
-        record_key=(),
-        partition_fields=(PARTITION_FIELD,),
-        ordering_fields=(),
-        schema_ddl=SCHEMA,
-        schema_avro=avro,
-        options={name: table.options[name] for name in _KEPT_OPTIONS if name in table.options},
-    )
 
 
 def day_of(instant: str) -> str:
@@ -119,4 +96,4 @@ def may_have_left_files(transaction: Transaction) -> bool:
 
 def registered_files(transaction: Transaction) -> set[str]:
     """The files that a committed transaction registered in the quarantine, relative to it."""
-    return {str(stat["path"]) for status in set_aside(transaction).values() for stat in status.quarantine_stats}
+    return {c.path for status in set_aside(transaction).values() for c in status.quarantine_stats}

@@ -218,13 +218,31 @@ def emptied_at(start: StartCommit, reported: Mapping[int, WriteStatus]) -> str |
 
 def registered_paths(transaction: Transaction) -> set[str]:
     """The files that a committed transaction's commit registered, relative to the table."""
-    return {str(stat["path"]) for status in committed_statuses(transaction).values() for stat in status.stats}
+    return {c.path for status in committed_statuses(transaction).values() for c in status.stats}
 
 
 def table_partitions(transaction: Transaction) -> set[str]:
     """Table partitions in which any attempt of the transaction has written, or may yet."""
-    written = {str(stat.get("partitionPath") or "") for status in transaction.statuses for stat in status.stats}
+    written = {c.partition for status in transaction.statuses for c in status.stats}
     return written | transaction.opened_in
+
+
+def may_have_written_anywhere(transaction: Transaction, *, committed: bool) -> bool:
+    """Whether late attempts of an ended transaction may have files in table partitions that nothing names.
+
+    An attempt that is deaf may open files in the moment between the look at its markers, which END- and ABORT-COMMIT
+    tell of, and the end of the commit or roll-back, which clears them. The table partitions follow from the records. So
+    nothing is hidden where another attempt's files were committed; nor where the interval was aborted that reads on, as
+    the next one reads the same records. What remains are ranges that are missing from a commit, and windows and replays
+    that nobody may ever ask for again.
+
+    Args:
+        transaction: what has ended.
+        committed: whether it stands on the timeline.
+    """
+    if committed:
+        return transaction.end is not None and bool(transaction.end.missing)
+    return transaction.start.policy.reads in ("window", "again") and bool(transaction.start.ranges)
 
 
 def commit_note(
@@ -274,6 +292,6 @@ def commit_note(
             f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
         },
         "table_partitions": sorted(
-            {str(s.get("partitionPath") or "") for r in reported.values() for s in r.stats} | transaction.opened_in
+            {c.partition for status in reported.values() for c in status.stats} | transaction.opened_in
         )[:500],
     }

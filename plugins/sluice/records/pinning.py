@@ -157,7 +157,7 @@ def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:
     return ActionRequiredError(
         "Columns of the records don't fit the table's.",
         next_step="bring them to the table's types by a `cast` in `transforms`, which tells of values that don't fit, "
-        "or give the table's columns other types in sink.hudi.schema.",
+        "or give the table's columns other types in the sink's `schema`.",
         table=table,
         columns=[f"{c.field}: {c.new} in the records, {c.known} in the table" for c in conflicts],
     )

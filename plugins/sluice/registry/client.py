@@ -87,7 +87,7 @@ class Registry:
         if not found and not any(subject in subjects for subject, _ in known):
             raise ActionRequiredError(
                 "The schema registry has none of the subjects.",
-                next_step="name the subject in `source.kafka.value.subject` (or `key.subject`), "
+                next_step="name the subject in the source's `value.subject` (or `key.subject`), "
                 "or let the producer register its schema first.",
                 subjects=", ".join(subjects),
                 **self._place(),

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sluice.protocol.messages import TableWriter
+from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import StartCommit, TableWriter
 from sluice.protocol.placement import Misplaced
 from sluice.records.changes import (
     DELETED,
@@ -71,6 +72,27 @@ class Seen:
     first_truncate: tuple[str, int, int] | None = None
     emptied_at: Decimal | None = None
     keyless: Mapping[str, Misplaced] = field(default_factory=dict)
+
+
+def require_truncates_apply(start: StartCommit, seen: Seen) -> None:
+    """Check that the pipeline wants truncates to be applied.
+
+    Raises:
+        ActionRequiredError: it does not.
+    """
+    if start.records.changes is not None and start.records.changes.truncate == "apply":
+        return
+    topic, partition, offset = seen.first_truncate or (None, None, None)
+    raise ActionRequiredError(
+        "The source's table was emptied by a truncate, and the pipeline doesn't say what then.",
+        next_step="nothing of this interval was committed; set changes.truncate to apply, which deletes the rows that "
+        "were there, or to ignore, which keeps them.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        table=start.table,
+        instant=start.transaction,
+    )
 
 
 class ChangeStep:

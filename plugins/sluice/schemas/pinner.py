@@ -32,8 +32,6 @@ from sluice.records.structs import Type, field, in_words, is_struct, names, stru
 from sluice.registry.config import Registries
 from sluice.schemas.writer_schemas import writer_schemas
 
-_VALUE, _KEY = "source.kafka.value", "source.kafka.key"
-
 
 class PinnedTable(Protocol):
     """What has to be known of a table: how it is written, and the type of its rows, None before the first commit."""
@@ -60,7 +58,8 @@ class RecordPinner:
         self._pipeline = pipeline
         self._topics = topics
         self._registries = registries
-        self._table_id = pipeline.sink.hudi.path
+        self._table_id = pipeline.table_id
+        self._source, self._sink = pipeline.source.place, pipeline.sink.place
 
     def pin(self, table: PinnedTable, last: RecordPlan | None) -> tuple[RecordPlan, TableWriter]:
         """How the next interval's records are read, and how its rows are written.
@@ -96,36 +95,38 @@ class RecordPinner:
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
 
     def _given(self, jvm: HudiJvm) -> Type | None:
-        hudi = self._pipeline.sink.hudi
-        if hudi.schema_file is not None:
-            return struct_of_avsc(jvm, hudi.schema_file)
-        return struct_of_ddl(jvm, hudi.schema_) if hudi.schema_ is not None else None
+        sink = self._pipeline.sink.options
+        if sink.schema_file is not None:
+            return struct_of_avsc(jvm, sink.schema_file)
+        return struct_of_ddl(jvm, sink.schema_) if sink.schema_ is not None else None
 
     def _plan(self, table: PinnedTable, given: Type | None, last: RecordPlan) -> RecordPlan:
-        kafka = self._pipeline.source.kafka
-        hudi, changes = self._pipeline.sink.hudi, self._pipeline.changes
+        source = self._pipeline.source.options
+        sink, changes = self._pipeline.sink.options, self._pipeline.changes
         base = table.columns if given is None else None
         key = None
-        if kafka.key is not None:
-            key = self._format(table.jvm, kafka.key, _KEY, last.key, base)
+        if source.key is not None:
+            key = self._format(table.jvm, source.key, f"{self._source}.key", last.key, base)
             if key.struct is None and given is not None:
-                fields = fields_of_key(given, changes, hudi.record_key, hudi.partition_fields)
+                fields = fields_of_key(given, changes, sink.record_key, sink.partition_fields)
                 key = key.model_copy(update={"struct": fields})
             if key.struct is None:
                 raise ActionRequiredError(
                     "Nothing says which fields a key has.",
-                    next_step="give source.kafka.key a `schema` (Spark DDL), or name the table's columns in "
-                    "sink.hudi.schema.",
+                    next_step=f"give {self._source}.key a `schema` (Spark DDL), or name the table's columns in "
+                    f"{self._sink}.schema.",
                     table=self._table_id,
                 )
         plan = RecordPlan(
             key=key,
-            columns=kafka.columns,
+            columns=source.columns,
             changes=changes,
             transforms=self._pipeline.transforms,
             errors=self._pipeline.errors,
         )
-        value = self._format(table.jvm, kafka.value, _VALUE, last.value, rows_in_values(base, changes))
+        value = self._format(
+            table.jvm, source.value, f"{self._source}.value", last.value, rows_in_values(base, changes)
+        )
         if value.struct is None and given is not None:
             value = value.model_copy(update={"struct": fields_of_table(given, plan, plan.transforms)})
         plan = plan.model_copy(update={"value": value})
@@ -134,7 +135,7 @@ class RecordPinner:
         if made_twice:
             raise ActionRequiredError(
                 f"Two parts of a record make the same column: {', '.join(made_twice)}.",
-                next_step="give one of them another name: source.kafka.columns, or `as` of the key or value.",
+                next_step=f"give one of them another name: {self._source}.columns, or `as` of the key or value.",
                 table=self._table_id,
             )
         return plan
@@ -145,7 +146,7 @@ class RecordPinner:
         Raises:
             ActionRequiredError: values are no envelopes, or keys don't say where a row is.
         """
-        hudi = self._pipeline.sink.hudi
+        sink = self._pipeline.sink.options
         if plan.changes is None:
             return
         if plan.changes.format == "debezium":
@@ -161,13 +162,13 @@ class RecordPinner:
                 ) from error
         elif plan.key is not None:
             key = plan.key.struct if plan.key.as_ is None else struct([field(plan.key.as_, plan.key.struct)])
-            missing = keys_missing_in_tombstones(key, hudi.record_key, hudi.partition_fields)
+            missing = keys_missing_in_tombstones(key, sink.record_key, sink.partition_fields)
             if missing:
                 raise ActionRequiredError(
                     "A tombstone has nothing but its key, and the key doesn't say where the row is: it lacks "
                     f"{', '.join(missing)}.",
-                    next_step="give source.kafka.key all columns of record_key and partition_fields, and partition the "
-                    "table only by columns of the key.",
+                    next_step=f"give {self._source}.key all columns of record_key and partition_fields, and partition "
+                    "the table only by columns of the key.",
                     table=self._table_id,
                     key=", ".join(names(key)),
                 )
@@ -179,7 +180,7 @@ class RecordPinner:
         address = registry.url if registry is not None else None
         known = last.schemas if last is not None and still_known(last, converter, address) else ()
         schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known, registry)
-        if key == _VALUE:
+        if kind == "value":
             schemas = value_schemas(schemas, self._pipeline.changes)
         self._require_name(converter, key, schemas)
         part = part_of_table(base, converter, schemas) if base is not None else None
@@ -200,15 +201,16 @@ class RecordPinner:
         misfits = unassignable(columns, made)
         if misfits:
             raise misfit(misfits, self._table_id)
-        hudi = self._pipeline.sink.hudi
-        needed = [*hudi.record_key, *hudi.partition_fields, *hudi.ordering_field]
+        sink = self._pipeline.sink.options
+        needed = [*sink.record_key, *sink.partition_fields, *sink.ordering_field]
         needed += [f["name"] for f in columns["fields"] if not f["nullable"]]
         there = {name.lower() for name in (*names(made), POSITION, DELETED)}
         missing = [name for name in dict.fromkeys(needed) if name.lower() not in there]
         if missing:
             raise ActionRequiredError(
                 f"Neither a field of the records nor a step makes what every row must have: {', '.join(missing)}.",
-                next_step="make it by `set` in `transforms`, name it in source.kafka.value.schema, or let it be null.",
+                next_step=f"make it by `set` in `transforms`, name it in {self._source}.value.schema, or let it be "
+                "null.",
                 table=self._table_id,
                 made=names(made),
             )
@@ -218,28 +220,29 @@ class RecordPinner:
         if wrong:
             raise ActionRequiredError(
                 f"A Hudi table can't hold some of the columns: {'; '.join(wrong)}.",
-                next_step="give them other names or types in sink.hudi.schema; a record's own fields may have any name "
-                "in source.kafka.value.schema, and `transforms` make columns of them.",
+                next_step=f"give them other names or types in {self._sink}.schema; a record's own fields may have any "
+                f"name in {self._source}.value.schema, and `transforms` make columns of them.",
                 table=self._table_id,
             )
 
     def _require_columns(self, columns: Type) -> None:
-        hudi = self._pipeline.sink.hudi
-        text = [f["name"] for f in columns["fields"] if f["name"] in hudi.ordering_field and f["type"] == "string"]
+        sink = self._pipeline.sink.options
+        text = [f["name"] for f in columns["fields"] if f["name"] in sink.ordering_field and f["type"] == "string"]
         if text:
             # Its readers keep a reference to a row's text, in memory that the next row is read into.
             raise ActionRequiredError(
-                f"sink.hudi.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably: {', '.join(text)}.",
-                next_step="order by a number, DATE or TIMESTAMP: give the column that type in sink.hudi.schema, or "
+                f"{self._sink}.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably: "
+                f"{', '.join(text)}.",
+                next_step=f"order by a number, DATE or TIMESTAMP: give the column that type in {self._sink}.schema, or "
                 "`cast` it in `transforms`. A table that is ordered by text already has to be loaded anew.",
                 table=self._table_id,
             )
         known = set(names(columns))
         for key in ("record_key", "partition_fields", "ordering_field"):
-            missing = [name for name in getattr(hudi, key) if name not in known]
+            missing = [name for name in getattr(sink, key) if name not in known]
             if missing:
                 raise ActionRequiredError(
-                    f"sink.hudi.{key} names a column that the table doesn't have: {', '.join(missing)}.",
+                    f"{self._sink}.{key} names a column that the table doesn't have: {', '.join(missing)}.",
                     next_step=f"name some of {', '.join(sorted(known))}.",
                     table=self._table_id,
                 )

@@ -40,7 +40,7 @@ def writer_schemas(
     Args:
         jvm: the coordinator's JVM.
         converter: what the pipeline file says.
-        key: where it says so, for errors: `source.kafka.value`.
+        key: where it says so, for errors: `source.….value`.
         subjects: the registry's subjects, one for each topic.
         known: those that the table's last START pinned of this registry; it isn't asked for them again.
         registry: the registry's settings, where the converter names one.

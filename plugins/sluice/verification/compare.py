@@ -8,23 +8,25 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from sluice.connectors.data import SourceReader
+from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableWriter
 from sluice.records.plan import RecordPlan
 from sluice.rows.changes import CHANGE, DELETES
+from sluice.rows.reading import read_range
 from sluice.rows.records import RecordChain, parse_ddl
-from sluice.sources.kafka.reader import read_range
 from sluice.verification.verify import WHOLE_TABLE, Compared
 
 _INSTANT = "_sluice_instant"
 _OFFSET = "_kafka_offset"
 
 
-def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping[str, Any]) -> list[Compared]:
+def compare(spark: SparkSession, reader: SourceReader, task: Mapping[str, Any]) -> list[Compared]:
     """Compare what the task names; `sluice.verification.verify` writes it."""
     writer = TableWriter.model_validate(task["writer"])
     chain = RecordChain(spark, RecordPlan.model_validate(task["records"]), writer)
     names = parse_ddl(spark, writer.schema_ddl).names
-    in_topic = _topic(spark, java_settings, task, chain, names)
+    in_topic = _topic(spark, reader, task, chain, names)
     in_table = spark.read.format("hudi").load(task["path"])
     if task["record_key"]:
         in_topic = _last_versions(in_topic, task["record_key"], writer.ordering_fields)
@@ -33,7 +35,8 @@ def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping
         in_table = in_table.withColumn(_INSTANT, F.lit(WHOLE_TABLE))
     else:
         in_table = in_table.withColumn(_INSTANT, F.col("_hoodie_commit_time"))
-    topic, table = _fingerprints(in_topic, names), _fingerprints(in_table, names)
+    with adaptive(spark):
+        topic, table = _fingerprints(in_topic, names), _fingerprints(in_table, names)
     nothing = (0, 0)
     return [
         Compared(instant, topic.get(instant, nothing)[0], table.get(instant, nothing)[0], same)
@@ -44,14 +47,14 @@ def compare(spark: SparkSession, java_settings: Mapping[str, str], task: Mapping
 
 def _topic(
     spark: SparkSession,
-    java_settings: Mapping[str, str],
+    reader: SourceReader,
     task: Mapping[str, Any],
     chain: RecordChain,
     names: Sequence[str],
 ) -> DataFrame:
     ranges = [(i["instant"], PlannedRange(**r)) for i in task["intervals"] for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
-    rows = chain.rows(read_range(spark, java_settings, joined, task["isolation_level"]))
+    rows = chain.rows(read_range(reader, joined, task["isolation_level"]))
     whose = spark.createDataFrame(
         [(instant, r.topic, r.partition, r.start, r.end) for instant, r in ranges],
         "instant string, topic string, partition int, start bigint, end bigint",

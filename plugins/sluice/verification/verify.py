@@ -109,14 +109,14 @@ def verify_table(
         return all(log_start.get(r.topic_partition, r.end) <= r.start for r in interval.ranges)
 
     intervals = committed_intervals(history)
-    if pipeline.sink.hudi.operation == "upsert":
+    if pipeline.sink.capabilities.upsert:
         covered = tuple(OffsetRange(tp, *span) for tp in log_start for span in position.checkpoint.covered(tp))
         intervals = [Interval(WHOLE_TABLE, covered)]
         if not is_there(intervals[0]):
             raise ActionRequiredError(
                 "An upsert table can be compared only while Kafka has every record that it was loaded from.",
                 next_step="compare it with the system that produced the records.",
-                table=pipeline.sink.hudi.path,
+                table=pipeline.table_id,
             )
     there = [i for i in intervals if is_there(i)]
     gone = tuple(i.instant for i in intervals if not is_there(i))
@@ -132,13 +132,13 @@ def _compare(
     control: KafkaSettings,
     master: str,
 ) -> tuple[Compared, ...]:
-    hudi = pipeline.sink.hudi
     task = {
-        "path": hudi.path,
+        "source": pipeline.source.name,
+        "path": pipeline.table_id,
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
-        "record_key": hudi.record_key if hudi.operation == "upsert" else (),
-        "isolation_level": pipeline.source.kafka.isolation_level,
+        "record_key": pipeline.sink.options.record_key if pipeline.sink.capabilities.upsert else (),
+        "isolation_level": pipeline.source.options.read_isolation,
         "intervals": [
             {"instant": i.instant, "ranges": [PlannedRange.of(r).model_dump() for r in i.ranges]} for i in intervals
         ],
@@ -152,7 +152,7 @@ def _compare(
             raise RetryableError(
                 "The Spark job that compares topic and table failed.",
                 next_step="read the end of its log here, and try again.",
-                table=hudi.path,
+                table=pipeline.table_id,
                 log="\n".join((done.stdout + done.stderr).strip().splitlines()[-15:]),
             )
         return tuple(Compared(**found) for found in json.loads(answer.read_text()))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +18,14 @@ from typer.testing import CliRunner, Result
 
 from sluice.cli import app
 from sluice.coordinator import Coordinator, Outcome, Run, Started
-from sluice.coordinator.services import BY_SPARK, Planned, Service, Services
+from sluice.coordinator.services import Planned, Services
 from sluice.failpoints import VARIABLE
 from sluice.launch.submit import application_arguments, service_arguments, submit_command
 from sluice.logs import log
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import StartCommit, encode
 from sluice.protocol.request import Request
+from sluice.protocol.services import PLANNED, Service
 from sluice.verification import verify
 
 from .drivers import MEMORY, Drivers, Job, Zombie
@@ -123,9 +124,9 @@ class Flow(Table):
             )  # fmt: skip
         return Job(log, process.pid, lambda: process.wait(PATIENCE))
 
-    def zombie(self, started: Started) -> Zombie:
-        """Start the write job of the first range as a zombie, which stands still before it writes."""
-        return Zombie(lambda failpoint: self.write(started, failpoint=failpoint), self.folder)
+    def zombie(self, started: Started, number: int = 0) -> Zombie:
+        """Start the write job of a range as a zombie, which stands still before it writes."""
+        return Zombie(lambda failpoint: self.write(started, number, failpoint), self.folder)
 
     def write_all(self, started: Started) -> None:
         for number in range(len(started.ranges)):
@@ -154,7 +155,7 @@ class Flow(Table):
         run = self.run()
         started = self.start(run)
         message = next(m for m in reversed(self.messages()) if isinstance(m, StartCommit))
-        settings = kafka_settings(self.bootstrap).java()
+        settings = asdict(kafka_settings(self.bootstrap))
         rows, bad = self.drivers.idle().ask("decode", encode(message).decode(), settings)
         assert started.instant == message.transaction
         self.abort(run)
@@ -178,7 +179,7 @@ class Flow(Table):
 
     def serve(self, service: Service) -> None:
         """One whole table service that nothing disturbs."""
-        if service in BY_SPARK:
+        if service in PLANNED:
             self.carry_out(self.plan(service)).succeed()
         else:
             self.services().run(self.run(), service)

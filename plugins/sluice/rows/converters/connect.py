@@ -42,7 +42,7 @@ def is_enveloped(given: Given) -> bool:
     if said not in ("true", "false"):
         raise ActionRequiredError(
             f"The option {OPTION} is neither true nor false: {said}.",
-            next_step=f"correct source.kafka.{given.name}.options.",
+            next_step=f"correct the source's `{given.name}.options`.",
         )
     return said == "true"
 
@@ -58,7 +58,7 @@ def envelope_type(given: Given) -> StructType:
     if hidden:
         raise ActionRequiredError(
             f"A DATE, TIMESTAMP or DECIMAL in an array or map can't be read from an envelope: {', '.join(hidden)}.",
-            next_step=f"give source.kafka.{given.name}.schema with BIGINT or STRING there, and a transform.",
+            next_step=f"give the source's `{given.name}.schema` with BIGINT or STRING there, and a transform.",
         )
     fields = [StructField("payload", _as_text(given.type))]
     if _has_logical(given.type):

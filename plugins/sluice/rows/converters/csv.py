@@ -25,7 +25,7 @@ class Converter:
         if nested:
             raise ActionRequiredError(
                 f"A line of CSV can't hold a struct, array or map: {', '.join(nested)}.",
-                next_step=f"give source.kafka.{given.name}.schema, with STRING for these.",
+                next_step=f"give the source's `{given.name}.schema`, with STRING for these.",
             )
         nullable = [StructField(f.name, f.dataType, True) for f in given.type.fields]
         wanted = StructType([*nullable, StructField(_CORRUPT, StringType())])

@@ -13,6 +13,7 @@ from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 from sluice.sinks.hudi.failures import causes, is_refused
+from sluice.sinks.hudi.options import hudi_options
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
 GLUE_TOOL = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
@@ -43,7 +44,7 @@ def sync_catalogs(jvm: HudiJvm, pipeline: Pipeline) -> list[str]:
 
 def sync_options(pipeline: Pipeline, catalog: Catalog) -> dict[str, str]:
     """The tool's options; those of the pipeline file win."""
-    hudi = pipeline.sink.hudi
+    hudi = hudi_options(pipeline.sink.options)
     options = {
         f"{_META}base.path": hudi.path,
         f"{_META}base_file_format": "PARQUET",
@@ -71,7 +72,7 @@ def _sync(jvm: HudiJvm, pipeline: Pipeline, catalog: Catalog) -> None:
     own = {name: value for name, value in catalog.options.items() if not name.startswith("hoodie.")}
     for name, value in {_SOCKET_TIMEOUT[0]: _SOCKET_TIMEOUT[1], **own}.items():
         configuration.set(name, value)
-    where = {"table": pipeline.sink.hudi.path, "catalog": _kind(catalog), "database": catalog.database}
+    where = {"table": pipeline.table_id, "catalog": _kind(catalog), "database": catalog.database}
     try:
         tool = tool_class(jvm.properties(sync_options(pipeline, catalog)), configuration)
         try:

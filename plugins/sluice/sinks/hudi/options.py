@@ -2,42 +2,120 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from sluice.sections import PRIVATE_HUDI, OneOrMore, Options, Section, TablePath, refuse_secrets, require_hoodie_names
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.options import SinkOptions
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.placement import KeyPlacement
+from sluice.records.changes import POSITION
+from sluice.records.settings import Changes
+from sluice.sections import PRIVATE_HUDI, Options, TablePath, refuse_secrets, require_hoodie_names
+
+TABLE_TYPES = MappingProxyType({"append": "COPY_ON_WRITE", "upsert": "MERGE_ON_READ"})
+"""The kind of Hudi table for each operation."""
+_APPEND = SinkCapabilities(
+    atomic_with_checkpoint=True,
+    replaces_interval=True,
+    quarantine=True,
+    services=frozenset({"clustering", "cleaning", "archiving", "metadata_compaction"}),
+    catalogs=True,
+)
+_UPSERT = SinkCapabilities(
+    atomic_with_checkpoint=True,
+    upsert=True,
+    delete=True,
+    truncate=True,
+    quarantine=True,
+    services=frozenset({"compaction", "cleaning", "archiving", "metadata_compaction"}),
+    catalogs=True,
+)
+_UPSERT_BY_PARTITION = replace(_UPSERT, finds_keys_by_partition=True)
+_NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
+_KEEPS_UNAVAILABLE = {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"}
+_UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 
 
-class Hudi(Section):
+class Hudi(SinkOptions):
     """What is written: one Hudi table."""
+
+    connector: ClassVar[str] = "sluice.sinks.hudi.sink:HudiSink"
+    row_writer: ClassVar[str] = "sluice.sinks.hudi.writer:HudiWriter"
+    service_job: ClassVar[str] = "sluice.sinks.hudi.service_job:HudiServiceJob"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"upsert": "operation upsert", "clustering": "operation append; an upsert table is compacted"}
+    )
 
     path: TablePath
     """The table's base path; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
-    table: str | None = None
-    """The table's name; the pipeline's by default."""
     operation: Literal["append", "upsert"] = "append"
     """append: copy on write, every record is a row. upsert: merge on read, the last version of a key is the row."""
-    record_key: OneOrMore = ()
-    """The record key's columns; needed for upsert."""
-    partition_fields: OneOrMore = ()
-    """The columns by whose values the table is partitioned."""
-    ordering_field: OneOrMore = ()
-    """The columns by which the larger version of a key wins; without it the one that came last."""
     key_placement: Literal["checked", "trusted", "hashed"] = "checked"
     """How an upsert finds a key's rows. checked: by the Kafka partition, and every record's key must be where Kafka's
     or librdkafka's own partitioner puts it. trusted: by the Kafka partition, unchecked. hashed: by the key itself, so
     that keys may move and topics may grow; needs `buckets`, and one range."""
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """With key_placement hashed: the file groups of a table partition. A table keeps the number for life."""
-    schema_: Annotated[str | None, Field(alias="schema")] = None
-    """The columns as Spark DDL: `id BIGINT NOT NULL, name STRING`; needed unless the records have a schema of their own
-    and become rows as they are."""
-    schema_file: Path | None = None
-    """Or a file with an Avro schema (.avsc), relative to the pipeline file."""
     options: Options = Field(default_factory=dict)
     """Any `hoodie.*` option."""
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """What a Hudi table can do: an append table other things than an upsert table."""
+        if self.operation == "append":
+            return _APPEND
+        return _UPSERT if self.key_placement == "hashed" else _UPSERT_BY_PARTITION
+
+    @property
+    def table_id(self) -> str:
+        """The table's base path."""
+        return self.path
+
+    def placement(self, partitions: Mapping[str, int]) -> KeyPlacement | None:
+        """How an upsert finds the file group of a key; an append looks for none."""
+        if self.operation == "append":
+            return None
+        return KeyPlacement(kind=self.key_placement, partitions=dict(partitions), buckets=self.buckets)
+
+    def require(self, changes: Changes | None, ranges: int) -> None:
+        """Check how keys are found, and by what changes are ordered.
+
+        Raises:
+            ValueError: the file's `changes` or `write.ranges` don't fit that.
+        """
+        if self.key_placement == "hashed" and ranges > 1:
+            raise ValueError("key_placement hashed needs write.ranges 1: two Spark jobs must not write one file group")
+        if self.key_placement == "hashed" and not self.ordering_field and changes is None:
+            raise ValueError("key_placement hashed needs `ordering_field`: partitions have no order between them")
+        if changes is not None and self.ordering_field:
+            raise ValueError(
+                f"`changes` are ordered by their position in the source, in the column {POSITION}: "
+                "leave sink.hudi.ordering_field out"
+            )
+        if changes is not None and changes.format == "tombstones" and self.key_placement == "hashed":
+            raise ValueError("tombstones are ordered by offset, so a key must stay in its partition: not hashed")
+
+    def writer(
+        self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
+    ) -> TableWriter:
+        """How an interval's rows are written; see `SinkOptions`."""
+        return TableWriter(
+            path=self.path,
+            name=name,
+            table_type=TABLE_TYPES[self.operation],
+            operation=self.operation,
+            record_key=self.record_key,
+            partition_fields=self.partition_fields,
+            ordering_fields=self.ordering_field if changes is None else (POSITION,),
+            schema_ddl=schema_ddl,
+            schema_avro=schema_avro,
+            options={**_merging(changes), **(_NOT_INLINE if maintained else {}), **self.options},
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Hudi:
@@ -52,3 +130,21 @@ class Hudi(Section):
         require_hoodie_names(self.options)
         refuse_secrets(self.options, PRIVATE_HUDI)
         return self
+
+
+def hudi_options(options: SinkOptions) -> Hudi:
+    """A pipeline's section, known to be Hudi's.
+
+    Raises:
+        TypeError: it is another sink's.
+    """
+    if not isinstance(options, Hudi):
+        raise TypeError(f"{type(options).__name__} is no section of Hudi's")
+    return options
+
+
+def _merging(changes: Changes | None) -> dict[str, str]:
+    """How Hudi merges a change with the row before it: for a placeholder in the change, the row's value stays."""
+    if changes is None or changes.format != "debezium":
+        return {}
+    return {**_KEEPS_UNAVAILABLE, _UNAVAILABLE: changes.unavailable_value}

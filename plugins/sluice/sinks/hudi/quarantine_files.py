@@ -46,7 +46,7 @@ class QuarantineFiles:
         return dict(sorted(files.items()))
 
     def _data_files(self) -> Iterator[tuple[str, str]]:
-        from sluice.sinks.hudi.table import instant_in
+        from sluice.sinks.hudi.strays import instant_in
 
         try:
             file_system, root = fsspec.core.url_to_fs(self._url)

@@ -1,11 +1,16 @@
-"""Which replay has put its rows in place of an interval's, by the notes that our commits carry."""
+"""What an interval has written, where its rows are now, and which replay has put its own in their place."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.connectors.sink import WrittenInterval
+from sluice.jvm.gateway import HudiJvm
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+from sluice.sinks.hudi.commits import completed_commit
+from sluice.sinks.hudi.write_config import write_config, write_options
 
 
 def last_replay(meta: Any, instant: str) -> str | None:
@@ -40,3 +45,49 @@ def _replays(timeline: Any, since: str) -> dict[str, str]:
         if replays is not None:
             found[str(replays)] = str(instant.requestedTime())
     return found
+
+
+def written_by(meta: Any, instant: str) -> WrittenInterval | None:
+    """What a committed interval of ours wrote, None where the instant is no commit of ours (any more).
+
+    Looks through the active timeline, then the archived one.
+    """
+    metadata = completed_commit(meta, instant)
+    if metadata is None:
+        return None
+    note = metadata.getExtraMetadata().get(TRANSACTION_KEY)
+    if note is None:
+        return None
+    groups: dict[str, tuple[str, ...]] = {}
+    for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
+        groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
+    offsets = metadata.getExtraMetadata().get(OFFSETS_KEY)
+    checkpoint = Checkpoint.model_validate_json(str(offsets)) if offsets is not None else Checkpoint()
+    return WrittenInterval(instant, json.loads(str(note)), groups, checkpoint)
+
+
+def moved_file_groups(jvm: HudiJvm, meta: Any, writer: TableWriter, written: WrittenInterval) -> dict[str, str | None]:
+    """File groups of an append interval that don't hold its rows any more, and the instant that took them away."""
+    hudi = jvm.jvm.org.apache.hudi
+    context = hudi.client.common.HoodieJavaEngineContext(jvm.storage)
+    config = write_config(jvm.jvm, writer, write_options(writer), hudi.common.engine.EngineType.JAVA)
+    meta.reloadActiveTimeline()
+    view = hudi.table.HoodieJavaTable.create(config, context, meta).getFileSystemView()
+    moved: dict[str, str | None] = {}
+    for partition, ids in written.file_groups.items():
+        for file_id in ids:
+            latest = view.getLatestBaseFile(partition, file_id)
+            if not latest.isPresent():
+                moved[file_id] = _replaced_by(meta, file_id)
+            elif str(latest.get().getCommitTime()) != written.instant:
+                moved[file_id] = str(latest.get().getCommitTime())
+    return moved
+
+
+def _replaced_by(meta: Any, file_id: str) -> str | None:
+    timeline = meta.getActiveTimeline()
+    for instant in timeline.getCompletedReplaceTimeline().getInstants():
+        replaced = dict(timeline.readReplaceCommitMetadata(instant).getPartitionToReplaceFileIds())
+        if any(file_id in list(ids) for ids in replaced.values()):
+            return str(instant.requestedTime())
+    return None

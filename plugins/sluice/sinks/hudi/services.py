@@ -1,7 +1,7 @@
 """Hudi's table services, by Hudi's Java client: plans, cleaning, archiving, and the metadata table's own compaction.
 
 Compaction and clustering are only planned here: what a plan says is carried out by Spark, in
-`sluice.participant.service`.
+`sluice.sinks.hudi.service_job`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.pipeline.services import TableServices
+from sluice.protocol.messages import TableWriter
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
@@ -52,7 +53,14 @@ class ServiceClient:
 
     def __init__(self, table: HudiTable, services: TableServices) -> None:
         self._table = table
-        self._options = {**write_options(table.writer), **service_options(services)}
+        self._services = service_options(services)
+        self._options = {**write_options(table.writer), **self._services}
+
+    @property
+    def writer(self) -> TableWriter:
+        """The table with the services' settings among its options."""
+        writer = self._table.writer
+        return writer.model_copy(update={"options": {**writer.options, **self._services}})
 
     # Plans -------------------------------------------------------------------------------------------------------
 

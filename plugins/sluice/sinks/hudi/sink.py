@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.jvm.gateway import Jvm, lean_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import TableWriter
-from sluice.protocol.quarantine import SCHEMA, quarantine_writer
+from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.sinks.hudi.catalog_sync import sync_catalogs
+from sluice.sinks.hudi.opening import open_table, table_exists
+from sluice.sinks.hudi.quarantine import quarantine_writer
+from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.services import ServiceClient
-from sluice.sinks.hudi.table import HudiTable, open_table, table_exists
+from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
 
-Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 _HADOOP = "spark.hadoop."
 
 
@@ -88,6 +91,15 @@ class HudiSink:
         quarantine.ensure_metadata_table()
         return quarantine.written_as(pinned)
 
-    def maintenance(self, table: HudiTable, services: TableServices) -> ServiceClient:
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records in files of the quarantine; see `sluice.connectors.sink`. They are read without a JVM."""
+        return QuarantineFiles(quarantine_path(self._pipeline.table_id, self._pipeline.errors)).records(paths)
+
+    def sync_catalogs(self) -> list[str]:
+        """Tell each catalog that the pipeline names of the table, and return their names."""
+        with self._jvm() as jvm:
+            return sync_catalogs(jvm, self._pipeline)
+
+    def maintenance(self, table: HudiTable) -> ServiceClient:
         """The table's services, for whoever holds the table."""
-        return ServiceClient(table, services)
+        return ServiceClient(table, self._pipeline.table_services or TableServices())

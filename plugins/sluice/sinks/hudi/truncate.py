@@ -3,56 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.errors import ActionRequiredError
-from sluice.protocol.messages import StartCommit
+from sluice.connectors.data import Void
 from sluice.records.changes import DELETED, POSITION, POSITION_TYPE
-from sluice.rows.changes import CHANGE, DELETE, MOVE, Seen
+from sluice.rows.changes import CHANGE, DELETE, MOVE
 from sluice.rows.observed import observed
 
 _VOID, _TRUNCATED = "sluice_void", "sluice_truncated"
-
-
-@dataclass(frozen=True)
-class Void:
-    """Changes from before a truncate, which change nothing any more.
-
-    Attributes:
-        records: all of them.
-        deleted: those among them that would delete a row.
-        moved: the further deletes of those that would move a row.
-    """
-
-    records: int = 0
-    deleted: int = 0
-    moved: int = 0
-
-
-def require_truncates_apply(start: StartCommit, seen: Seen) -> None:
-    """Check that the pipeline wants truncates to be applied.
-
-    Raises:
-        ActionRequiredError: it does not.
-    """
-    if start.records.changes is not None and start.records.changes.truncate == "apply":
-        return
-    topic, partition, offset = seen.first_truncate or (None, None, None)
-    raise ActionRequiredError(
-        "The source's table was emptied by a truncate, and the pipeline doesn't say what then.",
-        next_step="nothing of this interval was committed; set changes.truncate to apply, which deletes the rows that "
-        "were there, or to ignore, which keeps them.",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        table=start.table,
-        instant=start.transaction,
-    )
 
 
 def after(frame: DataFrame, emptied_at: str) -> DataFrame:

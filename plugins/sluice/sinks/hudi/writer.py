@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.jvm.sql import literal
+from sluice.connectors.data import Written
+from sluice.jvm.sql import adaptive, literal
 from sluice.logs import log
-from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter
 from sluice.records.changes import POSITION
 from sluice.records.transforms import quoted
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, parse_ddl
-from sluice.sinks.hudi.truncate import Void, after, emptied, rows_truncated, void
+from sluice.sinks.hudi.truncate import after, emptied, rows_truncated, void
 from sluice.sinks.hudi.write_config import KEY_GENERATORS, key_generator, write_config, write_options
 
 _WRITE_TOKEN = re.compile(r"_(\d+)-\d+-\d+_")
@@ -28,7 +31,6 @@ _WINS = "_sluice_wins"
 _IN_ORDER = "_sluice_in_order"
 _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
-_ADAPTIVE = "spark.sql.adaptive.enabled"
 _FEW = 500_000
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
@@ -36,35 +38,36 @@ _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArg
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a write left behind: Hudi's write stats, the Java Dataset whose run they are of, and rows left out."""
+class HudiWritten(Written):
+    """What Hudi's writers left behind: write stats are the committables.
 
-    stats: tuple[dict[str, Any], ...]
-    dataset: Any
-    skipped: int = 0
-    void: Void = field(default_factory=Void)
-    truncated: int = 0
-    soft_truncated: int = 0
+    Attributes:
+        named_by: what of its source a file group's name tells. An append's files carry the Spark task, an upsert's file
+            groups have the Kafka partition in their first eight digits; of keys that are hashed no name tells.
+    """
 
-    @property
-    def records(self) -> int:
-        """Rows written for records, rather than for a truncate."""
-        return sum(int(stat["numWrites"]) for stat in self.stats) - self.soft_truncated
+    named_by: Literal["task", "partition"] | None = None
 
-    def file_groups_by_task(self) -> dict[int, list[str]]:
-        """File group ids by Spark task: an append's task reads one Kafka partition, and file names carry the task."""
+    def file_groups(self, ranges: Sequence[PlannedRange], tasks: Sequence[int | None]) -> dict[int, Sequence[str]]:
+        """See `Written`; by the names of files and file groups."""
+        if self.named_by is None:
+            return {}
         groups: dict[int, list[str]] = {}
-        for stat in self.stats:
-            token = _WRITE_TOKEN.search(str(stat["path"]))
-            if token:
-                groups.setdefault(int(token.group(1)), []).append(str(stat["fileId"]))
-        return groups
+        for one in self.committables:
+            group = str(one.payload["fileId"])
+            task = _WRITE_TOKEN.search(one.path)
+            if self.named_by == "partition":
+                groups.setdefault(int(group[:8]), []).append(group)
+            elif task:
+                groups.setdefault(int(task.group(1)), []).append(group)
+        whose = tasks if self.named_by == "task" else [r.partition for r in ranges]
+        return {i: groups[name] for i, name in enumerate(whose) if name is not None and name in groups}
 
 
 class HudiWriter:
     """The writer of one interval in this Spark application."""
 
-    def __init__(self, spark: SparkSession, start: StartCommit) -> None:
+    def __init__(self, spark: SparkSession, start: StartCommit, attempt: str = "") -> None:  # noqa: ARG002 - Hudi numbers tasks
         self._spark = spark
         self._start = start
         self._writer = writer = start.writer
@@ -121,11 +124,10 @@ class HudiWriter:
             later: the rows of offsets that the table has already.
         """
         tagged = self._tag(later).where(F.col(_IS_DELETED))
-        self._spark.conf.set(_ADAPTIVE, "true")  # else a few deletes are 200 tasks
-        newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
-        newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
-        few = newest.limit(_FEW + 1).count() <= _FEW
-        self._spark.conf.set(_ADAPTIVE, "false")
+        with adaptive(self._spark):  # else a few deletes are 200 tasks
+            newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
+            newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
+            few = newest.limit(_FEW + 1).count() <= _FEW
         self._later_deletes = F.broadcast(newest) if few else newest
 
     def _without_deleted(self, tagged: DataFrame, deletes: DataFrame) -> DataFrame:
@@ -168,9 +170,9 @@ class HudiWriter:
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
         table_config = self._table.getMetaClient().getTableConfig()
         prepared = helper.prepareForBulkInsert(frame._jdf, self._config, table_config, partitioner, self._instant)
-        rows = self._named(DataFrame(prepared, self._spark))
+        rows = self._named(DataFrame(prepared, self._spark))  # Hudi runs the frame's query, and one of its own on these
         statuses = helper.bulkInsert(rows._jdf, self._instant, self._table, self._config, False, True).collectAsList()
-        return Written(self._stats(statuses), frame._jdf)  # Hudi runs this query and builds its own on the rows
+        return HudiWritten(self._committables(statuses), frame._jdf, named_by="task")
 
     def _named(self, prepared: DataFrame) -> DataFrame:
         """Rows named after their records, which no other row of the table is.
@@ -221,13 +223,17 @@ class HudiWriter:
             True,
             self._table.getMetaClient().getTableConfig(),
         )
-        records = self._hudi.data.HoodieJavaRDD.of(self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments))
+        joined = by_arrival or self._later_deletes is not None
+        with adaptive(self._spark) if joined else nullcontext():  # here Spark plans, for Hudi's steps, too
+            rdd = self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments)
+        records = self._hudi.data.HoodieJavaRDD.of(rdd)
         result = self._table.upsertPrepped(self._context, self._instant, records)
         statuses = result.getWriteStatuses().collectAsList()
         skipped = 0
-        if by_arrival or self._later_deletes is not None:
+        if joined:
             skipped = int(observed(tagged._jdf, _KEPT)["skipped"])
-        return Written(self._stats(statuses), tagged._jdf, skipped)
+        named_by: Literal["partition"] | None = "partition" if self._buckets is None else None
+        return HudiWritten(self._committables(statuses), tagged._jdf, skipped, named_by=named_by)
 
     def _tag(self, frame: DataFrame) -> DataFrame:
         writer = self._writer
@@ -249,10 +255,13 @@ class HudiWriter:
         return frame.selectExpr(*wanted)
 
     def _file_group(self, key: str, path: str) -> str:
+        return file_group_column(path) if self._buckets is None else hashed_file_group(key, path, self._buckets)
+
+    @property
+    def _buckets(self) -> int | None:
+        """Into how many file groups of a table partition keys are hashed; None where their partition decides."""
         placement = self._start.placement
-        if placement is not None and placement.buckets is not None:
-            return hashed_file_group(key, path, placement.buckets)
-        return file_group_column(path)
+        return None if placement is None else placement.buckets
 
     def _without_older(self, tagged: DataFrame) -> DataFrame:
         """Without the records of which the table has a version that isn't older.
@@ -277,7 +286,7 @@ class HudiWriter:
         counted = marked.observe(_KEPT, F.count(F.when(~F.col(_WINS), 1)).alias("skipped"))
         return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns if name != _IN_ORDER))
 
-    def _stats(self, statuses: Any) -> tuple[dict[str, Any], ...]:
+    def _committables(self, statuses: Any) -> tuple[Committable, ...]:
         found = self._jvm.java.util.ArrayList()
         for i in range(statuses.size()):
             status = statuses.get(i)
@@ -285,7 +294,8 @@ class HudiWriter:
                 errors = status.getErrors()
                 raise RuntimeError(f"Hudi could not write {errors.size()} records: {list(errors.values())[:1]}")
             found.add(status.getStat())
-        return tuple(map(_compact, json.loads(self._hudi.common.util.JsonUtils.toString(found))))
+        stats = json.loads(self._hudi.common.util.JsonUtils.toString(found))
+        return tuple(Committable.of_wire(_compact(stat)) for stat in stats)
 
 
 def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from sluice.connectors.options import SourceOptions
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
@@ -25,9 +26,13 @@ from sluice.sources.kafka.truncation import LogRead, truncations
 from sluice.sources.kafka.windows import Windows
 
 _NOT_DATA = ("__", "sluice-control-")  # Kafka's own topics, and pipelines' control topics
-_NOTHING = Checkpoint()
 _HANGS = timedelta(minutes=15)  # the broker's own limit of a transaction's time, unless it is set otherwise
 TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
+
+
+def source_of(options: SourceOptions, settings: KafkaSettings) -> KafkaCluster:
+    """The cluster that a pipeline's section reads; see `sluice.connectors.source.MakesSource`."""
+    return KafkaCluster(settings, isolation_level=options.read_isolation)
 
 
 class KafkaCluster:
@@ -74,7 +79,7 @@ class KafkaCluster:
         window_start: datetime | None = None,
         *,
         max_future: timedelta | None = None,
-        checkpoint: Checkpoint = _NOTHING,
+        checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
         """Offsets, cluster id and topic ids, all asked for now.
 
@@ -84,7 +89,7 @@ class KafkaCluster:
                 record has this time or a later one, the log's end is the window's end.
             window_start: records with a time before this don't belong to the window; None takes all there is.
             max_future: records that are dated further ahead of now bound no window; None lets all of them.
-            checkpoint: what the table knows of the logs, to see whether one was truncated since.
+            checkpoint: what the table knows of the logs, to see whether one was truncated since; None of nothing.
 
         Raises:
             ActionRequiredError: a topic does not exist, or may not be read.
@@ -139,7 +144,9 @@ class KafkaCluster:
             topic_ids,
             leaderless=tuple(leaderless),
             leader_epochs={tp: e.leader_epoch for tp, e in ends.items() if e.leader_epoch is not None},
-            truncated=self._truncated(checkpoint, partitions, {tp: e.leader_epoch for tp, e in ends.items()}),
+            truncated=self._truncated(
+                checkpoint or Checkpoint(), partitions, {tp: e.leader_epoch for tp, e in ends.items()}
+            ),
             remarks=(
                 *(Remark(tp, "it has no leader, so it is left out until it has one") for tp in leaderless),
                 *windows.remarks,

@@ -1,162 +1,68 @@
-"""Reads exactly the planned offsets of a range, and counts what Kafka delivered."""
+"""Kafka's records as a write job reads them: planned offsets of some partitions, by Spark's own Kafka source."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from typing import Any
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from sluice.jvm.sql import columns
-from sluice.protocol.messages import PartitionResult, PlannedRange
-from sluice.protocol.offsets import TopicPartition
-from sluice.protocol.window import record_time
-from sluice.rows.observed import metric
-
-_OBSERVED = "sluice"
-_TASK = "_sluice_task"
-_AT_A_TIME = 16
-"""Partitions that are read and counted together: what counting costs a record grows with them, and with no others."""
-
-Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
-"""What is given each of a range's reads, its number and its ranges, and may add observations of its own."""
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.sources.kafka.driver_settings import java_settings
 
 
-def read_range(
-    spark: SparkSession,
-    java_settings: Mapping[str, str],
-    planned: Sequence[PlannedRange],
-    isolation_level: str,
-    *,
-    headers: bool = False,
-    watch: Observe | None = None,
-) -> DataFrame:
-    """A DataFrame of Kafka's columns that reads `[start, end)` of each range, one Spark task for each.
+class KafkaReader:
+    """Reads one cluster in one Spark session; see `sluice.connectors.data.SourceReader`.
 
-    A range ends where its position reaches the planned end, whatever gaps lie before it. `failOnDataLoss` makes
-    Spark fail where offsets are out of range instead of going on with less. Spark's source reads one stretch of a
-    partition; where a backfill goes round what is covered, further stretches are reads of their own. So are further
-    partitions where there are many: an observed metric has to look at each record for each partition that it counts.
-
-    Args:
-        spark: the session.
-        java_settings: Kafka's settings by Java's names.
-        planned: what to read.
-        isolation_level: whose records are read.
-        headers: with the records' headers as a column.
-        watch: observes the reads.
+    Raises:
+        ActionRequiredError: something that secures the connection can't be carried over to Spark; it is named.
     """
-    reads, tasks = [], 0
-    for number, batch in enumerate(_batches(planned)):
-        ranges = [planned[i] for i in batch]
-        read = _read(spark, java_settings, ranges, isolation_level, headers)
-        # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
-        # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
-        read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
-        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
-        reads.append(watch(read, number, ranges) if watch is not None else read)
-        tasks += len(ranges)
-    return reduce(DataFrame.union, reads)
 
+    def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
+        self._spark = spark
+        self._settings = java_settings(spark, settings)
 
-def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
-    """The ranges' places in `planned`, so shared out that no batch has many, or two of the same partition."""
-    layers: list[list[int]] = []
-    seen: Counter[TopicPartition] = Counter()
-    for i, r in enumerate(planned):
-        layer = seen[r.topic_partition]
-        seen[r.topic_partition] += 1
-        if layer == len(layers):
-            layers.append([])
-        layers[layer].append(i)
-    return [layer[i : i + _AT_A_TIME] for layer in layers for i in range(0, len(layer), _AT_A_TIME)]
+    def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
+        """A range ends where its position reaches the planned end, whatever gaps lie before it.
 
-
-def _read(
-    spark: SparkSession,
-    java_settings: Mapping[str, str],
-    planned: Sequence[PlannedRange],
-    isolation_level: str,
-    headers: bool,
-) -> DataFrame:
-    assign: dict[str, list[int]] = {}
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for r in planned:
-        assign.setdefault(r.topic, []).append(r.partition)
-        starts.setdefault(r.topic, {})[str(r.partition)] = r.start
-        ends.setdefault(r.topic, {})[str(r.partition)] = r.end
-    reader = spark.read.format("kafka").options(**{f"kafka.{k}": v for k, v in java_settings.items()})
-    return (
-        reader.option("kafka.isolation.level", isolation_level)
-        .option("assign", json.dumps(assign))
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", str(headers).lower())
-        .load()
-    )
-
-
-def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
-    texts = ["count(1) AS records"]
-    # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
-    one_topic = len({planned[i].topic for i in batch}) == 1
-    for i in batch:
-        here = f"`partition` = {planned[i].partition}"
-        if not one_topic:
-            here += f" AND `topic` = '{planned[i].topic}'"  # Kafka's names have letters, digits, and `.`, `_`, `-` only
-        counted_of_each = {
-            f"count(CASE WHEN {here} THEN 1 END)": "records",
-            f"max(CASE WHEN {here} THEN `offset` END)": "offset",
-            f"max(CASE WHEN {here} THEN unix_millis(`timestamp`) END)": "timestamp",
-            f"sum(CASE WHEN {here} THEN length(`value`) END)": "bytes",
-            f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
-        }
-        texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
-    return columns(texts)
-
-
-def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
-    """What the run that wrote `dataset`, which is made of `read_range`, has counted of each range and in all."""
-    counts: dict[str, Any] = {"records": 0}
-    metrics = dataset.queryExecution().observedMetrics()
-    for number in range(len(_batches(planned))):
-        of_batch = json.loads(metric(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
-        counts["records"] += int(of_batch.pop("records"))
-        counts |= of_batch
-    return counts
-
-
-def partition_results(
-    planned: Sequence[PlannedRange], counts: Mapping[str, Any], file_groups: Mapping[int, Sequence[str]]
-) -> tuple[PartitionResult, ...]:
-    """What was done with each partition.
-
-    Args:
-        planned: the range's partitions, in the order in which they were counted.
-        counts: what `counted` returned.
-        file_groups: file group ids by the Spark task that wrote them.
-    """
-    results = []
-    for i, r in enumerate(planned):
-        records = int(counts[f"records_{i}"] or 0)
-        last = counts.get(f"offset_{i}")
-        if last is not None and not r.start <= last < r.end:
-            raise RuntimeError(f"Kafka delivered offset {last} outside of {r}")
-        time = counts.get(f"timestamp_{i}")
-        results.append(
-            PartitionResult(
-                **r.model_dump(include={"cluster", "topic", "partition", "start"}),
-                next_offset=r.end,  # Spark's reader ends there or fails
-                records_read=records,
-                gaps=r.end - r.start - records,
-                bytes_read=int(counts.get(f"bytes_{i}") or 0),
-                max_timestamp=record_time(int(time)) if time is not None else None,
-                file_groups=tuple(sorted(set(file_groups.get(counts.get(f"task_{i}", -1), ())))),
-            )
+        `failOnDataLoss` makes Spark fail where offsets are out of range instead of going on with less.
+        """
+        assign: dict[str, list[int]] = {}
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for r in ranges:
+            assign.setdefault(r.topic, []).append(r.partition)
+            starts.setdefault(r.topic, {})[str(r.partition)] = r.start
+            ends.setdefault(r.topic, {})[str(r.partition)] = r.end
+        reader = self._spark.read.format("kafka").options(**{f"kafka.{k}": v for k, v in self._settings.items()})
+        return (
+            reader.option("kafka.isolation.level", isolation_level)
+            .option("assign", json.dumps(assign))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
+            .option("failOnDataLoss", "true")
+            .option("includeHeaders", str(headers).lower())
+            .load()
         )
-    return tuple(results)
+
+    def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
+        """Offsets that are gone, and times that Spark doesn't hold."""
+        text = str(error)
+        where = {"table": start.table, "instant": start.transaction}
+        if "failOnDataLoss" in text or "OffsetOutOfRange" in text or "Cannot fetch offset" in text:
+            return ActionRequiredError(
+                "Planned offsets could not be read: retention or a delete removed them while the interval ran.",
+                next_step="the next interval says which offsets are lost and obeys the source's `on_offset_loss`.",
+                **where,
+            )
+        if "long overflow" in text and "DateTimeUtils" in text:
+            return ActionRequiredError(
+                "A record is dated after the year 294246, which is later than Spark holds.",
+                next_step="find it (kafka-console-consumer.sh with print.timestamp=true and print.offset=true), pass "
+                "over its offset, as docs/backfill.md says; limit message.timestamp.after.max.ms of the topic.",
+                offsets=", ".join(map(str, ranges)),
+                **where,
+            )
+        return None

@@ -1,0 +1,1 @@
+"""Connectors of one's own: lines of files in, JSON lines out."""

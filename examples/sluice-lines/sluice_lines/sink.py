@@ -1,0 +1,274 @@
+"""A folder of JSON lines with a log of manifests, as a table that is written in two phases.
+
+rows/<instant>_<attempt>.jsonl   what participants have written; it counts once a manifest names it
+log/<instant>.begun              the interval is under way
+log/<instant>.json               the manifest: its files, and the checkpoint. It appears whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import sleep
+from typing import Any, NamedTuple
+
+from sluice import process
+from sluice.connectors.sink import Completion, InstantState, Maintenance, Registered, WrittenInterval
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.protocol.quarantine import Quarantined
+from sluice.records.plan import RecordPlan
+from sluice.registry.config import Registries, registry_of_environment
+from sluice.schemas.pinner import RecordPinner
+from sluice_lines.source import local
+
+_ROWS, _LOG = "rows", "log"
+
+
+class _Typed(NamedTuple):
+    """What is pinned; see `sluice.schemas.pinner.PinnedTable`."""
+
+    writer: TableWriter
+    columns: Any
+    jvm: HudiJvm
+
+
+def write_file(table: str, instant: str, attempt: str, lines: Iterable[str]) -> Committable:
+    """Write rows of an interval where no reader looks yet; what its commit has to name."""
+    path = f"{_ROWS}/{instant}_{attempt}.jsonl"
+    file = local(table) / path
+    text = [f"{line}\n" for line in lines]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(text))
+    return Committable(rows=len(text), bytes=file.stat().st_size, path=path)
+
+
+def read(table: str) -> list[Any]:
+    """All rows that are committed, interval by interval: what a reader of the table does."""
+    folder = local(table)
+    manifests = [json.loads(file.read_text()) for file in sorted((folder / _LOG).glob("*.json"))]
+    files = [folder / path for manifest in manifests for path in manifest["files"]]
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+class JsonLinesSink:
+    """One pipeline's folder; see `sluice.connectors.sink.Sink`."""
+
+    def __init__(self, pipeline: Any, jvm: Any = None, registries: Registries = registry_of_environment) -> None:
+        self._pipeline, self._jvm, self._registries = pipeline, jvm or lean_jvm, registries
+
+    @contextmanager
+    def open(self) -> Iterator[JsonLinesTable]:
+        """The table, made on first use."""
+        yield JsonLinesTable(self._pipeline.writer(), self._pipeline.control.clock_wait)
+
+    @contextmanager
+    def look(self) -> Iterator[JsonLinesTable | None]:
+        """The table, None where it was never written."""
+        there = (local(self._pipeline.table_id) / _LOG).is_dir()
+        yield JsonLinesTable(self._pipeline.writer(), self._pipeline.control.clock_wait) if there else None
+
+    def pin(
+        self, table: JsonLinesTable, last: RecordPlan | None, topics: tuple[str, ...]
+    ) -> tuple[RecordPlan, TableWriter]:
+        """As the pipeline's converter, transforms and schema say; files of earlier intervals ask for no column.
+
+        Types are Spark's, so a JVM has to be asked about them.
+        """
+        with self._jvm() as jvm:
+            pinner = RecordPinner(self._pipeline, topics, self._registries)
+            return pinner.pin(_Typed(table.writer, None, jvm), last)
+
+    def pin_quarantine(self, table: JsonLinesTable, writer: TableWriter) -> TableWriter:
+        """There is none: the capabilities say so, and files that ask for one are refused when they are loaded."""
+        raise NotImplementedError
+
+    def open_quarantine(self, table: JsonLinesTable, pinned: TableWriter) -> JsonLinesTable:
+        """See `pin_quarantine`."""
+        raise NotImplementedError
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """See `pin_quarantine`."""
+        raise NotImplementedError
+
+    def sync_catalogs(self) -> list[str]:
+        """See `pin_quarantine`."""
+        raise NotImplementedError
+
+    def maintenance(self, table: JsonLinesTable) -> Maintenance:
+        """There is none; see `pin_quarantine`."""
+        raise NotImplementedError
+
+
+class JsonLinesTable:
+    """The folder, opened by one process; see `sluice.connectors.sink.Table`."""
+
+    def __init__(self, writer: TableWriter, clock_wait: timedelta) -> None:
+        self.writer = writer
+        self.clock_wait = clock_wait
+        self._folder = local(writer.path)
+        self._log, self._rows = self._folder / _LOG, self._folder / _ROWS
+        for folder in (self._log, self._rows):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def process(self) -> str:
+        """This process: commits are carried out in it."""
+        return process.identity(os.getpid())
+
+    def written_as(self, writer: TableWriter) -> JsonLinesTable:
+        """The same folder."""
+        return JsonLinesTable(writer, self.clock_wait)
+
+    # What stands committed
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        """Of the newest manifest that holds one."""
+        found = (self._manifest(instant)["extra"] for instant in sorted(self._completed(), reverse=True))
+        return next((extra for extra in found if holds_checkpoint(extra)), None)
+
+    def is_empty(self) -> bool:
+        """Whether there is no manifest."""
+        return not self._completed()
+
+    def state_of(self, instant: str) -> InstantState:
+        """A manifest outranks the mark that the interval has begun, which may be left behind."""
+        if self._manifest_of(instant).exists():
+            return "completed"
+        return "pending" if self._begun(instant).exists() else "absent"
+
+    def written_by(self, instant: str) -> WrittenInterval | None:
+        """What a manifest says."""
+        if not self._manifest_of(instant).exists():
+            return None
+        manifest = self._manifest(instant)
+        extra = manifest["extra"]
+        checkpoint = Checkpoint.model_validate_json(extra[OFFSETS_KEY])
+        return WrittenInterval(instant, json.loads(extra[TRANSACTION_KEY]), {"": tuple(manifest["files"])}, checkpoint)
+
+    def replayed_by(self, instant: str) -> str | None:
+        """None: nothing is replaced here."""
+        return None
+
+    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
+        """None of them: files stay as they were written."""
+        return {}
+
+    # The two phases of a commit
+
+    def await_clock(self) -> None:
+        """Wait until it is later than all that stands in the log, as long as `clock_wait` lets us."""
+        instants = {file.name.partition(".")[0] for file in self._log.iterdir() if not file.name.startswith(".")}
+        last = max(instants, default="")
+        behind = _time_of(last) - datetime.now(UTC) if last else timedelta()
+        if behind > self.clock_wait:
+            raise RetryableError("This machine's clock is behind the table's last interval.", next_step="set it.")
+        sleep(max(behind.total_seconds() + 0.001, 0.001))  # and never the same millisecond twice
+
+    def new_instant(self) -> str:
+        """The time, in milliseconds."""
+        self.await_clock()
+        return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+
+    def open(self, instant: str, *, replaces: bool = False) -> None:
+        """Say that the interval has begun."""
+        if replaces:
+            raise ActionRequiredError("These rows can't be replaced.", next_step="load them into a new table.")
+        self._begun(instant).touch()
+
+    def commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Make the manifest: written aside and linked to its name, which fails where there is one already."""
+        if self.state_of(instant) != "pending":
+            raise RetryableError(
+                "The interval is not under way.", next_step="the task is retried.", state=self.state_of(instant)
+            )
+        files = [one.path for one in committables]
+        aside = self._log / f".{instant}.{uuid.uuid4().hex}"
+        aside.write_text(json.dumps({"files": files, "extra": dict(extra)}))
+        try:
+            os.link(aside, self._manifest_of(instant))
+        except FileExistsError as error:
+            raise RetryableError("Another process has committed the interval.", next_step="look again.") from error
+        finally:
+            aside.unlink()
+        self._begun(instant).unlink(missing_ok=True)
+        self.sweep({instant: set(files)}, ())
+
+    def rollback(self, instant: str) -> bool:
+        """Files first, the mark last: until it is gone the next process finds the interval, and does this again."""
+        if self.state_of(instant) != "pending":
+            return False
+        self.sweep({instant: set()}, ())
+        self._begun(instant).unlink(missing_ok=True)
+        return True
+
+    def finish_rollbacks(self) -> list[str]:
+        """None: one that wasn't finished has left the interval under way."""
+        return []
+
+    # What processes leave that stood still for too long
+
+    def completions(self) -> dict[str, Completion]:
+        """All manifests."""
+        return {i: Completion("commit", [f"{i}.json"], self._begun(i).exists()) for i in self._completed()}
+
+    def registered(self, completion: str) -> Registered:
+        """How many files a manifest names, and how many of them aren't there."""
+        files = json.loads((self._log / completion).read_text())["files"]
+        return Registered(len(files), sum(not (self._folder / file).exists() for file in files))
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        """Delete manifests."""
+        for file in files:
+            (self._log / file).unlink(missing_ok=True)
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        """The table itself, where the interval has files: it has no partitions."""
+        return {""} if any(self._rows.glob(f"{instant}_*")) else set()
+
+    def partitions_on_storage(self) -> set[str]:
+        """The table itself: it has no partitions."""
+        return {""}
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        """Delete the intervals' files that neither the caller nor a manifest names."""
+        gone = []
+        for instant, named in committed.items():
+            there = named | (set(self._manifest(instant)["files"]) if self._manifest_of(instant).exists() else set())
+            for file in sorted(self._rows.glob(f"{instant}_*")):
+                path = f"{_ROWS}/{file.name}"
+                if path not in there:
+                    with suppress(FileNotFoundError):  # two processes may sweep at a time
+                        file.unlink()
+                    gone.append(path)
+        return gone
+
+    def _completed(self) -> list[str]:
+        return [file.stem for file in self._log.glob("*.json")]
+
+    def _manifest(self, instant: str) -> Any:
+        return json.loads(self._manifest_of(instant).read_text())
+
+    def _manifest_of(self, instant: str) -> Path:
+        return self._log / f"{instant}.json"
+
+    def _begun(self, instant: str) -> Path:
+        return self._log / f"{instant}.begun"
+
+
+def _time_of(instant: str) -> datetime:
+    return datetime.strptime(f"{instant}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)

@@ -1,0 +1,153 @@
+"""What sources and sinks can do, and what a pipeline asks of them: compared once, when its file is read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sluice.protocol.services import Service
+
+
+@dataclass(frozen=True)
+class SourceCapabilities:
+    """What a source can do; a source promises nothing that it doesn't name.
+
+    Attributes:
+        replayable: the same offsets hold the same records whenever they are read, as long as they are there. Without
+            it an attempt that is repeated could write other records than the one whose place it takes.
+        ordered: the records of one partition have one order, in which they happened.
+        windows_by_time: it knows from which offset on records belong to a time.
+        keyed: its records have keys beside their values.
+        holds_control_log: its connection is a Kafka cluster, on which the control topic may be.
+    """
+
+    replayable: bool = False
+    ordered: bool = False
+    windows_by_time: bool = False
+    keyed: bool = False
+    holds_control_log: bool = False
+
+
+@dataclass(frozen=True)
+class SinkCapabilities:
+    """What a sink can do for one pipeline, as its section is written; it promises nothing that it doesn't name.
+
+    Attributes:
+        atomic_with_checkpoint: rows and checkpoint become visible together or not at all, and the checkpoint can be
+            read back. Exactly once rests on it.
+        upsert: the last version of a key is its row; without it every record is a row.
+        delete: a record may take its key's row away.
+        truncate: a record may take all rows away.
+        replaces_interval: one commit may take an interval's rows off the table and put others in their place.
+        finds_keys_by_partition: an upsert looks for a key's row only where its source partition has written, so that
+            keys mustn't move between partitions.
+        quarantine: bad records are set aside in a table of their own, in the same commit.
+        services: which services its tables have.
+        catalogs: catalogs can be told of its tables.
+    """
+
+    atomic_with_checkpoint: bool = False
+    upsert: bool = False
+    delete: bool = False
+    truncate: bool = False
+    replaces_interval: bool = False
+    finds_keys_by_partition: bool = False
+    quarantine: bool = False
+    services: frozenset[Service] = frozenset()
+    catalogs: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a pipeline file asks of its source and its sink beyond reading and appending.
+
+    Attributes:
+        changes: records update and delete rows.
+        keys: records' keys are read.
+        empties: a truncate of the source's table empties this one.
+        window: intervals end at a time.
+        quarantine: bad records are set aside.
+        services: table services that the file names.
+        catalogs: catalogs are told of the table.
+        control_connection: the control topic has a connection of its own.
+    """
+
+    changes: bool = False
+    keys: bool = False
+    empties: bool = False
+    window: bool = False
+    quarantine: bool = False
+    services: frozenset[Service] = frozenset()
+    catalogs: bool = False
+    control_connection: bool = False
+
+
+@dataclass(frozen=True)
+class SourceEnd:
+    """A pipeline's source: the place of its section in the file, and what it can do."""
+
+    place: str
+    can: SourceCapabilities
+
+
+@dataclass(frozen=True)
+class SinkEnd:
+    """A pipeline's sink.
+
+    Attributes:
+        place: of its section in the file: `sink.` and its name.
+        can: what it can do.
+        needs: by capability or service, what the section would have to say for it: `operation upsert`.
+    """
+
+    place: str
+    can: SinkCapabilities
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+    def without(self, capability: str) -> str:
+        """What the section would have to say for a capability, or that nothing helps."""
+        needed = self.needs.get(capability)
+        return f"need {self.place}.{needed}" if needed else f"are more than {self.place} can do"
+
+
+def misfits(source: SourceEnd, sink: SinkEnd, asked: Asked) -> Iterator[str]:
+    """What a pipeline can't have of its source and its sink, a sentence each; nothing where they fit."""
+    yield from _not_exactly_once(source, sink)
+    if asked.control_connection is False and not source.can.holds_control_log:
+        yield f"{source.place} is no Kafka cluster that could hold the control topic: name one in control.connection"
+    if asked.window and not source.can.windows_by_time:
+        yield f"`until: data_interval_end` asks for records by their times, which {source.place} doesn't know"
+    if asked.keys and not source.can.keyed:
+        yield f"{source.place}.key says how keys are read, and these records have none"
+    yield from _changes_misfit(source, sink, asked)
+    if asked.quarantine and not sink.can.quarantine:
+        yield f"`errors.tolerance: all` sets bad records aside, and {sink.place} has nowhere to put them"
+    if asked.catalogs and not sink.can.catalogs:
+        yield f"`catalog_sync` tells catalogs of tables that {sink.place} doesn't write"
+    for service in sorted(asked.services - sink.can.services):
+        needed = sink.needs.get(service)
+        yield f"`table_services.{service}` is for {needed}" if needed else f"{sink.place} has no {service}"
+
+
+def _not_exactly_once(source: SourceEnd, sink: SinkEnd) -> Iterator[str]:
+    if not source.can.replayable:
+        yield (
+            f"{source.place} can't read the same offsets again as the same records, so a task that is retried could "
+            "lose or double some: exactly once needs a source that is replayable"
+        )
+    if not sink.can.atomic_with_checkpoint:
+        yield (
+            f"{sink.place} can't store rows and their checkpoint together, so a crash between the two would lose or "
+            "double rows: exactly once needs a sink that is atomic with its checkpoint"
+        )
+
+
+def _changes_misfit(source: SourceEnd, sink: SinkEnd, asked: Asked) -> Iterator[str]:
+    if not asked.changes:
+        return
+    if not (sink.can.upsert and sink.can.delete):
+        yield f"`changes` update and delete rows: they {sink.without('upsert')}"
+    elif asked.empties and not sink.can.truncate:
+        yield f"`truncate: apply` takes all rows away: such changes {sink.without('truncate')}"
+    if not source.can.ordered:
+        yield f"`changes` are applied in their order, and {source.place} has none"

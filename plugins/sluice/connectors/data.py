@@ -1,0 +1,229 @@
+"""Sources and sinks as a write job sees them: offsets become records, and rows become files, both in Spark.
+
+A section names what makes them (`SourceOptions.reader`, `SinkOptions.row_writer`), and START-COMMIT names the sections,
+so that a job on any machine finds them among the packages that are installed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from sluice.connectors import registry
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import PlannedRange, StartCommit
+
+DataFrame = Any
+"""A `pyspark.sql.DataFrame`. Whoever loads a pipeline file imports this module, but no Spark."""
+
+
+class SourceReader(Protocol):
+    """Reads planned offsets of one source in one Spark session."""
+
+    def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
+        """The records of `[start, end)` of each range, each partition of the source at most once among them.
+
+        A read that can't deliver all there is of them fails: what is missing would be taken for offsets that hold no
+        record. Each range is one Spark partition, in the order of the ranges, and its records are in theirs.
+
+        Args:
+            ranges: what to read.
+            isolation_level: whose records are read, as the section's `read_isolation` says it.
+            headers: with the records' headers.
+
+        Returns:
+            Columns `topic` string, `partition` int, `offset` bigint, `timestamp` timestamp, `timestampType` int, `key`
+            and `value` binary; with headers also `headers`, an array of `key` string and `value` binary.
+        """
+        ...
+
+    def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
+        """What an error of the job means if the source is behind it; None of all others."""
+        ...
+
+
+class MakesReader(Protocol):
+    """What a section's `reader` names."""
+
+    def __call__(self, spark: Any, settings: Any) -> SourceReader:
+        """The reader of one write job.
+
+        Args:
+            spark: the job's `SparkSession`.
+            settings: of the source's connection, where it has one.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Void:
+    """Changes from before a truncate, which change nothing any more.
+
+    Attributes:
+        records: all of them.
+        deleted: those among them that would delete a row.
+        moved: the further deletes of those that would move a row.
+    """
+
+    records: int = 0
+    deleted: int = 0
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write left behind.
+
+    Attributes:
+        committables: what the commit is to name.
+        dataset: the Java Dataset that was run for it: what it observed of the records is counted from it.
+        skipped: records of which the table has a newer version.
+        void: changes from before a truncate.
+        truncated: rows that a truncate took away.
+        soft_truncated: those among them that stay as rows, marked.
+    """
+
+    committables: tuple[Committable, ...]
+    dataset: Any
+    skipped: int = 0
+    void: Void = field(default_factory=Void)
+    truncated: int = 0
+    soft_truncated: int = 0
+
+    @property
+    def records(self) -> int:
+        """Rows written for records, rather than for a truncate."""
+        return sum(c.rows for c in self.committables) - self.soft_truncated
+
+    def file_groups(
+        self,
+        ranges: Sequence[PlannedRange],  # noqa: ARG002 - for sinks that have file groups
+        tasks: Sequence[int | None],  # noqa: ARG002
+    ) -> Mapping[int, Sequence[str]]:
+        """Ids of the file groups that hold a range's rows, by its place; none where the sink can't say it of each.
+
+        Args:
+            ranges: what was read.
+            tasks: the Spark partition in which each of them was read; None of one that had no records.
+        """
+        return {}
+
+
+class SinkWriter(Protocol):
+    """Writes rows under one interval's instant, where no reader sees them before the commit."""
+
+    def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
+        """Write rows, in one run of the frame: it counts what it reads.
+
+        Args:
+            rows: the table's columns, the record's place (`sluice.rows.records.KAFKA_COLUMNS`), and what is changed
+                (`sluice.rows.changes.CHANGE`) of a pipeline that has changes.
+            emptied_at: rows before this position are void: the source's table was emptied there. For sinks that can
+                `truncate` alone.
+            truncates: that is news to the table, which still has such rows.
+        """
+        ...
+
+    def remember_deletes(self, later: DataFrame) -> None:
+        """Leave rows out that are deleted by offsets which the table has already. For sinks that can `delete` alone."""
+        ...
+
+
+class MakesWriter(Protocol):
+    """What a section's `row_writer` names."""
+
+    def __call__(self, spark: Any, start: StartCommit, attempt: str) -> SinkWriter:
+        """The writer of one attempt.
+
+        Args:
+            spark: the job's `SparkSession`.
+            start: the interval's START-COMMIT; its `writer` is the table, or its quarantine.
+            attempt: the attempt's id: two attempts at a range may write at a time, and only one is committed.
+        """
+        ...
+
+
+class ServiceJob(Protocol):
+    """Carries out what a table service has planned, in two steps: readers see nothing before the second."""
+
+    @property
+    def process(self) -> int:
+        """The number of the process in which the service is completed."""
+        ...
+
+    def await_clock(self) -> None:
+        """Wait until this machine's clock is later than all that stands on the table's timeline."""
+        ...
+
+    def pending(self) -> Sequence[str]:
+        """Instants of the service's plans, oldest first."""
+        ...
+
+    def write(self, instant: str) -> Callable[[], None]:
+        """Write what a plan says; what is returned commits it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class MakesServiceJob(Protocol):
+    """What a section's `service_job` names."""
+
+    def __call__(self, spark: Any, start: StartCommit) -> ServiceJob:
+        """The job of one service.
+
+        Args:
+            spark: the job's `SparkSession`.
+            start: the service's START-COMMIT.
+        """
+        ...
+
+
+def reader_of(name: str) -> MakesReader:
+    """What makes the reader of a source, by its section's name.
+
+    Raises:
+        ActionRequiredError: it is not installed here.
+    """
+    found: MakesReader = _named("source", name, "reader")
+    return found
+
+
+def writer_of(name: str) -> MakesWriter:
+    """What makes the writer of a sink, by its section's name.
+
+    Raises:
+        ActionRequiredError: it is not installed here.
+    """
+    found: MakesWriter = _named("sink", name, "row_writer")
+    return found
+
+
+def service_of(name: str) -> MakesServiceJob:
+    """What makes the job of a sink's table services, by its section's name.
+
+    Raises:
+        ActionRequiredError: it is not installed here.
+    """
+    found: MakesServiceJob = _named("sink", name, "service_job")
+    return found
+
+
+def _named(kind: registry.Kind, name: str, part: Literal["reader", "row_writer", "service_job"]) -> Any:
+    section = registry.section(kind, name)
+    if section is None:
+        raise ActionRequiredError(
+            f"The {kind} `{name}` is not installed where the Spark driver runs.",
+            next_step="install its package there, as where Airflow loads the pipeline file.",
+        )
+    reference = getattr(section, part)
+    if not reference:
+        raise ActionRequiredError(
+            f"The {kind} `{name}` has nothing that works in a Spark job.",
+            next_step=f"have its section say `{part}`, as sluice.connectors.data explains.",
+        )
+    return registry.load(reference)

@@ -1,0 +1,86 @@
+"""Finds sources and sinks by the names of their sections: Sluice's own, and those of packages that are installed.
+
+A package names the class of its section as an entry point of the group `sluice.sources` or `sluice.sinks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, Literal
+
+from sluice.connectors.options import SinkOptions, SourceOptions
+from sluice.errors import ActionRequiredError
+
+Kind = Literal["source", "sink"]
+GROUPS: Mapping[Kind, str] = MappingProxyType({"source": "sluice.sources", "sink": "sluice.sinks"})
+# As pyproject.toml has them. From here they are known in a checkout that was never installed, and no file that names
+# them waits until the packages of the whole environment have been looked through.
+BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
+    {
+        "source": MappingProxyType({"kafka": "sluice.sources.kafka.options:Kafka"}),
+        "sink": MappingProxyType({"hudi": "sluice.sinks.hudi.options:Hudi"}),
+    }
+)
+_BASES: Mapping[Kind, type[SourceOptions] | type[SinkOptions]] = {"source": SourceOptions, "sink": SinkOptions}
+
+
+def load(reference: str) -> Any:
+    """What `module:name` names.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: the module has no such name.
+    """
+    module, _, name = reference.partition(":")
+    return getattr(import_module(module), name)
+
+
+def forget() -> None:
+    """Look through the installed packages anew, for a process in which one was added."""
+    _installed.cache_clear()
+    _section.cache_clear()
+
+
+def names(kind: Kind) -> list[str]:
+    """The names of all sources, or of all sinks, that are installed."""
+    return sorted({*BUILT_IN[kind], *(point.name for point in entry_points(group=GROUPS[kind]))})
+
+
+def section(kind: Kind, name: str) -> type[SourceOptions] | type[SinkOptions] | None:
+    """The class of a source's or a sink's section; None where nothing of that name is installed.
+
+    Raises:
+        ActionRequiredError: it is installed, but can't be imported, or is no section.
+    """
+    reference = BUILT_IN[kind].get(name) or _installed(kind, name)
+    return None if reference is None else _section(kind, name, reference)
+
+
+@cache  # each look goes through all packages of the environment
+def _installed(kind: Kind, name: str) -> str | None:
+    return next((point.value for point in entry_points(group=GROUPS[kind], name=name)), None)
+
+
+@cache
+def _section(kind: Kind, name: str, reference: str) -> type[SourceOptions] | type[SinkOptions]:
+    try:
+        found = load(reference)
+    except Exception as error:  # a package of somebody else's may fail in any way while it is imported
+        raise ActionRequiredError(
+            f"The {kind} `{name}` is installed, but can't be imported.",
+            next_step="install its package again, with what it needs.",
+            entry_point=f"{GROUPS[kind]}: {name} = {reference}",
+            reason=f"{type(error).__name__}: {error}",
+        ) from error
+    base = _BASES[kind]
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ActionRequiredError(
+            f"What is installed as the {kind} `{name}` is no section of a pipeline file.",
+            next_step=f"have the entry point name a subclass of sluice.connectors.options.{base.__name__}.",
+            entry_point=f"{GROUPS[kind]}: {name} = {reference}",
+        )
+    return found

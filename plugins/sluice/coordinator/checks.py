@@ -1,0 +1,112 @@
+"""What has to be true of a transaction for it to be committed: looked at before END-COMMIT, and under the lease."""
+
+from __future__ import annotations
+
+from sluice.connectors.sink import Table
+from sluice.coordinator.planning import require_whole
+from sluice.coordinator.session import Committed, Session
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.audit import audit, audit_again
+from sluice.protocol.bad_records import audit_bad_records
+from sluice.protocol.messages import WriteStatus
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.placement import fitting_partitioners
+from sluice.protocol.settlement import leader_epochs, missing_error
+from sluice.protocol.transaction import Transaction
+
+
+def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
+    """The statuses that count, each audited, by range; and the ranges that are missing.
+
+    Raises:
+        SluiceError: what the missing ranges say, where none may be missing or none is there.
+        IntervalError: a count doesn't add up.
+    """
+    missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
+    in_part = transaction.start.policy.commits_in_part and transaction.start.on_missing_range == "commit"
+    if missing and not in_part:
+        raise missing_error(transaction, missing)
+    reported: dict[int, WriteStatus] = {}
+    for number in range(len(transaction.start.ranges)):
+        status = transaction.status_of(number)
+        if number not in missing and status is not None:
+            audit(transaction.start, number, status)
+            reported[number] = status
+    if missing and not reported:
+        raise missing_error(transaction, missing)
+    audit_bad_records(transaction.start, reported)
+    audit_again(transaction.start, reported)
+    return reported, missing
+
+
+def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
+    """A topic recreated while the interval ran was read at the planned offsets, but of another log.
+
+    Raises:
+        IntervalError: there is one.
+    """
+    planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
+    now = session.source.topic_ids(list(planned))
+    for topic, topic_id in planned.items():
+        if topic_id is not None and now.get(topic) != topic_id:
+            raise IntervalError(
+                "The topic was deleted and created again while the interval ran.",
+                next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
+                table=session.table_id,
+                topic=topic,
+                instant=transaction.id,
+            )
+
+
+def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
+    """An election while the interval ran may have put other records where it has read.
+
+    Raises:
+        IntervalError: it has.
+    """
+    cluster = session.source
+    epochs = leader_epochs(transaction.start)
+    ends: dict[TopicPartition, int] = {}
+    for r in transaction.start.offset_ranges:
+        if r.topic_partition in epochs:
+            ends[r.topic_partition] = max(r.end, ends.get(r.topic_partition, 0))
+    truncated = cluster.truncated_since({tp: (end, epochs[tp]) for tp, end in ends.items()})
+    for tp, at in sorted(truncated.items()):
+        raise IntervalError(
+            f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
+            "came after it.",
+            next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
+            table=session.table_id,
+            topic=tp.topic,
+            partition=tp.partition,
+            instant=transaction.id,
+        )
+
+
+def fitting(session: Session, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
+    """By topic, the partitioners that explain where all keys are.
+
+    Raises:
+        ActionRequiredError: there is none, so that a row may be doubled.
+    """
+    reported, _ = audited(transaction)
+    keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
+    return fitting_partitioners(
+        transaction.start.placement,
+        keys,
+        committed.transaction,
+        table=session.table_id,
+        instant=transaction.id,
+    )
+
+
+def require_replaceable(table: Table, transaction: Transaction) -> None:
+    """Check again that a replay still can take its rows off: a table service may have moved them since START.
+
+    Raises:
+        IntervalError: they were moved. That it was decided to commit doesn't help any more: it has to be given up.
+    """
+    try:
+        require_whole(table, str(transaction.start.replays))
+    except ActionRequiredError as error:
+        raise IntervalError(error.what, next_step=error.next_step, **error.where) from error

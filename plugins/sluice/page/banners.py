@@ -1,0 +1,53 @@
+"""The page's banners: what can't be read, why, and how old is what stands there instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice.errors import PipelineFileError
+from sluice.page.catalogue import Entry
+from sluice.page.follower import Progress
+from sluice.page.kept import Known
+from sluice.page.present import Json
+from sluice.redact import redact
+
+_OLD = 15.0  # seconds after which what is shown is called old
+
+
+def banner(level: str, text: str, since: datetime | None = None) -> Json:
+    """One banner; `since` is as of when what stands there is."""
+    return {"level": level, "text": redact(text), "since": since.isoformat() if since is not None else None}
+
+
+def file_banner(error: PipelineFileError) -> Json:
+    """A pipeline file can't be loaded."""
+    return banner("error", str(error))
+
+
+def read_banner(what: str, known: Known[Any]) -> list[Json]:
+    """What is read in the background could not be, or not yet; none where it was."""
+    if known.error is not None:
+        return [banner("error", known.error, known.at)]
+    if known.at is None:
+        return [banner("info", f"{what}: being read.")]
+    return []
+
+
+def topic_banner(entry: Entry, known: Known[Progress], progress: Progress | None) -> list[Json]:
+    """The control topic can't be read, is being read, or doesn't answer any more."""
+    name = entry.control.topic if entry.control else ""
+    if known.error is not None:
+        return [banner("error", known.error, known.at)]
+    if progress is None or not progress.complete:
+        read = f"{progress.position - progress.first:,} of {progress.end - progress.first:,}" if progress else "none"
+        return [banner("info", f"The control topic {name} is being read: {read} messages so far.")]
+    if known.at is not None and (datetime.now(UTC) - known.at).total_seconds() > _OLD:
+        return [banner("warning", f"The control topic {name} doesn't answer.", known.at)]
+    return []
+
+
+def each_once(banners: Iterable[Json]) -> list[Json]:
+    """The same banners without repetition, in their order."""
+    return list({(b["level"], b["text"]): b for b in banners}.values())

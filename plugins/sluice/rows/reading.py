@@ -1,0 +1,139 @@
+"""Reads exactly the planned offsets of a range, and counts what the source delivered."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from sluice.connectors.data import SourceReader
+from sluice.jvm.sql import columns, literal
+from sluice.protocol.messages import PartitionResult, PlannedRange
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.window import record_time
+from sluice.rows.observed import metric
+
+_OBSERVED = "sluice"
+_TASK = "_sluice_task"
+_AT_A_TIME = 16
+"""Partitions that are read and counted together: what counting costs a record grows with them, and with no others."""
+
+Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
+"""What is given each of a range's reads, its number and its ranges, and may add observations of its own."""
+
+
+def read_range(
+    reader: SourceReader,
+    planned: Sequence[PlannedRange],
+    isolation_level: str,
+    *,
+    headers: bool = False,
+    watch: Observe | None = None,
+) -> DataFrame:
+    """The records of `[start, end)` of each range, counted, one Spark task for each range.
+
+    A source reads one stretch of a partition at a time; where a backfill goes round what is covered, further stretches
+    are reads of their own. So are further partitions where there are many: an observed metric has to look at each
+    record for each partition that it counts.
+
+    Args:
+        reader: the source's.
+        planned: what to read.
+        isolation_level: whose records are read.
+        headers: with the records' headers as a column.
+        watch: observes the reads.
+    """
+    reads, tasks = [], 0
+    for number, batch in enumerate(_batches(planned)):
+        ranges = [planned[i] for i in batch]
+        read: DataFrame = reader.read(ranges, isolation_level, headers=headers)
+        # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
+        # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
+        read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
+        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
+        reads.append(watch(read, number, ranges) if watch is not None else read)
+        tasks += len(ranges)
+    return reduce(DataFrame.union, reads)
+
+
+def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
+    """The ranges' places in `planned`, so shared out that no batch has many, or two of the same partition."""
+    layers: list[list[int]] = []
+    seen: Counter[TopicPartition] = Counter()
+    for i, r in enumerate(planned):
+        layer = seen[r.topic_partition]
+        seen[r.topic_partition] += 1
+        if layer == len(layers):
+            layers.append([])
+        layers[layer].append(i)
+    return [layer[i : i + _AT_A_TIME] for layer in layers for i in range(0, len(layer), _AT_A_TIME)]
+
+
+def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
+    texts = ["count(1) AS records"]
+    # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
+    one_topic = len({planned[i].topic for i in batch}) == 1
+    for i in batch:
+        here = f"`partition` = {planned[i].partition}"
+        if not one_topic:
+            here += f" AND `topic` = {literal(planned[i].topic)}"
+        counted_of_each = {
+            f"count(CASE WHEN {here} THEN 1 END)": "records",
+            f"max(CASE WHEN {here} THEN `offset` END)": "offset",
+            f"max(CASE WHEN {here} THEN unix_millis(`timestamp`) END)": "timestamp",
+            f"sum(CASE WHEN {here} THEN length(`value`) END)": "bytes",
+            f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
+        }
+        texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
+    return columns(texts)
+
+
+def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
+    """What the run that wrote `dataset`, which is made of `read_range`, has counted of each range and in all."""
+    counts: dict[str, Any] = {"records": 0}
+    metrics = dataset.queryExecution().observedMetrics()
+    for number in range(len(_batches(planned))):
+        of_batch = json.loads(metric(metrics, f"{_OBSERVED}_{number}").json())  # numbers only, in one call
+        counts["records"] += int(of_batch.pop("records"))
+        counts |= of_batch
+    return counts
+
+
+def tasks_of(planned: Sequence[PlannedRange], counts: Mapping[str, Any]) -> list[int | None]:
+    """The Spark task that read each range, by what `counted` returned; None of one that had no records."""
+    return [counts.get(f"task_{i}") for i in range(len(planned))]
+
+
+def partition_results(
+    planned: Sequence[PlannedRange], counts: Mapping[str, Any], file_groups: Mapping[int, Sequence[str]]
+) -> tuple[PartitionResult, ...]:
+    """What was done with each partition.
+
+    Args:
+        planned: the range's partitions, in the order in which they were counted.
+        counts: what `counted` returned.
+        file_groups: file group ids by the range's place in `planned`.
+    """
+    results = []
+    for i, r in enumerate(planned):
+        records = int(counts[f"records_{i}"] or 0)
+        last = counts.get(f"offset_{i}")
+        if last is not None and not r.start <= last < r.end:
+            raise RuntimeError(f"The source delivered offset {last} outside of {r}")
+        time = counts.get(f"timestamp_{i}")
+        results.append(
+            PartitionResult(
+                **r.model_dump(include={"cluster", "topic", "partition", "start"}),
+                next_offset=r.end,  # a read ends there or fails
+                records_read=records,
+                gaps=r.end - r.start - records,
+                bytes_read=int(counts.get(f"bytes_{i}") or 0),
+                max_timestamp=record_time(int(time)) if time is not None else None,
+                file_groups=tuple(sorted(set(file_groups.get(i, ())))),
+            )
+        )
+    return tuple(results)

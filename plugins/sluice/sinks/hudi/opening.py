@@ -1,0 +1,143 @@
+"""Opens a pipeline's table: creates it on first use, and checks that pipeline and table fit each other."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from sluice.errors import ActionRequiredError
+from sluice.jvm.gateway import HudiJvm
+from sluice.jvm.schema import struct_of_hoodie, table_schema
+from sluice.protocol.messages import TableWriter
+from sluice.records.structs import Type
+from sluice.sinks.hudi.clock import LONGEST_WAIT
+from sluice.sinks.hudi.failures import hudi_errors
+from sluice.sinks.hudi.table import HudiTable
+from sluice.sinks.hudi.write_config import COLUMN_STATS, key_generator
+
+_PROPERTIES = ".hoodie/hoodie.properties"
+_MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
+
+
+def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
+    """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
+
+    Its `writer` has the schema of the table's last commit; an interval pins its own.
+
+    Args:
+        jvm: where Hudi works.
+        writer: the pipeline's table, and how it is written.
+        clock_wait: how long to wait for this machine's clock to pass the table's last instant.
+
+    Raises:
+        ActionRequiredError: the path can't be used, or the table differs from the pipeline in type or keys.
+    """
+    with hudi_errors("opening the table", table=writer.path):
+        if not table_exists(jvm, writer):
+            try:
+                _create(jvm, writer)
+            except Py4JJavaError:  # another run may have created it at the same moment
+                if not table_exists(jvm, writer):
+                    raise
+        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
+    _check_configuration(meta, writer)
+    meta = _merging_as_written(jvm, meta, writer)
+    columns = _committed_columns(jvm, meta, writer)
+    writer = _as_the_table_has_it(meta, writer)
+    if columns is not None:
+        schema = table_schema(jvm, writer.name, columns)
+        writer = writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
+    return HudiTable(jvm, meta, writer, columns, clock_wait)
+
+
+def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Any:
+    """The table with the writer's merge settings among its own, where its readers and compaction look for them.
+
+    Written once in a table's life, or when the setting changes; Hudi replaces the file of the table's settings whole.
+    """
+    wanted = {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
+    properties = meta.getTableConfig().getProps()
+    missing = {name: value for name, value in wanted.items() if properties.getProperty(name) != value}
+    if not missing:
+        return meta
+    changed = jvm.jvm.java.util.Properties()
+    for name, value in missing.items():
+        changed.setProperty(name, value)
+    with hudi_errors("setting how the table merges changes", table=writer.path):
+        config = jvm.jvm.org.apache.hudi.common.table.HoodieTableConfig
+        config.update(meta.getStorage(), meta.getMetaPath(), changed)
+        builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(jvm.storage).setBasePath(writer.path).build()
+
+
+def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
+    """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
+    if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
+        return writer
+    return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
+
+
+def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
+    """Whether there is a Hudi table at the path."""
+    storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
+    return bool(storage.exists(jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_PROPERTIES}")))
+
+
+def _create(jvm: HudiJvm, writer: TableWriter) -> None:
+    builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+    builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
+    builder.setKeyGeneratorClassProp(key_generator(writer))
+    if writer.record_key:
+        builder.setRecordKeyFields(",".join(writer.record_key))
+    if writer.partition_fields:
+        builder.setPartitionFields(",".join(writer.partition_fields))
+    if writer.ordering_fields:
+        builder.setOrderingFields(",".join(writer.ordering_fields))
+    builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
+    hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
+    builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
+    version = writer.options.get("hoodie.write.table.version")
+    if version:
+        builder.setTableVersion(int(version))
+    builder.initTable(jvm.storage, writer.path)
+
+
+def _check_configuration(meta: Any, writer: TableWriter) -> None:
+    config = meta.getTableConfig()
+
+    def fields(option: Any) -> tuple[str, ...]:
+        return tuple(str(f) for f in option.get()) if option.isPresent() else ()
+
+    pairs = {
+        "table type": (str(config.getTableType().name()), writer.table_type),
+        "record key": (fields(config.getRecordKeyFields()), writer.record_key),
+        "partition fields": (fields(config.getPartitionFields()), writer.partition_fields),
+    }
+    if writer.operation == "upsert":
+        pairs["ordering fields"] = (tuple(map(str, config.getOrderingFields())), writer.ordering_fields)
+    for name, (in_table, in_pipeline) in pairs.items():
+        if in_table != in_pipeline:
+            raise ActionRequiredError(
+                f"The table's {name} differs from the pipeline's.",
+                next_step="correct the pipeline file, or write to another path: a table keeps these for life.",
+                table=writer.path,
+                in_table=in_table,
+                in_pipeline=in_pipeline,
+            )
+
+
+def _committed_columns(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Type | None:
+    resolver = jvm.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta)
+    with hudi_errors("reading the table's schema", table=writer.path):
+        found = resolver.getTableSchemaIfPresent(False)
+    if not found.isPresent():
+        return None
+    try:
+        return struct_of_hoodie(jvm, found.get())
+    except Py4JJavaError as error:
+        raise ActionRequiredError(
+            "The table's own schema can't be read.", next_step="look at the table's last commit.", table=writer.path
+        ) from error

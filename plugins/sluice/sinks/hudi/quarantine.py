@@ -1,0 +1,32 @@
+"""How the quarantine is written: a Hudi table beside the pipeline's own."""
+
+from __future__ import annotations
+
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.quarantine import PARTITION_FIELD, SCHEMA, quarantine_path
+from sluice.records.settings import Errors
+from sluice.sinks.hudi.options import TABLE_TYPES
+
+_KEPT_OPTIONS = ("hoodie.write.table.version",)
+
+
+def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWriter:
+    """How bad records of a table are written.
+
+    Args:
+        table: how the table's own rows are.
+        errors: what the pipeline says of bad records.
+        avro: `SCHEMA` as Hudi's Avro.
+    """
+    return TableWriter(
+        path=quarantine_path(table.path, errors),
+        name=f"{table.name}_quarantine",
+        table_type=TABLE_TYPES["append"],
+        operation="append",
+        record_key=(),
+        partition_fields=(PARTITION_FIELD,),
+        ordering_fields=(),
+        schema_ddl=SCHEMA,
+        schema_avro=avro,
+        options={name: table.options[name] for name in _KEPT_OPTIONS if name in table.options},
+    )

@@ -1,0 +1,145 @@
+"""Files that zombies leave: what they finished after their interval was over, and where they had files open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+_MARKER = ".marker."  # what comes between the name of a data file and the kind of its marker
+_GLOB = re.compile(r"[*?\[\]{}\\,]")
+_FILE = re.compile(r"/([^/,{}\s]+), length=\d+, isDirectory=false,")  # the name, in the words of Hudi's StoragePathInfo
+
+
+class Strays:
+    """The strays of one table.
+
+    Args:
+        hudi: the JVM's package `org.apache.hudi`.
+        meta: the table's meta client.
+        path: where the table is.
+        registered_by: the files that the timeline's own commit of an instant names, none of one that it doesn't have;
+            None where the commit can't be read any more.
+    """
+
+    def __init__(self, hudi: Any, meta: Any, path: str, registered_by: Callable[[str], set[str] | None]) -> None:
+        self._hudi = hudi
+        self._meta = meta
+        self._path = path
+        self._registered_by = registered_by
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        """Delete files that a zombie finished after its interval was over, and the markers it made again.
+
+        As long as one of an instant's marked files hasn't come up, its markers stay: a zombie may stand still between a
+        file's marker and the file, and nothing else says where to look for it the next time.
+
+        Args:
+            committed: for each ended instant the paths, relative to the table, that its commit registered: none for an
+                instant that was rolled back.
+            partitions: the table partitions to list. A zombie computes its table partitions from the same records as
+                the attempt that was committed, so those of the ended intervals are enough where all was committed.
+
+        Returns:
+            What was deleted, relative to the table.
+        """
+        storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
+        registered: dict[str, set[str] | None] = {}
+        markers = {instant: self._markers(instant) for instant in committed}
+        marked = {instant: _files(found) for instant, found in markers.items()}
+        deleted, there = [], set()
+        for partition in sorted(set(partitions).union(*map(_folders, marked.values()))) if committed else ():
+            found = storage.globEntries(path_class(self._data_files(partition, committed)))
+            for name in _FILE.findall(str(found.toString())):  # one call over the bridge, however many files there are
+                relative = f"{partition}/{name}" if partition else name
+                there.add(relative)
+                instant = instant_in(name)
+                if instant is not None and relative not in committed.get(instant, {relative}):
+                    if instant not in registered:  # asked of the few that have any: it costs a read of the timeline
+                        registered[instant] = self._registered_by(instant)
+                    own = registered[instant]
+                    if own is None or relative in own:
+                        continue  # a message has lied about what was committed
+                    storage.deleteFile(path_class(f"{self._path}/{relative}"))
+                    deleted.append(relative)
+        for instant, files in marked.items():
+            if files and files <= there:
+                self._delete_markers(instant, markers[instant])
+        return deleted
+
+    def _delete_markers(self, instant: str, markers: Iterable[str]) -> None:
+        """Delete markers of an instant, one by one: a zombie may have made others since they were listed.
+
+        Folders go where they are empty then.
+        """
+        storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
+        root = str(self._meta.getMarkerFolderPath(instant))
+        folders: set[PurePosixPath] = set()
+        for marker in markers:
+            storage.deleteFile(path_class(f"{root}/{marker}"))
+            folders.update(PurePosixPath(marker).parents)
+        for folder in sorted(folders, key=lambda inside: len(inside.parts), reverse=True):
+            path = path_class(f"{root}/{folder}" if folder.parts else root)
+            try:
+                storage.deleteFile(path)  # not recursive
+            except Py4JJavaError:
+                if storage.listDirectEntries(path).isEmpty():
+                    raise
+
+    def _data_files(self, partition: str, instants: Iterable[str]) -> str:
+        """A pattern of the data files of those instants, so that all others are told apart inside the JVM.
+
+        A partition holds the files of all intervals: to ask each of them over the bridge would make START grow.
+        """
+        folder = f"{self._path}/{partition}" if partition else self._path
+        escaped = _GLOB.sub(r"\\\g<0>", folder)
+        return f"{escaped}/*_{{{','.join(sorted(instants))}}}.*"
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
+        return _folders(_files(self._markers(instant)))
+
+    def partitions_on_storage(self) -> set[str]:
+        """The table's partitions as they lie on storage, also those of which no commit and no marker says anything.
+
+        By Hudi's own listing of folders: a writer makes the file that tells a folder to be a partition before its first
+        data file there.
+        """
+        context = self._hudi.client.common.HoodieJavaEngineContext(self._meta.getStorageConf())
+        listing = self._hudi.metadata.FileSystemBackedTableMetadata(context, self._meta.getStorage(), self._path)
+        return {str(partition) for partition in listing.getAllPartitionPaths()}
+
+    def _markers(self, instant: str) -> set[str]:
+        """The markers of an instant, relative to their folder: each of a data file, whether that is there or not."""
+        storage = self._meta.getStorage()
+        folder = self._hudi.storage.StoragePath(self._meta.getMarkerFolderPath(instant))
+        if not storage.exists(folder):
+            return set()
+        root = str(folder.toString())
+        found = {str(info.getPath().toString()) for info in storage.listFiles(folder)}
+        return {path.partition(root)[2].strip("/") for path in found if _MARKER in path}
+
+
+def _files(markers: Iterable[str]) -> set[str]:
+    """The data files of some markers, relative to the table."""
+    return {marker.rpartition(_MARKER)[0] for marker in markers}
+
+
+def _folders(files: Iterable[str]) -> set[str]:
+    """The table partitions of some data files."""
+    return {path.rpartition("/")[0] for path in files}
+
+
+def instant_in(file_name: str) -> str | None:
+    """The instant that a data file's name carries, None for other files.
+
+    Base files are `<file id>_<write token>_<instant>.<extension>`, log files `.<file id>_<instant>.log.<version>_…`.
+    """
+    if file_name.startswith("."):
+        head, found, _ = file_name.partition(".log.")
+        return head.rpartition("_")[2] if found else None
+    parts = file_name.partition(".")[0].split("_")
+    return parts[-1] if len(parts) >= 3 and parts[-1].isdigit() else None

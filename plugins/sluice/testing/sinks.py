@@ -1,0 +1,352 @@
+"""What every sink has to keep, as tests: make a class of your own of `SinkConformance`, and run pytest on it.
+
+A sink's process may die at any call, be run twice, stand still, and wake up when everything has gone on without it. The
+protocol rests on what a sink then does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+from unittest import mock
+
+import pytest
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.sink import Sink, Table
+from sluice.errors import SluiceError
+from sluice.protocol.committable import Committable
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+
+When = Literal["before", "after"]
+FILE_CALLS: tuple[tuple[Any, str], ...] = (
+    *((os, name) for name in ("link", "mkdir", "remove", "rename", "replace", "rmdir", "unlink")),
+    *((Path, name) for name in ("touch", "write_bytes", "write_text")),
+)
+"""Calls that change a file system of this machine's."""
+
+
+class Death(BaseException):
+    """The process dies here: no `except Exception` keeps it alive, and its later calls change nothing."""
+
+
+class SinkConformance:
+    """The tests. A subclass says how its sink is made, written to and read.
+
+    Attributes:
+        calls: the calls at each of which the process dies once before and once after they have had their effect, as
+            (object, name). None of them, where the sink works in another process: it then dies between the steps alone.
+    """
+
+    calls: ClassVar[Sequence[tuple[Any, str]]] = FILE_CALLS
+
+    # What a subclass says
+
+    def sink(self, folder: Path) -> Sink[Any]:
+        """The sink of a table in a folder that is this test's alone; asked anew for each process."""
+        raise NotImplementedError
+
+    def capabilities(self) -> SinkCapabilities:
+        """What it says that it can do."""
+        raise NotImplementedError
+
+    def write(self, folder: Path, table: Table, instant: str, attempt: str, rows: Sequence[int]) -> list[Committable]:
+        """What a participant does: write a row for each number under an instant, where no reader sees it."""
+        raise NotImplementedError
+
+    def rows(self, folder: Path) -> list[int]:
+        """What a reader finds in the table, in any order."""
+        raise NotImplementedError
+
+    # What is tested
+
+    def test_it_can_be_used_for_exactly_once(self) -> None:
+        """Rows and checkpoint together, or Sluice refuses the pipeline file."""
+        assert self.capabilities().atomic_with_checkpoint
+
+    def test_it_writes_as_the_capabilities_say(self, tmp_path: Path) -> None:
+        """Whether every record is a row: a replay of such rows takes them off, and one of versions doesn't."""
+        with self._table(tmp_path) as table:
+            assert table.writer.upserts == self.capabilities().upsert
+
+    def test_nothing_shows_before_the_commit_and_all_after_it(self, tmp_path: Path) -> None:
+        """Rows and checkpoint appear together."""
+        with self._table(tmp_path) as table:
+            assert table.is_empty()
+            assert table.last_checkpoint() is None
+            instant = table.new_instant()
+            assert table.state_of(instant) == "absent"
+            table.open(instant)
+            written = self.write(tmp_path, table, instant, "a", [1, 2])
+            assert sum(one.rows for one in written) == 2
+            assert table.state_of(instant) == "pending"
+            assert table.last_checkpoint() is None
+            assert self._seen(tmp_path) == []
+            table.commit(instant, written, _extra(1))
+            assert table.state_of(instant) == "completed"
+        assert self._state(tmp_path) == ([1, 2], 1)
+
+    def test_intervals_follow_each_other(self, tmp_path: Path) -> None:
+        """Each adds its rows, and the last one's checkpoint is the table's; instants grow."""
+        instants = [self._load(tmp_path, number, [number]) for number in (1, 2, 3)]
+        assert instants == sorted(set(instants))
+        assert all(len(instant) == 17 and instant.isdigit() for instant in instants)
+        assert self._state(tmp_path) == ([1, 2, 3], 3)
+
+    @pytest.mark.parametrize("steps", range(3))
+    def test_a_process_that_dies_between_two_steps_leaves_nothing(self, tmp_path: Path, steps: int) -> None:
+        """What it had begun is found by the next one, and taken back."""
+        self._load(tmp_path, 1, [1, 2])
+        with self._table(tmp_path) as table:
+            instant = table.new_instant()
+            if steps > 0:
+                table.open(instant)
+            if steps > 1:
+                self.write(tmp_path, table, instant, "a", [3])
+        assert self._state(tmp_path) == ([1, 2], 1)
+        with self._table(tmp_path) as table:
+            assert table.rollback(instant) == (steps > 0)
+            assert table.state_of(instant) == "absent"
+        self._load(tmp_path, 2, [3])
+        assert self._state(tmp_path) == ([1, 2, 3], 2)
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path: Path, when: When) -> None:
+        """Readers see the interval whole or not at all, with the checkpoint that goes with it, then and afterwards."""
+        for number in self._deaths():
+            folder = tmp_path / str(number)
+            self._load(folder, 1, [1, 2])
+            with self._table(folder) as table:
+                instant = table.new_instant()
+            with self._dying(number, when) as died:
+                self._interval(folder, instant, 2, [3, 4])
+            assert self._state(folder) in (([1, 2], 1), ([1, 2, 3, 4], 2))
+            self._recover(folder, instant, [3, 4])
+            assert self._state(folder) == ([1, 2, 3, 4], 2)
+            if not died:
+                assert number > 1, "an interval makes none of the `calls`: name those that the sink makes, or none"
+                return
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path: Path, when: When) -> None:
+        """The next one finishes it."""
+        for number in self._deaths():
+            folder = tmp_path / str(number)
+            self._load(folder, 1, [1, 2])
+            with self._table(folder) as table:
+                instant = table.new_instant()
+                table.open(instant)
+                self.write(folder, table, instant, "a", [3])
+            with self._dying(number, when) as died, self._table(folder) as table:
+                table.rollback(instant)
+            assert self._state(folder) == ([1, 2], 1)
+            self._recover(folder, instant, [3])
+            assert self._state(folder) == ([1, 2, 3], 2)
+            if not died:
+                assert number > 1, "a roll-back makes none of the `calls`: name those that the sink makes, or none"
+                return
+
+    def test_a_commit_that_is_repeated_adds_nothing(self, tmp_path: Path) -> None:
+        """By a process that doesn't know how the first one ended; it may be refused."""
+        with self._table(tmp_path) as table:
+            instant = table.new_instant()
+            table.open(instant)
+            written = self.write(tmp_path, table, instant, "a", [1])
+            table.commit(instant, written, _extra(1))
+        with self._table(tmp_path) as table, _refused():
+            table.commit(instant, written, _extra(1))
+        assert self._state(tmp_path) == ([1], 1)
+
+    def test_what_is_committed_is_not_rolled_back(self, tmp_path: Path) -> None:
+        """It isn't pending."""
+        instant = self._load(tmp_path, 1, [1])
+        with self._table(tmp_path) as table:
+            assert not table.rollback(instant)
+            assert table.state_of(instant) == "completed"
+        assert self._state(tmp_path) == ([1], 1)
+
+    def test_of_two_attempts_the_one_that_the_commit_names_counts(self, tmp_path: Path) -> None:
+        """The other one's files are nobody's rows."""
+        with self._table(tmp_path) as table:
+            instant = table.new_instant()
+            table.open(instant)
+            self.write(tmp_path, table, instant, "a", [1])
+            second = self.write(tmp_path, table, instant, "b", [1])
+            table.commit(instant, second, _extra(1))
+        assert self._state(tmp_path) == ([1], 1)
+
+    def test_what_an_attempt_finishes_after_the_commit_is_swept_up(self, tmp_path: Path) -> None:
+        """No reader sees it meanwhile, and nothing else goes."""
+        with self._table(tmp_path) as table:
+            instant = table.new_instant()
+            table.open(instant)
+            written = self.write(tmp_path, table, instant, "a", [1])
+            table.commit(instant, written, _extra(1))
+            late = self.write(tmp_path, table, instant, "b", [1])
+        assert self._state(tmp_path) == ([1], 1)
+        self._sweep(tmp_path, instant, written, late)
+        assert self._state(tmp_path) == ([1], 1)
+
+    def test_what_an_attempt_finishes_after_a_roll_back_is_swept_up(self, tmp_path: Path) -> None:
+        """It has to be found by its instant: nothing else knows of it any more."""
+        with self._table(tmp_path) as table:
+            instant, late = self._late(tmp_path, table)
+        assert self._seen(tmp_path) == []
+        self._sweep(tmp_path, instant, [], late)
+        assert self._seen(tmp_path) == []
+
+    def test_where_an_attempt_has_written_the_storage_knows(self, tmp_path: Path) -> None:
+        """Of an attempt that nobody has heard of, and of which no commit and no status says where it writes."""
+        with self._table(tmp_path) as table:
+            instant, late = self._late(tmp_path, table)
+        with self._table(tmp_path) as table:
+            partitions = table.partitions_on_storage()
+            assert {one.partition for one in late} <= partitions
+            assert table.sweep({instant: set()}, partitions) != []
+            assert table.sweep({instant: set()}, partitions) == []
+        assert self._seen(tmp_path) == []
+
+    def test_a_commit_after_the_roll_back_is_refused_or_can_be_taken_off(self, tmp_path: Path) -> None:
+        """By a process that has stood still meanwhile."""
+        self._load(tmp_path, 1, [1])
+        with self._table(tmp_path) as frozen:
+            instant = frozen.new_instant()
+            frozen.open(instant)
+            written = self.write(tmp_path, frozen, instant, "a", [2])
+            with self._table(tmp_path) as table:
+                assert table.rollback(instant)
+            with _refused():
+                frozen.commit(instant, written, _extra(2))
+        with self._table(tmp_path) as table:
+            for name, completion in table.completions().items():
+                if name == instant:
+                    table.take_off(instant, completion.files)
+            assert table.state_of(instant) != "completed"
+        assert self._state(tmp_path) == ([1], 1)
+
+    def test_an_interval_is_replaced_as_the_capabilities_say(self, tmp_path: Path) -> None:
+        """Its rows go in the commit that adds the new ones; a sink that can't do that says so at once."""
+        first = self._load(tmp_path, 1, [1])
+        with self._table(tmp_path) as table:
+            instant = table.new_instant()
+            if not self.capabilities().replaces_interval:
+                if not self.capabilities().upsert:
+                    with pytest.raises(SluiceError):
+                        table.open(instant, replaces=True)
+                return
+            written = table.written_by(first)
+            assert written is not None
+            table.open(instant, replaces=True)
+            again = self.write(tmp_path, table, instant, "a", [1, 2])
+            assert self._state(tmp_path) == ([1], 1)
+            table.commit(instant, again, _extra(2), written.file_groups)
+        assert self._state(tmp_path) == ([1, 2], 2)
+
+    # How
+
+    @contextmanager
+    def _table(self, folder: Path) -> Iterator[Any]:
+        """The table as a coordinator has it: opened, and written as the interval has pinned it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        sink = self.sink(folder)
+        with sink.open() as table:
+            _, writer = sink.pin(table, None, ("topic",))
+            yield table.written_as(writer)
+
+    def _seen(self, folder: Path) -> list[int]:
+        return sorted(self.rows(folder))
+
+    def _state(self, folder: Path) -> tuple[list[int], int | None]:
+        """The rows, and of which interval the checkpoint is."""
+        with self._table(folder) as table:
+            extra = table.last_checkpoint()
+        return self._seen(folder), None if extra is None else json.loads(extra[TRANSACTION_KEY])["number"]
+
+    def _load(self, folder: Path, number: int, rows: Sequence[int]) -> str:
+        with self._table(folder) as table:
+            instant: str = table.new_instant()
+        self._interval(folder, instant, number, rows)
+        return instant
+
+    def _interval(self, folder: Path, instant: str, number: int, rows: Sequence[int]) -> None:
+        with self._table(folder) as table:
+            table.open(instant)
+            table.commit(instant, self.write(folder, table, instant, "a", rows), _extra(number))
+
+    def _late(self, folder: Path, table: Any) -> tuple[str, Sequence[Committable]]:
+        """An interval that was rolled back, and what an attempt at it has finished after that."""
+        instant: str = table.new_instant()
+        table.open(instant)
+        assert table.rollback(instant)
+        return instant, self.write(folder, table, instant, "a", [1])
+
+    def _recover(self, folder: Path, instant: str, rows: Sequence[int]) -> None:
+        """What the next coordinator does: the interval is committed, or taken back and loaded anew."""
+        with self._table(folder) as table:
+            table.finish_rollbacks()
+            if table.state_of(instant) == "completed":
+                return
+            table.rollback(instant)
+            assert table.state_of(instant) == "absent"
+            table.sweep({instant: set()}, table.marker_partitions(instant))
+        self._load(folder, 2, rows)
+
+    def _sweep(self, folder: Path, instant: str, named: Sequence[Committable], late: Sequence[Committable]) -> None:
+        with self._table(folder) as table:
+            partitions = table.marker_partitions(instant) | {one.partition for one in late}
+            assert table.sweep({instant: {one.path for one in named}}, partitions) != []
+            assert table.sweep({instant: {one.path for one in named}}, partitions) == []
+
+    def _deaths(self) -> Iterator[int]:
+        if not self.calls:
+            pytest.skip("its calls are another process's: it dies between the steps alone")
+        return iter(range(1, 1000))
+
+    @contextmanager
+    def _dying(self, number: int, when: When) -> Iterator[list[str]]:
+        """The process dies at a call, the first being 1; the list says at which, and is empty where it had fewer."""
+        died: list[str] = []
+        left = number
+
+        def dying(real: Any, name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                nonlocal left
+                if died:  # what a `finally` would do, a dead process doesn't
+                    raise Death(name)
+                left -= 1
+                mine = left == 0
+                if not mine:
+                    return real(*args, **kwargs)
+                if when == "after":
+                    with suppress(Exception):  # a call that is refused is one, too
+                        real(*args, **kwargs)
+                died.append(name)
+                raise Death(name)
+
+            return call
+
+        patches = [mock.patch.object(owner, name, dying(getattr(owner, name), name)) for owner, name in self.calls]
+        for patch in patches:
+            patch.start()
+        try:
+            yield died
+        except Death:
+            pass
+        finally:
+            for patch in reversed(patches):
+                patch.stop()
+
+
+def _extra(number: int) -> dict[str, str]:
+    return {OFFSETS_KEY: Checkpoint().model_dump_json(), TRANSACTION_KEY: json.dumps({"number": number})}
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """A sink may refuse this by an error of ours; what counts is what the table holds afterwards."""
+    with suppress(SluiceError):
+        yield

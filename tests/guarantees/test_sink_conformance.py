@@ -1,0 +1,102 @@
+"""Hudi's sink keeps what `sluice.testing` asks of every sink: two processes, late files, deaths between its steps."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.protocol.committable import Committable
+from sluice.sinks.hudi.sink import HudiSink
+from sluice.sinks.hudi.strays import Strays
+from sluice.testing import SinkConformance
+
+_META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path")
+
+
+class TestAppendTable(SinkConformance):
+    """Files are written as a Spark job would write them, without Spark; Hudi itself commits them, in a JVM."""
+
+    # Its calls are the JVM's, which test_coordinator_killed.py and test_rollback_killed.py kill.
+    calls = ()
+    test_a_process_may_die_at_each_call_of_an_interval = None
+    test_a_process_may_die_at_each_call_of_a_roll_back = None
+
+    @pytest.fixture(autouse=True)
+    def _in_one_jvm(self, shared_jvm) -> None:
+        self._jvm = shared_jvm
+
+    def pipeline(self, folder: Path) -> Pipeline:
+        hudi = Hudi(path=str(folder / "table"), schema_="id BIGINT")
+        return Pipeline(name="t", source=Source(kafka=Kafka(topics=("t",))), sink=Sink(hudi=hudi))
+
+    def sink(self, folder):
+        return HudiSink(self.pipeline(folder), self._jvm)
+
+    def capabilities(self):
+        return self.pipeline(Path("/any")).sink.capabilities
+
+    def write(self, folder: Path, table, instant: str, attempt: str, rows: Sequence[int]) -> list[Committable]:
+        group = f"{uuid.uuid4()}-0"
+        name = f"{group}_0-0-0_{instant}.parquet"
+        base = folder / "table"
+        mark = base / ".hoodie_partition_metadata"
+        if not mark.exists():
+            mark.write_text(f"#partition metadata\ncommitTime={instant}\npartitionDepth=0\n")
+        marker = base / ".hoodie" / ".temp" / instant / f"{name}.marker.CREATE"
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+        columns = {
+            **dict.fromkeys(_META, [instant] * len(rows)),
+            "_hoodie_record_key": [f"{attempt}-{row}" for row in rows],
+            "_hoodie_partition_path": [""] * len(rows),
+            "_hoodie_file_name": [name] * len(rows),
+            "id": list(rows),
+        }
+        pq.write_table(pa.table(columns), base / name)
+        size = (base / name).stat().st_size
+        stat = {
+            "fileId": group, "path": name, "partitionPath": "", "prevCommit": "null", "numWrites": len(rows),
+            "numInserts": len(rows), "numDeletes": 0, "numUpdateWrites": 0, "totalWriteErrors": 0,
+            "totalWriteBytes": size, "fileSizeInBytes": size,
+        }  # fmt: skip
+        return [Committable.of_wire(stat)]
+
+    def rows(self, folder):
+        from hudi import HudiTableBuilder
+
+        batches = HudiTableBuilder.from_base_uri(str(folder / "table")).build().read()
+        return [row for batch in batches for row in pa.table(batch)["id"].to_pylist()]
+
+    def test_a_marker_that_is_made_while_a_sweep_is_on_stays(self, tmp_path, monkeypatch):
+        """Nothing else says where the file that belongs to it is going to be."""
+        with self._table(tmp_path) as table:
+            instant, (late,) = self._late(tmp_path, table)
+            markers = tmp_path / "table" / ".hoodie" / ".temp" / instant
+            name = f"{uuid.uuid4()}-0_0-0-0_{instant}.parquet"
+            marker = markers / "p1" / f"{name}.marker.CREATE"
+            look = Strays._data_files
+
+            def mark_and_look(strays, partition, instants):
+                marker.parent.mkdir(exist_ok=True)
+                marker.touch()
+                return look(strays, partition, instants)
+
+            with monkeypatch.context() as patched:
+                patched.setattr(Strays, "_data_files", mark_and_look)
+                assert table.sweep({instant: set()}, table.marker_partitions(instant)) == [late.path]
+            assert [file for file in markers.rglob("*") if file.is_file()] == [marker]
+            assert table.sweep({instant: set()}, ()) == []
+            assert marker.exists()
+
+            file = tmp_path / "table" / "p1" / name
+            file.parent.mkdir()
+            file.write_bytes(b"begun")
+            assert table.sweep({instant: set()}, ()) == [f"p1/{name}"]
+            assert not file.exists()
+            assert not markers.exists()

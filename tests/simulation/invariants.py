@@ -1,0 +1,194 @@
+"""What has to be true of a world: at each commit, at each report, and at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from sluice.coordinator import Started
+from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, holds_checkpoint, read_checkpoint
+from sluice.protocol.request import Request
+from sluice.protocol.transaction import State, TableLog
+
+from .world import CLUSTER, EPOCH, TABLE, TOPIC, File, Process, Record, ViolationError, World, rows
+
+Where = tuple[str, int, int]
+
+
+class Invariants:
+    """What is looked at in one history, whose coordinators and participants know nothing of it.
+
+    Args:
+        world: what the history happens to.
+        partitions: of the topic that is loaded.
+        operation: of the pipeline, append or upsert.
+        ordered: whether the table has an ordering field.
+    """
+
+    def __init__(self, world: World, partitions: int, operation: str, *, ordered: bool) -> None:
+        self.world = world
+        self.partitions = partitions
+        self.operation = operation
+        self.ordered = ordered
+        self.told_committed: dict[str, str] = {}  # by instant: who was told
+        self.log = TableLog(TABLE)
+        world.on_change = self.check_rows
+        world.is_void = self._is_void
+        world.on_report = self._check_report
+
+    @property
+    def control_topic(self) -> str:
+        """Where the coordinators' messages are."""
+        raise NotImplementedError
+
+    def checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
+        for name in sorted(self.world.timeline, reverse=True):
+            for completed in self.world.timeline[name].completed[:1]:
+                if not holds_checkpoint(completed.extra):
+                    continue
+                return read_checkpoint(completed.extra, CLUSTER, [TOPIC]), json.loads(completed.extra[TRANSACTION_KEY])
+        return Checkpoint(), {}
+
+    def check_rows(self, *, complete: bool = False) -> None:
+        """Readers see the records of the committed offsets, each once."""
+        if not complete and self._to_be_taken_off():
+            return  # docs/guarantees/conditions.md: it may be seen until whoever comes next has looked
+        checkpoint, note = self.checkpoint()
+        topic = checkpoint.topic(CLUSTER, TOPIC)
+        log_id = topic.topic_id if topic else None
+        covered = {p: checkpoint.covered(TopicPartition(CLUSTER, TOPIC, p)) for p in range(self.partitions)}
+        wanted = {
+            r.where for r in self.world.produced.values()
+            if r.log == log_id and any(a <= r.offset < b for a, b in covered[r.partition])
+        }  # fmt: skip
+        readers = {"a reader of the timeline": self.world.committed_files()}
+        if complete:
+            readers["a reader that lists files"] = self.world.listed_files()
+        for who, found in readers.items():
+            self._compare(who, found, wanted, log_id)
+        self._check_completeness(note, wanted)
+        if not complete:
+            return
+        self._check_nothing_is_left()
+        self._check_the_topic()
+        for partition, log in enumerate(self.world.logs):
+            if log_id != self.world.log_id and log.records:
+                raise ViolationError("the table isn't of the log that is there now")
+            settled = checkpoint.settled(TopicPartition(CLUSTER, TOPIC, partition))
+            unread = [o for o in log.records if not any(a <= o < b for a, b in settled)]
+            if unread:
+                raise ViolationError(f"partition {partition} has records that the table hasn't, such as {unread[0]}")
+
+    def _to_be_taken_off(self) -> bool:
+        """Whether a commit stands that was completed after its transaction had been aborted, or twice."""
+        known = self._log().transactions
+        completed = {name: i for name, i in self.world.timeline.items() if i.completed}
+        return any(
+            len(i.completed) > 1 or (name in known and known[name].state is State.ABORTED)
+            for name, i in completed.items()
+        )
+
+    def _log(self) -> TableLog:
+        """What the control topic says by now."""
+        messages = self.world.topics.get(self.control_topic, [])
+        return self.log.extend((o, messages[o]) for o in range(self.log.position, len(messages)))
+
+    def _is_void(self, instant: str) -> bool:
+        known = self._log().get(instant)
+        return known is not None and known.state is State.ABORTED
+
+    def _check_report(self, process: Process, instant: str) -> None:
+        """Who reports a range has closed its files while they could still be committed."""
+        transaction = self._log().get(instant)
+        if transaction is None or transaction.is_open:
+            return
+        messages = self.world.topics[self.control_topic][: process.closed_at]
+        known = TableLog(TABLE).extend(enumerate(messages)).get(instant)
+        if known is not None and not known.is_open:
+            raise ViolationError(f"{process.name} reports files for {instant} that it closed when that was over")
+
+    def _check_request(self, request: Request, started: Started) -> None:
+        """A window that was committed is in the table, all of it."""
+        checkpoint, start = self.checkpoint()[0], self._log().transactions[started.instant].start
+        topic = checkpoint.topic(CLUSTER, TOPIC)
+        if request.kind != "range" or topic is None or topic.topic_id != start.topic_ids[CLUSTER][TOPIC]:
+            return
+        for r in start.offset_ranges:
+            settled = checkpoint.settled(r.topic_partition)
+            lacking = [o for o in range(r.start, r.end) if not any(a <= o < b for a, b in settled)]
+            if lacking:
+                raise ViolationError(f"{started.instant} was committed, and lacks offset {lacking[0]} that it was for")
+
+    def _check_the_topic(self) -> None:
+        """Topic and timeline say the same, and who was told of a commit was told the truth."""
+        completed = {name for name, instant in self.world.timeline.items() if instant.completed}
+        for name, transaction in self._log().transactions.items():
+            is_said = transaction.state is State.COMMITTED
+            if is_said != (name in completed):
+                where = "isn't on the timeline" if is_said else "is on the timeline"
+                raise ViolationError(f"the topic says that {name} is {transaction.state.value}, and it {where}")
+        for name, who in self.told_committed.items():
+            if name not in completed:
+                raise ViolationError(f"{who} was told that {name} is committed, and it isn't on the timeline")
+
+    def _check_nothing_is_left(self) -> None:
+        """No instant, no roll-back and no lease is left half done."""
+        pending = [name for name, instant in self.world.timeline.items() if not instant.completed]
+        if pending:
+            raise ViolationError(f"instants are pending for good: {pending}")
+        if self.world.rollbacks:
+            raise ViolationError(f"roll-backs were begun and never finished: {sorted(self.world.rollbacks)}")
+
+    def _compare(self, who: str, files: dict[str, File], wanted: set[Where], log_id: str | None) -> None:
+        found = list(rows(files))
+        if self.operation == "append":
+            doubled = [where for where, number in Counter(r.where for r in found).items() if number > 1]
+            if doubled:
+                raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
+        seen = {r.where for r in found}
+        more = {where for where in seen if where[0] == log_id} - wanted
+        if more:
+            raise ViolationError(f"{who} sees {len(more)} records of offsets that aren't committed: {min(more)}")
+        if self.operation == "upsert":
+            self._compare_keys(who, files, wanted)
+            return
+        missing = (wanted - seen - self.world.excused) | (self.world.kept - seen)
+        if missing:
+            raise ViolationError(f"{who} misses {len(missing)} records of committed offsets, such as {min(missing)}")
+
+    def _compare_keys(self, who: str, files: dict[str, File], wanted: set[Where]) -> None:
+        """An upsert has of each key the version that was produced last among those that it has read."""
+        last = self._merged(files)
+        for where in wanted - self.world.excused:
+            record = self.world.produced[where]
+            if last.get(record.key, -1) < record.number:
+                raise ViolationError(f"{who} has not the version {where} of a key, or a later one")
+
+    def _merged(self, files: dict[str, File]) -> dict[int, int]:
+        """Of each key the record that a reader takes: by the ordering field, or the one that was committed last."""
+        last: dict[int, tuple[str, int]] = {}
+        for file in files.values():
+            for row in file.rows:
+                rank = ("" if self.ordered else file.instant, row.number)
+                last[row.key] = max(rank, last.get(row.key, rank))
+        return {key: number for key, (_, number) in last.items()}
+
+    def _check_completeness(self, note: dict[str, Any], wanted: set[Where]) -> None:
+        through = note.get("valid_through")
+        if through is None:
+            return
+        limit = datetime.fromisoformat(through)
+        lacking = [
+            r.where for r in self.world.produced.values()
+            if r.log == self.world.log_id and r.time < limit and r.where not in wanted
+            and r.where not in self.world.excused and not self._passed_over(r)
+        ]  # fmt: skip
+        if lacking:
+            raise ViolationError(f"the table says that it is complete to {limit - EPOCH}, and lacks {lacking[0]}")
+
+    def _passed_over(self, record: Record) -> bool:
+        topic = self.checkpoint()[0].topic(CLUSTER, TOPIC)
+        spans = topic.passed_over.get(record.partition, ()) if topic else ()
+        return any(a <= record.offset < b for a, b in spans)

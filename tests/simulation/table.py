@@ -1,0 +1,299 @@
+"""The Hudi table in memory: its timeline, its files and their markers; each call is one of the world's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.errors import RetryableError
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import TableWriter
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.records.plan import RecordPlan
+
+from .parts import SimMachine
+from .world import Completed, Instant, Process, World, instant_at, time_of
+
+
+class SimTable:
+    """The Hudi table, opened by one process."""
+
+    def __init__(
+        self, world: World, process: Process, writer: TableWriter, clock_wait: timedelta, lease: timedelta
+    ) -> None:
+        self.writer = writer
+        self.clock_wait = clock_wait
+        self.lease = lease
+        self._world = world
+        self._process = process
+        self._machine = SimMachine(world, process)
+
+    @property
+    def process(self) -> str:
+        return self._process.name
+
+    def written_as(self, writer: TableWriter) -> SimTable:
+        return SimTable(self._world, self._process, writer, self.clock_wait, self.lease)
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        def newest() -> dict[str, str] | None:
+            for name in sorted(self._world.timeline, reverse=True):
+                for completed in self._world.timeline[name].completed[:1]:
+                    if holds_checkpoint(completed.extra):
+                        return completed.extra
+            return None
+
+        found: dict[str, str] | None = self._call("reads the last checkpoint", newest)
+        return found
+
+    def is_empty(self) -> bool:
+        return not any(i.completed for i in self._world.timeline.values())
+
+    def state_of(self, instant: str) -> InstantState:
+        state: InstantState = self._call(f"looks at {instant} on the timeline", lambda: self._state(instant))
+        return state
+
+    def _state(self, instant: str) -> InstantState:
+        found = self._world.timeline.get(instant)
+        if found is None:
+            return "absent"
+        return "completed" if found.completed else "pending"
+
+    def written_by(self, instant: str) -> WrittenInterval | None:
+        found = self._world.timeline.get(instant)
+        if found is None or not found.completed or TRANSACTION_KEY not in found.completed[0].extra:
+            return None
+        completed = found.completed[0]
+        groups: dict[str, set[str]] = {}
+        for path in completed.paths:
+            partition, _, name = path.rpartition("/")
+            groups.setdefault(partition, set()).add(name.partition("_")[0])
+        checkpoint = Checkpoint.model_validate_json(completed.extra[OFFSETS_KEY])
+        note = json.loads(completed.extra[TRANSACTION_KEY])
+        return WrittenInterval(instant, note, {p: tuple(sorted(g)) for p, g in groups.items()}, checkpoint)
+
+    def replayed_by(self, instant: str) -> str | None:
+        for name in sorted(self._world.timeline, reverse=True):
+            written = self.written_by(name)
+            if written is not None and written.note.get("replays") == instant:
+                return name
+        return None
+
+    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
+        gone = {g: n for n, i in self._world.timeline.items() for c in i.completed for g in c.replaced}
+        return {g: gone[g] for groups in written.file_groups.values() for g in groups if g in gone}
+
+    # The two phases
+
+    def await_clock(self) -> None:
+        last = max(self._world.timeline, default="")
+        behind = time_of(last) - self._machine.now() if last else timedelta(0)
+        if behind > self.clock_wait:
+            raise RetryableError("This machine's clock is too far behind.", next_step="set it.")
+        if behind > timedelta(0):
+            self._world.clock += behind + timedelta(milliseconds=1)
+
+    def new_instant(self) -> str:
+        self.await_clock()
+        self._world.clock += timedelta(milliseconds=1)
+        instant = instant_at(self._machine.now())
+        known = {m.transaction for messages in self._world.topics.values() for m in messages}
+        while instant in known or instant in self._world.timeline:
+            self._world.clock += timedelta(milliseconds=1)  # two coordinators in one millisecond: no fault of ours
+            instant = instant_at(self._machine.now())
+        return instant
+
+    def open(self, instant: str, *, replaces: bool = False) -> None:
+        timeline = self._world.timeline
+        action = "replacecommit" if replaces else "commit"
+        self._call(f"requests {instant}", lambda: timeline.setdefault(instant, Instant(action)))
+
+        def begin() -> None:
+            if instant not in timeline:
+                raise RetryableError("The instant is gone.", next_step="try again.")
+            timeline[instant].inflight = True
+
+        self._call(f"begins {instant}", begin)
+
+    def commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        self.await_clock()
+        world = self._world
+        paths = frozenset(one.path for one in committables)
+
+        def require_pending() -> None:
+            if self._state(instant) != "pending":
+                raise RetryableError("The instant is not pending.", next_step="look again.")
+            began = world.leases.get((self._process.name, instant))
+            if began is not None and world.clock - began < self.lease:  # else it comes too late: the fence is for that
+                world.require_alone(self._process, instant, "commits", self.lease, self.clock_wait)
+            world.committing.setdefault(instant, []).append(self._process)
+            for path in world.markers.get(instant, set()) - paths:
+                world.files.pop(path, None)
+
+        def complete() -> None:
+            found = world.timeline.setdefault(instant, Instant("commit", requested=False))
+            gone = frozenset(group for groups in (replaced or {}).values() for group in groups)
+            name = f"{instant}_{instant_at(self._machine.now())}.{found.action}"
+            found.completed.append(Completed(name, paths, dict(extra), gone))
+            world.on_change()
+
+        try:
+            self._call(f"begins Hudi's commit of {instant}", require_pending)
+            self._call(f"completes {instant}", complete)
+            self._call(f"clears the markers of {instant}", lambda: world.markers.pop(instant, None))
+        finally:
+            inside = world.committing.get(instant, [])
+            world.committing[instant] = [p for p in inside if p is not self._process]
+
+    def rollback(self, instant: str) -> bool:
+        if self.state_of(instant) != "pending":
+            return instant in self.finish_rollbacks()
+        self.await_clock()
+
+        def begin() -> None:
+            self._world.require_alone(self._process, instant, "rolls back", self.lease, self.clock_wait)
+            self._world.rollbacks.add(instant)
+
+        self._call(f"begins to roll {instant} back", begin)
+        self._roll_back(instant)
+        return True
+
+    def _roll_back(self, instant: str) -> None:
+        world = self._world
+
+        def delete_files() -> None:
+            for path in world.markers.pop(instant, set()):
+                world.files.pop(path, None)
+
+        def take_off() -> None:
+            found = world.timeline.get(instant)
+            if found is not None and found.completed:
+                found.requested = found.inflight = False
+            else:
+                world.timeline.pop(instant, None)
+
+        self._call(f"deletes the files of {instant}", delete_files)
+        self._call(f"takes {instant} off the timeline", take_off)
+        self._call(f"completes the roll-back of {instant}", lambda: world.rollbacks.discard(instant))
+
+    def finish_rollbacks(self) -> list[str]:
+        begun = sorted(self._call("looks for roll-backs that were begun", lambda: set(self._world.rollbacks)))
+        for instant in begun:
+            self._roll_back(instant)
+        return begun
+
+    # What those leave who stood still
+
+    def completions(self) -> dict[str, Completion]:
+        def look() -> dict[str, Completion]:
+            return {
+                name: Completion(i.action, [c.name for c in i.completed], i.requested)
+                for name, i in self._world.timeline.items()
+                if i.completed
+            }
+
+        found: dict[str, Completion] = self._call("looks at what is completed", look)
+        return found
+
+    def registered(self, completion: str) -> Registered:
+        for instant in self._world.timeline.values():
+            for completed in instant.completed:
+                if completed.name == completion:
+                    return Registered(len(completed.paths), sum(p not in self._world.files for p in completed.paths))
+        raise ValueError(completion)
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        def delete() -> None:
+            found = self._world.timeline.get(instant)
+            if found is None:
+                return
+            found.completed = [c for c in found.completed if c.name not in files]
+            if not found.completed and not found.requested:
+                del self._world.timeline[instant]
+            self._world.on_change()
+
+        self._call(f"takes a completion of {instant} off", delete)
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        return {path.rpartition("/")[0] for path in self._world.markers.get(instant, ())}
+
+    def partitions_on_storage(self) -> set[str]:
+        found: set[str] = self._call("lists folders", lambda: {f.partition for f in self._world.files.values()})
+        return found
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        world = self._world
+        marked: dict[str, set[str]] = self._call(
+            "looks for markers", lambda: {i: set(world.markers.get(i, ())) for i in committed}
+        )
+        wanted = {*partitions, *(path.rpartition("/")[0] for paths in marked.values() for path in paths)}
+        there: set[str] = set()
+
+        def delete() -> list[str]:
+            gone = []
+            for path, file in list(world.files.items()):
+                if file.instant not in committed or file.partition not in wanted:
+                    continue
+                there.add(path)
+                found = world.timeline.get(file.instant)
+                if path in committed[file.instant] or (found and any(path in c.paths for c in found.completed)):
+                    continue
+                del world.files[path]
+                gone.append(path)
+            return gone
+
+        def clear() -> None:
+            for instant, paths in marked.items():
+                if paths and paths <= there and instant in world.markers:
+                    world.markers[instant] -= paths  # not those made since
+
+        swept: list[str] = self._call("sweeps up", delete)
+        self._call("clears markers", clear)
+        return swept
+
+    def _call(self, what: str, effect: Callable[[], Any]) -> Any:
+        return self._world.call(self._process, what, effect)
+
+
+class SimSink:
+    """Opens the table."""
+
+    def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
+        self._table = SimTable(
+            world,
+            process,
+            pipeline.writer("id BIGINT", "{}"),
+            pipeline.control.clock_wait,
+            pipeline.control.commit_timeout,
+        )
+
+    @contextmanager
+    def open(self) -> Iterator[SimTable]:
+        yield self._table
+
+    @contextmanager
+    def look(self) -> Iterator[SimTable | None]:
+        yield self._table
+
+    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableWriter]:
+        return RecordPlan(), table.writer
+
+    def pin_quarantine(self, table: SimTable, writer: TableWriter) -> TableWriter:
+        raise NotImplementedError("histories have no bad records yet")
+
+    def open_quarantine(self, table: SimTable, pinned: TableWriter) -> SimTable:
+        raise NotImplementedError("histories have no bad records yet")
+
+    def maintenance(self, table: SimTable) -> Any:
+        raise NotImplementedError("histories have no table services yet")

@@ -1,0 +1,206 @@
+"""Sources and sinks by name, what they can do, and what a pipeline may ask of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sluice.connectors import registry
+from sluice.connectors.capabilities import Asked, SinkCapabilities, SinkEnd, SourceCapabilities, SourceEnd, misfits
+from sluice.connectors.options import SinkOptions, SourceOptions
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
+
+GOOD = {"name": "a", "source": {"kafka": {"topics": "t"}}, "sink": {"hudi": {"path": "/x", "schema": "id INT"}}}
+ALL = SourceCapabilities(True, True, True, True, True)
+UPSERT = SinkCapabilities(True, True, True, True, True, True, True, frozenset({"compaction", "cleaning"}), True)
+
+
+class Lines(SourceOptions):
+    """A source of somebody else's, that promises what exactly once needs."""
+
+    folder: str
+
+    @property
+    def capabilities(self):
+        return SourceCapabilities(replayable=True, ordered=True)
+
+
+class Table(SinkOptions):
+    """A sink of somebody else's."""
+
+    url: str
+    together: bool = True
+
+    @property
+    def capabilities(self):
+        return SinkCapabilities(atomic_with_checkpoint=self.together)
+
+    @property
+    def table_id(self):
+        return self.url
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    (tmp_path / "fails_at_import.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [
+        EntryPoint("lines", "users_own:Lines", "sluice.sources"),
+        EntryPoint("table", "users_own:Table", "sluice.sinks"),
+        EntryPoint("gone", "no_such_module:Sink", "sluice.sinks"),
+        EntryPoint("function", "json:dumps", "sluice.sinks"),
+        EntryPoint("broken", "fails_at_import:Sink", "sluice.sinks"),
+    ]
+
+    def find(group, name=None):
+        return [p for p in points if p.group == group and name in (None, p.name)]
+
+    monkeypatch.setattr(registry, "entry_points", find)
+    monkeypatch.setitem(sys.modules, "users_own", sys.modules[__name__])
+    registry.forget()
+    yield
+    registry.forget()
+
+
+def load(tmp_path: Path, **changed):
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump({**GOOD, **changed}))
+    return load_pipeline(file)
+
+
+def test_what_comes_with_sluice_is_found_without_being_installed():
+    assert registry.section("source", "kafka") is Kafka
+    assert registry.section("sink", "hudi") is Hudi
+    assert registry.section("sink", "kafka") is None
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for known in registry.BUILT_IN.values():
+        for name, reference in known.items():
+            assert f'{name} = "{reference}"' in project
+
+
+def test_those_of_an_installed_package_are_found_by_name(installed, tmp_path):
+    pipeline = load(
+        tmp_path,
+        source={"lines": {"folder": "/in", "topics": "a", "value": {"converter": "string", "as": "line"}}},
+        sink={"table": {"url": "jdbc:x", "schema": "line STRING"}},
+        control={"connection": "kafka_default"},
+    )
+    assert isinstance(pipeline.source.options, Lines)
+    assert (pipeline.source.place, pipeline.sink.place) == ("source.lines", "sink.table")
+    assert pipeline.table_id == "jdbc:x"
+    assert pipeline.sink.table.url == "jdbc:x"
+    assert registry.names("sink") == ["broken", "function", "gone", "hudi", "table"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"source": {"kafak": {"topics": "t"}}}, "source.kafak: there is no source `kafak`; did you mean `kafka`?"),
+        ({"sink": {"jdbc": {}}}, "sink.jdbc: there is no sink `jdbc`; Installed: broken, function, gone, hudi, table."),
+        ({"source": {}}, "exactly one source"),
+        ({"source": "kafka"}, "exactly one source"),
+        ({"sink": {**GOOD["sink"], "table": {"url": "u"}}}, "exactly one sink"),
+        ({"sink": {"table": {"urll": "u"}}}, "sink.table.urll: there is no such key; did you mean `url`?"),
+        ({"sink": {"table": {}}}, "sink.table.url: this key is missing"),
+    ],
+)
+def test_a_wrong_name_is_told_with_those_there_are(installed, tmp_path, changed, says):
+    with pytest.raises(PipelineFileError) as caught:
+        load(tmp_path, **changed)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["gone", "function", "broken"])
+def test_an_entry_point_that_names_nothing_of_use_is_told_as_a_mistake_of_the_file(installed, tmp_path, name):
+    """Whoever reads all files passes over those that are wrong: no other error may come of one."""
+    with pytest.raises(PipelineFileError, match=f"sluice.sinks: {name} = ") as caught:
+        load(tmp_path, sink={name: {}})
+    assert caught.value.where["file"] == tmp_path / "a.yaml"
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "asked", "says"),
+    [
+        (SourceCapabilities(holds_control_log=True), UPSERT, Asked(), "exactly once needs a source that is replayable"),
+        (ALL, SinkCapabilities(), Asked(), "exactly once needs a sink that is atomic with its checkpoint"),
+        (SourceCapabilities(True), UPSERT, Asked(), "control.connection"),
+        (SourceCapabilities(True), UPSERT, Asked(window=True, control_connection=True), "data_interval_end"),
+        (SourceCapabilities(True), UPSERT, Asked(keys=True, control_connection=True), "have none"),
+        (SourceCapabilities(True), UPSERT, Asked(changes=True, control_connection=True), "in their order"),
+        (ALL, SinkCapabilities(True), Asked(changes=True), "they need sink.s.mode upsert"),
+        (ALL, SinkCapabilities(True, upsert=True), Asked(changes=True), "they need sink.s.mode upsert"),
+        (ALL, SinkCapabilities(True, True, True), Asked(changes=True, empties=True), "more than sink.s can do"),
+        (ALL, SinkCapabilities(True), Asked(quarantine=True), "nowhere to put them"),
+        (ALL, SinkCapabilities(True), Asked(catalogs=True), "`catalog_sync`"),
+        (ALL, UPSERT, Asked(services=frozenset({"clustering"})), "sink.s has no clustering"),
+    ],
+)
+def test_what_an_end_cannot_do_is_refused_and_nothing_else(source, sink, asked, says):
+    found = list(misfits(SourceEnd("source.s", source), SinkEnd("sink.s", sink, {"upsert": "mode upsert"}), asked))
+    assert len(found) == 1
+    assert says in found[0]
+
+
+def test_what_fits_is_not_refused():
+    asked = Asked(True, True, True, True, True, frozenset({"compaction"}), True)
+    assert list(misfits(SourceEnd("source.s", ALL), SinkEnd("sink.s", UPSERT), asked)) == []
+
+
+def test_a_sink_without_its_checkpoint_is_refused_when_the_file_is_loaded(installed, tmp_path):
+    with pytest.raises(PipelineFileError, match="a crash between the two would lose or double rows"):
+        load(tmp_path, sink={"table": {"url": "u", "schema": "id INT", "together": False}})
+
+
+def test_an_append_and_an_upsert_table_can_do_different_things():
+    append = Hudi(path="/x").capabilities
+    upsert = Hudi(path="/x", operation="upsert", record_key="id").capabilities
+    hashed = Hudi(path="/x", operation="upsert", record_key="id", key_placement="hashed", buckets=4).capabilities
+    assert append.atomic_with_checkpoint
+    assert upsert.atomic_with_checkpoint
+    assert (append.replaces_interval, upsert.replaces_interval) == (True, False)
+    assert (append.upsert, append.delete, append.truncate) == (False, False, False)
+    assert (upsert.upsert, upsert.delete, upsert.truncate) == (True, True, True)
+    assert (upsert.finds_keys_by_partition, hashed.finds_keys_by_partition) == (True, False)
+    assert append.services ^ upsert.services == {"clustering", "compaction"}
+
+
+def test_messages_name_a_key_as_the_file_has_it(installed, tmp_path):
+    lines = {"folder": "/in", "topics": "a", "value": {"converter": "string", "as": "line"}}
+    table = {"url": "jdbc:x", "schema": "line STRING"}
+    own = load(tmp_path, source={"lines": lines}, sink={"table": table}, control={"connection": "kafka_default"})
+    error = ActionRequiredError("The sink's `schema`.", next_step="set the source's `until`, or the sink's `schema`.")
+    error.reword(own.in_its_words)
+    assert error.next_step == "set `source.lines.until`, or `sink.table.schema`."
+    assert error.args == (str(error),)
+    assert load(tmp_path).in_its_words("the source's `value.subject`") == "`source.kafka.value.subject`"
+
+
+def test_a_pipeline_in_python_is_the_same_as_one_in_a_file(tmp_path):
+    made = Pipeline(name="a", source=Source(kafka=Kafka(topics="t")), sink=Sink(hudi=Hudi(path="/x", schema="id INT")))
+    assert made == load(tmp_path)
+    assert Pipeline.model_validate(made.model_dump(by_alias=True)) == made
+
+
+def test_reading_a_file_imports_no_connector_and_no_spark(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump(GOOD))
+    program = (
+        "import sys\n"
+        "from sluice.pipeline import load_pipeline\n"
+        f"load_pipeline({str(file)!r})\n"
+        "print(*(m for m in sys.modules if m.split('.')[0] in ('pyspark', 'py4j', 'airflow', 'confluent_kafka')))\n"
+    )
+    plugins = Path(registry.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=plugins)
+    assert done.stdout.strip() == ""
+
+
+def test_a_file_that_names_no_other_connector_looks_through_no_packages(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "entry_points", None)
+    assert load(tmp_path).source.options.topics == ("t",)
