@@ -32,7 +32,7 @@ def test_killed_and_started_again_between_and_within_the_steps(flow, broker_of_i
     broker.start()
     pause = Pause("participant.before_write", flow.folder)
     job = flow.write(started, failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(job)
     broker.kill()
     pause.release()  # the job finds the broker gone
     broker.start()
@@ -60,7 +60,7 @@ def test_gone_before_the_status_is_sent(flow, broker_of_its_own):
     started = flow.start()
     pause = Pause("participant.after_write", flow.folder)
     job = flow.write(started, failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(job)
     broker.kill()
     again = Timer(2, broker.start)
     again.start()

@@ -73,7 +73,7 @@ def write(flow: Flow, settings: KafkaSettings, started: Started) -> Job:
     log = flow.folder / f"write-{started.instant}.log"
     environment = {**settings.to_environment("source"), **settings.to_environment("control")}
     driver.send("write", application_arguments(flow.pipeline, started, 0), environment, str(log))
-    return Job(log, driver.group, driver.receive)
+    return Job(log, driver.group, driver.receive, driver.answered)
 
 
 def interval(flow: Flow, settings: KafkaSettings) -> Outcome:
@@ -133,7 +133,7 @@ def test_no_secret_shows_while_a_job_runs(secured: SecuredBroker, flow: Flow, tm
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
-        pause.wait()
+        pause.wait(Job(log, driver.pid, driver.wait, lambda: driver.poll() is not None))
         shown = {"command lines": "\n".join(" ".join(p.cmdline()) for p in processes())}
         shown["Spark's pages"] = "\n".join(spark_pages(port))
         assert "spark.hadoop.fs.s3a.secret.key" in shown["Spark's pages"], "the settings' page was not read"

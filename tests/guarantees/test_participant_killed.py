@@ -21,7 +21,7 @@ def _killed(flow: Flow, started, point: str) -> Job:
     else:
         pause = Pause(f"participant.{point}", flow.folder)
         job = flow.write(started, failpoint=pause.failpoint)
-        pause.wait()
+        pause.wait(job)
     job.kill()
     assert job.wait() is None
     reported = [m for m in flow.messages() if isinstance(m, WriteStatus) and m.transaction == started.instant]

@@ -160,7 +160,7 @@ def test_committed_by_another_while_the_first_stands_still(make_flow):
     flow.write_all(started)
     pause = Pause("coordinator.before_quarantine_commit", flow.folder)
     first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(first)
     assert once_the_lease_is_free(lambda: flow.commit(started)).state == "committed"
     pause.release()
     late = finish(first)

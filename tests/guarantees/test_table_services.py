@@ -65,7 +65,7 @@ def test_a_compaction_that_was_superseded_does_not_complete(make_flow):
     planned = flow.plan("compaction")
     pause = Pause("service.after_work", flow.folder)
     job = flow.carry_out(planned, failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(job)
     flow.produce(20, ids=range(30, 50), values="c")
     flow.interval()  # its coordinator takes no other run for running
     pause.release()

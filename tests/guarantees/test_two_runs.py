@@ -59,7 +59,7 @@ def test_a_start_waits_for_a_commit_that_is_decided(make_flow):
     flow.write_all(started)
     pause = Pause("coordinator.before_hudi_commit", flow.folder)
     committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(committing)
     flow.produce(20)
     with pytest.raises(RetryableError, match="committing this table just now"):
         flow.start()
@@ -84,7 +84,7 @@ def test_a_commit_that_was_finished_by_another_is_not_made_twice(make_flow):
     flow.write_all(started)
     pause = Pause("coordinator.before_hudi_commit", flow.folder)
     committing = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(committing)
     flow.produce(20)
     next_one = wait_for(lambda: _start_unless_busy(flow), "the lease to run out", pause=0.5)
     flow.write_all(next_one)
@@ -106,8 +106,8 @@ def test_two_starts_at_the_same_moment(make_flow, point):
     flow.produce(40)
     pauses = [Pause(f"coordinator.{point}", flow.folder) for _ in range(2)]
     starting = [flow.spawn("start", "--run-id", f"r{i}", failpoint=p.failpoint) for i, p in enumerate(pauses)]
-    for pause in pauses:
-        pause.wait()
+    for pause, process in zip(pauses, starting, strict=True):
+        pause.wait(process)
     for pause in pauses:
         pause.release()
     steps = [finish(process) for process in starting]
@@ -138,13 +138,43 @@ def test_a_start_that_is_overtaken_before_its_instant_is_open_leaves_nothing_beh
     flow.produce(40)
     pause = Pause("coordinator.before_open_instant", flow.folder)
     slow = flow.spawn("start", "--run-id", "slow", failpoint=pause.failpoint)
-    pause.wait()
+    pause.wait(slow)
     flow.interval()
     pause.release()
     step = finish(slow)
     assert step.status == 0, step.err
     assert json.loads(step.out)["state"] == "empty"  # it planned again, from the other's offsets
     assert flow.jvm.pending(str(flow.path)) == []
+    flow.check()
+
+
+def test_a_start_that_slept_over_the_table_s_creation_leaves_its_settings_alone(make_flow):
+    """Hudi notes the parts of the metadata table in them: written anew, they would be forgotten."""
+    flow = make_flow()
+    flow.produce(40)
+    pause = Pause("sink.before_create_table", flow.folder)
+    slow = flow.spawn("start", "--run-id", "slow", failpoint=pause.failpoint)
+    pause.wait(slow)
+    flow.interval()
+    settings = flow.path / ".hoodie" / "hoodie.properties"
+    before = settings.read_text()
+    assert "hoodie.table.metadata.partitions=" in before
+    pause.release()
+    step = finish(slow)
+    assert step.status == 0, step.err
+    assert settings.read_text() == before
+    flow.produce(20)
+    flow.interval()
+    flow.check()
+
+
+def test_a_start_that_died_over_the_table_s_creation_is_cleared_up_after(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    settings = flow.path / ".hoodie" / "hoodie.properties"
+    settings.parent.mkdir(parents=True)
+    settings.touch()
+    flow.interval()
     flow.check()
 
 

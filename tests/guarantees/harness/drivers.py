@@ -29,12 +29,17 @@ class Job:
     log: Path
     group: int
     answer: Callable[[], int | None]  # exit status; None where it was killed
+    answered: Callable[[], bool]
     _done: list[int | None] = field(default_factory=list)
 
     def wait(self) -> int | None:
         if not self._done:
             self._done.append(self.answer())
         return self._done[0]
+
+    def poll(self) -> bool | None:
+        """None while it runs."""
+        return True if self._done or self.answered() else None
 
     def succeed(self) -> None:
         status = self.wait()
@@ -86,6 +91,10 @@ class Driver:
     def send(self, *task: Any) -> None:
         self.busy = True
         self._connection.send(task)
+
+    def answered(self) -> bool:
+        """Whether `receive` would return at once."""
+        return self._connection.poll()
 
     def receive(self) -> Any:
         try:
@@ -162,12 +171,12 @@ class Zombie:
         self._asleep, self._deaf, self._written = (Pause(f"participant.{point}", folder) for point in points)
         pauses = (self._asleep, self._deaf, self._written)
         self.job = start(",".join(pause.failpoint for pause in pauses))
-        self._asleep.wait()
+        self._asleep.wait(self.job)
 
     def write(self) -> None:
         """Wake it up; it has closed its files."""
         self._asleep.release()
-        self._written.wait()
+        self._written.wait(self.job)
 
     def hear(self) -> None:
         """Let it hear the control topic and go on; it has failed."""

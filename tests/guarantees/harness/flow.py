@@ -110,7 +110,7 @@ class Flow(Table):
         kafka = replace(known, librdkafka=with_secrets, java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
-        return Job(log, driver.group, driver.receive)
+        return Job(log, driver.group, driver.receive, driver.answered)
 
     def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
         """Start it by the product's own command line, in a process of its own."""
@@ -122,7 +122,7 @@ class Flow(Table):
                 command, env=environment(self.bootstrap, **{VARIABLE: failpoint}), cwd=self.folder, stdout=out,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        return Job(log, process.pid, lambda: process.wait(PATIENCE))
+        return Job(log, process.pid, lambda: process.wait(PATIENCE), lambda: process.poll() is not None)
 
     def zombie(self, started: Started, number: int = 0) -> Zombie:
         """Start the write job of a range as a zombie, which stands still before it writes."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -110,6 +110,18 @@ def finish(process: subprocess.Popen[str]) -> Step:
     return Step(status, out, err)
 
 
+class WriteJob(Protocol):
+    def poll(self) -> object:
+        """None while it runs."""
+
+    def text(self) -> str:
+        """What it has logged."""
+
+
+def _told(step: subprocess.Popen[str] | WriteJob) -> str:
+    return finish(step).err if isinstance(step, subprocess.Popen) else step.text()[-4000:]
+
+
 class Pause:
     """A failpoint at which a process waits until it is released."""
 
@@ -120,8 +132,17 @@ class Pause:
     def reached(self) -> bool:
         return self._file.with_name(self._file.name + ".reached").exists()
 
-    def wait(self) -> None:
-        wait_for(self.reached, f"{self.failpoint} to be reached")
+    def wait(self, step: subprocess.Popen[str] | WriteJob) -> None:
+        """Until the step has reached it; one that ends before fails the test with what it said."""
+
+        def reached_or_ended() -> bool:
+            ended = step.poll() is not None  # asked first: it may reach it, be killed there, and have ended
+            if self.reached():
+                return True
+            assert not ended, f"it ended before {self.failpoint}: {_told(step)}"
+            return False
+
+        wait_for(reached_or_ended, f"{self.failpoint} to be reached")
 
     def release(self) -> None:
         self._file.touch()

@@ -13,11 +13,11 @@ from sluice.jvm.schema import struct_of_hoodie, table_schema
 from sluice.protocol.messages import TableWriter
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT
+from sluice.sinks.hudi.creation import create_table, table_exists
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.table import HudiTable
-from sluice.sinks.hudi.write_config import COLUMN_STATS, key_generator
+from sluice.sinks.hudi.write_config import COLUMN_STATS
 
-_PROPERTIES = ".hoodie/hoodie.properties"
 _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
 
 
@@ -36,11 +36,7 @@ def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGES
     """
     with hudi_errors("opening the table", table=writer.path):
         if not table_exists(jvm, writer):
-            try:
-                _create(jvm, writer)
-            except Py4JJavaError:  # another run may have created it at the same moment
-                if not table_exists(jvm, writer):
-                    raise
+            create_table(jvm, writer)
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
     _check_configuration(meta, writer)
@@ -78,31 +74,6 @@ def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
     if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
         return writer
     return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
-
-
-def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
-    """Whether there is a Hudi table at the path."""
-    storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
-    return bool(storage.exists(jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_PROPERTIES}")))
-
-
-def _create(jvm: HudiJvm, writer: TableWriter) -> None:
-    builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
-    builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
-    builder.setKeyGeneratorClassProp(key_generator(writer))
-    if writer.record_key:
-        builder.setRecordKeyFields(",".join(writer.record_key))
-    if writer.partition_fields:
-        builder.setPartitionFields(",".join(writer.partition_fields))
-    if writer.ordering_fields:
-        builder.setOrderingFields(",".join(writer.ordering_fields))
-    builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
-    hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
-    builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
-    version = writer.options.get("hoodie.write.table.version")
-    if version:
-        builder.setTableVersion(int(version))
-    builder.initTable(jvm.storage, writer.path)
 
 
 def _check_configuration(meta: Any, writer: TableWriter) -> None:

@@ -18,7 +18,8 @@ from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.hudi.catalog_sync import sync_catalogs
-from sluice.sinks.hudi.opening import open_table, table_exists
+from sluice.sinks.hudi.creation import table_exists
+from sluice.sinks.hudi.opening import open_table
 from sluice.sinks.hudi.quarantine import quarantine_writer
 from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.services import ServiceClient

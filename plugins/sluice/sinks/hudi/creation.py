@@ -1,0 +1,106 @@
+"""Creates a Hudi table such that of several processes that begin it only one ever writes its settings.
+
+Hudi's own `initTable` writes `hoodie.properties` over whatever is there. A START that stood still between its look and
+that write would take from a table in use what Hudi has noted there since: which parts of the metadata table exist.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from sluice.failpoints import reach
+from sluice.jvm.gateway import HudiJvm
+from sluice.logs import log
+from sluice.protocol.messages import TableWriter
+from sluice.sinks.hudi.write_config import key_generator
+
+_FOLDER = ".hoodie"
+_SETTINGS = "hoodie.properties"
+_PATIENCE = 10.0  # seconds from an empty file of settings to the one that somebody is writing there
+
+
+def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
+    """Whether there is a Hudi table at the path, with settings that have been written."""
+    storage, path = _settings(jvm, writer)
+    return bool(storage.exists(path)) and storage.getPathInfo(path).getLength() > 0
+
+
+def create_table(jvm: HudiJvm, writer: TableWriter) -> None:
+    """Create the table, unless another process has done so meanwhile.
+
+    Raises:
+        Py4JJavaError: the storage refuses.
+    """
+    storage, path = _settings(jvm, writer)
+    with TemporaryDirectory(prefix="sluice-table-") as scratch:
+        _initialize(jvm, writer, scratch)
+        model = Path(scratch, _FOLDER)
+        for folder in sorted(p for p in model.rglob("*") if p.is_dir()):
+            relative = folder.relative_to(scratch).as_posix()
+            storage.createDirectory(jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{relative}"))
+        settings = (model / _SETTINGS).read_bytes()
+    reach("sink.before_create_table")
+    if _write_alone(storage, path, settings) or _written_by_another(jvm, writer):
+        return
+    # Whoever began it has died over it, as a write takes no seconds; should it wake up, its file is another one.
+    log.warning("removed the empty settings of a table whose creation was never finished", table=writer.path)
+    storage.deleteFile(path)
+    if not _write_alone(storage, path, settings):
+        _written_by_another(jvm, writer)
+
+
+def _settings(jvm: HudiJvm, writer: TableWriter) -> tuple[Any, Any]:
+    """The storage of the table, and where its settings are."""
+    storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
+    return storage, jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_FOLDER}/{_SETTINGS}")
+
+
+def _write_alone(storage: Any, path: Any, content: bytes) -> bool:
+    """Write the file; False if there is one already."""
+    try:
+        out = storage.create(path, False)
+    except Py4JJavaError:
+        if storage.exists(path):
+            return False
+        raise
+    try:
+        out.write(content)
+    finally:
+        out.close()
+    return True
+
+
+def _written_by_another(jvm: HudiJvm, writer: TableWriter) -> bool:
+    """Wait until the settings that another process has begun are there; False if that never comes."""
+    until = Retrying(
+        stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), retry=retry_if_result(lambda there: not there)
+    )
+    try:
+        return bool(until(table_exists, jvm, writer))
+    except RetryError:
+        return False
+
+
+def _initialize(jvm: HudiJvm, writer: TableWriter, path: str) -> None:
+    """Let Hudi lay out the table's folders and settings at the path."""
+    builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+    builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
+    builder.setKeyGeneratorClassProp(key_generator(writer))
+    if writer.record_key:
+        builder.setRecordKeyFields(",".join(writer.record_key))
+    if writer.partition_fields:
+        builder.setPartitionFields(",".join(writer.partition_fields))
+    if writer.ordering_fields:
+        builder.setOrderingFields(",".join(writer.ordering_fields))
+    builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
+    hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
+    builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
+    version = writer.options.get("hoodie.write.table.version")
+    if version:
+        builder.setTableVersion(int(version))
+    builder.initTable(jvm.storage, Path(path).as_uri())
