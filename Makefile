@@ -16,7 +16,7 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo test test-fast simulate chaos lint format bench lock clean distclean
+.PHONY: help install up down status demo test test-fast remedies simulate chaos lint format bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test: install ## Run all tests (three at a time; name some with ARGS="-k offsets
 
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)
+
+remedies: install ## Try every remedy on every kind of table in every circumstance: 160 cells, of which 'make test' has 40
+	$(RUN) -m pytest -n $(WORKERS) --dist load --all-cells tests/guarantees/test_remedies.py $(ARGS)
 
 simulate: install ## Play ten thousand broken histories of the protocol (others with ARGS="--first 10000 --histories 200000")
 	$(RUN) -m tests.simulation $(ARGS)

@@ -34,6 +34,7 @@ _CALM = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
+    parser.addoption("--all-cells", action="store_true", help="try each remedy on each table in each circumstance")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,10 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files in one worker each, the longest first, whatever `--dist` says."""
+    """With `--dist loadfile`, the longest file first; else as xdist does it."""
     from .costs import LongestFirst
 
-    return LongestFirst(config, log)
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
