@@ -178,6 +178,23 @@ def test_committed_by_another_while_the_first_stands_still(make_flow):
     assert sum(isinstance(m, AckCommit) for m in flow.messages()) == 2
 
 
+def test_completed_twice_by_one_that_stood_still_inside_of_hudi(make_flow):
+    """Hudi takes the second completion for the commit's: who reads what is new gets the rows again."""
+    flow = make_flow(**TOLERANT)
+    flow.produce(20)
+    bad = _bad(flow, 0, 1)
+    instant = flow.interval().instant
+    (first,) = (folder(flow) / ".hoodie" / "timeline").glob(f"{instant}_*")
+    rest = first.name.partition("_")[2]
+    second = first.with_name(f"{instant}_{int(rest[:17]) + 5}{rest[17:]}")
+    second.write_bytes(first.read_bytes())
+    flow.produce(20)
+    flow.interval()
+    assert first.exists()
+    assert not second.exists()
+    assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
+
+
 def test_what_dead_attempts_leave(make_flow):
     flow = make_flow(**TOLERANT)
     flow.produce(20)

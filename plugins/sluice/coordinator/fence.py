@@ -48,13 +48,7 @@ class Fence:
                 self._take_off(table, transaction, completion)
                 repaired = True
             elif transaction is not None and len(completion.files) > 1:
-                log.warning(
-                    "two processes have completed a commit; the first completion stays",
-                    table=table.writer.path,
-                    instant=instant,
-                    files=completion.files,
-                )
-                table.take_off(instant, completion.files[1:])
+                _keep_first(table, instant, completion)
                 repaired = True
             elif transaction is None and doubtful and completion.is_after(doubtful):
                 repaired |= self._settle_service(table, instant, completion)
@@ -115,6 +109,27 @@ class Fence:
             return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)
         return found if found is not None and found.start_offset == start else None
+
+
+def keep_first_completions(table: Table) -> None:
+    """Of each commit of a table that is never rolled back, such as a quarantine, leave the first completion alone.
+
+    Raises:
+        RetryableError: Hudi doesn't answer.
+    """
+    for instant, completion in table.completions().items():
+        if len(completion.files) > 1:
+            _keep_first(table, instant, completion)
+
+
+def _keep_first(table: Table, instant: str, completion: Completion) -> None:
+    log.warning(
+        "two processes have completed a commit; the first completion stays",
+        table=table.writer.path,
+        instant=instant,
+        files=completion.files,
+    )
+    table.take_off(instant, completion.files[1:])
 
 
 def _service_left(table_log: TableLog) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
+from sluice.coordinator.fence import keep_first_completions
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
@@ -45,7 +46,7 @@ class Quarantine:
             return None
         prepare_dead_letters(self._session)
         pinned = self._session.sink.pin_quarantine(table, writer)
-        self._session.sink.open_quarantine(table, pinned)
+        keep_first_completions(self._session.sink.open_quarantine(table, pinned))
         return pinned
 
     def commit(self, table: Table, transaction: Transaction) -> None:
