@@ -38,7 +38,7 @@ $(JARS): $(PACKAGES) $(addprefix plugins/sluice/local/,ivy.xml jars.sha256)
 	@$(RUN) -m sluice.local jars
 	@touch $@
 
-$(ARCHIVES): $(JARS)
+$(ARCHIVES): $(JARS) plugins/sluice/local/archive.py
 	@echo "==> Archiving the JVMs' classes, so that every interval starts in half the time"
 	@$(RUN) -m sluice.local archives
 	@touch $@

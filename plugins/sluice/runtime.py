@@ -125,11 +125,12 @@ def archive_options(name: str) -> list[str]:
 
     Start-up is most of a small interval's time, and the archive halves it (docs/performance.md). The JVM checks the
     archive against its class path by itself and ignores it, with a warning that is switched off here, if it is stale.
+    What is made is `.new` until `sluice.local.archive` has all of them.
     """
     archive = home() / "archive" / f"{name}.jsa"
     if os.environ.get("SLUICE_ARCHIVE_CLASSES") == name:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [f"-XX:ArchiveClassesAtExit={archive.with_suffix('.new')}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     if not archive.exists():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

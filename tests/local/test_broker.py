@@ -85,6 +85,13 @@ def test_start_is_harmless_where_it_runs_and_stop_where_it_does_not(own_broker, 
     own_broker.stop()
 
 
+def test_it_starts_from_the_archive_of_its_classes(own_broker, home, tmp_path):
+    # The JVM says nothing of an archive that it doesn't take: made with another class path, or half of one.
+    pid = json.loads((tmp_path / "broker.pid").read_text())["pid"]
+    mapped = {Path(m.path) for m in psutil.Process(pid).memory_maps()}
+    assert (home.archive / "broker.jsa").resolve() in mapped, "`make install` makes it"
+
+
 def test_the_end_at_start_shows_the_end_of_the_log(home, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         (tmp_path / "ports.json").write_text(json.dumps([other.getsockname()[1], free_port()]))

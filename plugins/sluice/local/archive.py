@@ -1,7 +1,8 @@
-"""Class-data-sharing archives of the two JVMs, made by running a real interval once after the install.
+"""Class-data-sharing archives of the three kinds of JVM, made by running real intervals once after the install.
 
-Loading and verifying Spark's and Hudi's classes is most of a small interval's time. A dynamic archive (JEP 350) holds
-them as the JVM wants them; it fits only the same JVM with the same class path, which is why it is made on the machine.
+Loading and verifying Spark's and Hudi's classes is most of a small interval's time, and Kafka's half of a broker's
+start. A dynamic archive (JEP 350) holds them as the JVM wants them; it fits only the same JVM with the same class path,
+which is why it is made on the machine.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from sluice.jvm import gateway as hudi_jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.settings import ARCHIVE, spark_conf
 from sluice.launch.submit import application_arguments
+from sluice.local.broker import ARCHIVE as BROKER
 from sluice.local.broker import LocalBroker
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome, project_root
+from sluice.local.jars import class_path
 from sluice.local.java import java_home
 from sluice.local.venv import command, search_path
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
@@ -37,27 +40,32 @@ _VARIABLE = "SLUICE_ARCHIVE_CLASSES"
 
 
 def ensure_archives(home: SluiceHome) -> bool:
-    """Make both archives unless they are there for the present jars and Java; True if they were made.
+    """Make the archives unless they are there for the present jars and Java; True if they were made.
 
     Raises:
         LocalRuntimeError: the interval failed. Everything works without archives, only slower.
     """
     stamp = home.archive / "stamp"
-    jars = [*runtime.jars("spark"), *runtime.jars("coordinator"), *runtime.local_jars()]
+    jars = [*runtime.jars("spark"), *runtime.jars("coordinator"), *runtime.local_jars(), *class_path(home, "broker")]
     made_for = "\n".join(map(str, [java_home(), *jars]))
     if stamp.exists() and stamp.read_text() == made_for:
         return False
     home.create()
     os.environ["JAVA_HOME"] = str(java_home())  # the archive fits only the JVM that made it
-    for archive in home.archive.glob("*.jsa"):
-        archive.unlink()
-    with (
-        tempfile.TemporaryDirectory(prefix="sluice-archive-") as scratch,
-        LocalBroker(home, data=Path(scratch) / "broker") as broker,
-    ):
-        settings = KafkaSettings("archive", {"bootstrap.servers": broker.bootstrap})
-        _produce(settings)
-        _run_intervals(Path(scratch), settings)
+    for left in home.archive.glob("*.new"):
+        left.unlink()
+    with tempfile.TemporaryDirectory(prefix="sluice-archive-") as scratch:
+        broker = LocalBroker(home, data=Path(scratch) / "broker")
+        with _archiving(BROKER):
+            broker.start()
+        try:
+            settings = KafkaSettings("archive", {"bootstrap.servers": broker.bootstrap})
+            _produce(settings)
+            _run_intervals(Path(scratch), settings)
+        finally:
+            broker.stop()  # it writes its archive now
+    for made in home.archive.glob("*.new"):
+        made.replace(made.with_suffix(".jsa"))  # at once: JVMs may start meanwhile
     stamp.write_text(made_for)
     return True
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from sluice import runtime
 from sluice.local.broker_config import CLUSTER_ID, BrokerConfig
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _JVM_OPTIONS = ("-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+ARCHIVE = "broker"
 
 
 class _NotReadyError(Exception):
@@ -108,7 +110,7 @@ class LocalBroker:
     def _java(self) -> list[str]:
         jars = os.pathsep.join(str(jar) for jar in class_path(self._home, "broker"))
         logging = f"-Dlog4j2.configurationFile={self._config.logging}"
-        return [java_command(), *_JVM_OPTIONS, logging, "-cp", jars]
+        return [java_command(), *_JVM_OPTIONS, *runtime.archive_options(ARCHIVE), logging, "-cp", jars]
 
     def _format(self) -> None:
         tool = ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
