@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.errors import PipelineFileError
+from sluice.page.cache import Snapshot
 from sluice.page.catalogue import Entry
 from sluice.page.follower import Progress
-from sluice.page.kept import Known
 from sluice.page.present import Json
 from sluice.redact import redact
 
@@ -26,25 +26,25 @@ def file_banner(error: PipelineFileError) -> Json:
     return banner("error", str(error))
 
 
-def read_banner(what: str, known: Known[Any]) -> list[Json]:
+def read_banner(what: str, snapshot: Snapshot[Any]) -> list[Json]:
     """What is read in the background could not be, or not yet; none where it was."""
-    if known.error is not None:
-        return [banner("error", known.error, known.at)]
-    if known.at is None:
+    if snapshot.error is not None:
+        return [banner("error", snapshot.error, snapshot.at)]
+    if snapshot.at is None:
         return [banner("info", f"{what}: being read.")]
     return []
 
 
-def topic_banner(entry: Entry, known: Known[Progress], progress: Progress | None) -> list[Json]:
+def topic_banner(entry: Entry, snapshot: Snapshot[Progress], progress: Progress | None) -> list[Json]:
     """The control topic can't be read, is being read, or doesn't answer any more."""
     name = entry.control.topic if entry.control else ""
-    if known.error is not None:
-        return [banner("error", known.error, known.at)]
+    if snapshot.error is not None:
+        return [banner("error", snapshot.error, snapshot.at)]
     if progress is None or not progress.complete:
         read = f"{progress.position - progress.first:,} of {progress.end - progress.first:,}" if progress else "none"
         return [banner("info", f"The control topic {name} is being read: {read} messages so far.")]
-    if known.at is not None and (datetime.now(UTC) - known.at).total_seconds() > _OLD:
-        return [banner("warning", f"The control topic {name} doesn't answer.", known.at)]
+    if snapshot.at is not None and (datetime.now(UTC) - snapshot.at).total_seconds() > _OLD:
+        return [banner("warning", f"The control topic {name} doesn't answer.", snapshot.at)]
     return []
 
 

@@ -15,8 +15,8 @@ from airflow.configuration import conf
 from sluice.airflow.connections import kafka_settings
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.page.access import BY_HAND
+from sluice.page.cache import refresh_all
 from sluice.page.follower import ControlFollower, Room
-from sluice.page.kept import refresh_all
 from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
 from sluice.sources.kafka.options import Kafka
@@ -123,7 +123,7 @@ class Catalogue:
         """The tables that the control topics tell of and no file does, under the DAG that wrote them last."""
         found: dict[str, Entry] = {}
         known, keys = {e.table for e in of_files}, {e.key for e in of_files}
-        refresh_all(self.follower(control).kept for control in topics)
+        refresh_all(self.follower(control).cached for control in topics)
         for control in topics:
             follower = self.follower(control)
             with follower.tables() as tables:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sluice.control.reader import ControlReader
 from sluice.kafka.config import KafkaSettings
-from sluice.page.kept import Kept
+from sluice.page.cache import Cached
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 
 _LASTS = 2.0  # seconds between two looks into a topic
@@ -72,7 +72,7 @@ class ControlFollower:
         self._reader: ControlReader | None = None
         self._lock = threading.Lock()
         self._progress: Progress | None = None
-        self.kept = Kept(f"The control topic {topic}", self._read_on, _LASTS)
+        self.cached = Cached(f"The control topic {topic}", self._read_on, _LASTS)
 
     @property
     def progress(self) -> Progress | None:

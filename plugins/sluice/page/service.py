@@ -17,9 +17,9 @@ from sluice.errors import PipelineFileError, SluiceError
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
 from sluice.page.banners import banner, each_once, file_banner, read_banner, topic_banner
+from sluice.page.cache import Cached, Snapshot, refresh_all
 from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
 from sluice.page.health import Health, Schedule, health
-from sluice.page.kept import Kept, Known, refresh_all
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import LogEnds, Tables, commit_facts
@@ -76,7 +76,7 @@ class Page:
         ids = [entry.dag_id for entry in entries if entry.dag_id]
         known, runs = dags(session, ids), latest_runs(session, ids, _RUNS_IN_LIST)
         rows, banners = [], [file_banner(e) for e in errors if viewer.may_read_import_errors()]
-        refresh_all(kept for entry in entries for kept in self._ends(entry))
+        refresh_all(cached for entry in entries for cached in self._ends(entry))
         for entry in entries:
             with self._gathered(entry, known, runs) as gathered:
                 rows.append(self._row(gathered, viewer))
@@ -88,7 +88,7 @@ class Page:
         entry = self._entry(viewer, session, key)
         ids = [entry.dag_id] if entry.dag_id else []
         runs = latest_runs(session, ids, LATEST)
-        refresh_all([*self._ends(entry), *self._kept_timeline(entry)])
+        refresh_all([*self._ends(entry), *self._cached_timeline(entry)])
         timeline = self._timeline(entry)
         others = self._others(entry, timeline)
         with self._gathered(entry, dags(session, ids), runs) as gathered:
@@ -119,10 +119,10 @@ class Page:
     def transaction(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
         """One transaction."""
         entry, found = self._transaction(viewer, session, key, instant)
-        refresh_all(self._kept_timeline(entry))
+        refresh_all(self._cached_timeline(entry))
         timeline = self._timeline(entry)
         follower = self._catalogue.follower(_control(entry))
-        banners = topic_banner(entry, follower.kept.known, follower.progress)
+        banners = topic_banner(entry, follower.cached.latest, follower.progress)
         banners += self._timeline_banner(entry, timeline)
         if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
             banners.append(
@@ -238,31 +238,31 @@ class Page:
             yield Gathered(entry, TableHistory(""), _health(dag, of_dag, TableHistory(""), None), dag, of_dag, {})
             return
         follower = self._catalogue.follower(entry.control)
-        banners = topic_banner(entry, follower.kept.known, follower.progress)
+        banners = topic_banner(entry, follower.cached.latest, follower.progress)
         ends: LogEnds = {}
-        for kept in self._ends(entry):
-            ends |= kept.known.value or {}
-            banners += read_banner("The logs' ends", kept.known)
+        for cached in self._ends(entry):
+            ends |= cached.latest.value or {}
+            banners += read_banner("The logs' ends", cached.latest)
         with follower.tables() as tables:
             history = tables.get(entry.table) or TableHistory(entry.table)
             gathered = Gathered(entry, history, Health("unknown", None, 0), dag, of_dag, ends, banners)
             gathered.health = _health(dag, of_dag, history, gathered.lag)
             yield gathered
 
-    def _timeline(self, entry: Entry) -> Known[Timeline | None]:
-        kept = self._kept_timeline(entry)
-        return kept[0].known if kept else Known(None, None, None)
+    def _timeline(self, entry: Entry) -> Snapshot[Timeline | None]:
+        cached = self._cached_timeline(entry)
+        return cached[0].latest if cached else Snapshot(None, None, None)
 
-    def _kept_timeline(self, entry: Entry) -> list[Kept[Timeline | None]]:
+    def _cached_timeline(self, entry: Entry) -> list[Cached[Timeline | None]]:
         return [self._tables.timeline(entry.table)] if entry.table and may_look_at(entry) else []
 
     @staticmethod
-    def _timeline_banner(entry: Entry, timeline: Known[Timeline | None]) -> list[Json]:
+    def _timeline_banner(entry: Entry, timeline: Snapshot[Timeline | None]) -> list[Json]:
         if entry.table is None or may_look_at(entry):
             return read_banner(f"The timeline of {entry.table}", timeline)
         return [banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
-    def _ends(self, entry: Entry) -> list[Kept[LogEnds]]:
+    def _ends(self, entry: Entry) -> list[Cached[LogEnds]]:
         """The logs' ends of the pipeline's topics, for each cluster."""
         if entry.control is None or entry.table is None:
             return []
@@ -271,7 +271,7 @@ class Page:
         isolation = entry.pipeline.source.options.read_isolation if entry.pipeline else "read_committed"
         return [self._tables.log_ends(connection, topics, isolation) for connection, topics in by_connection.items()]
 
-    def _others(self, entry: Entry, timeline: Known[Timeline | None]) -> Json:
+    def _others(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> Json:
         """Commits on the timeline that aren't ours, the newest with their metadata."""
         if timeline.value is None or entry.table is None or entry.control is None:
             return {"commits": [], "more": 0, "services": {}}
