@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sluice.connectors.sink import Maintenance, Table
-from sluice.control.hold import Hold
+from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import parts_of
 from sluice.coordinator.session import Outcome, Run, Session
@@ -78,17 +78,17 @@ class Services:
             IntervalError: another run took the table over; nothing is lost, and the next run does the work.
             ActionRequiredError: the sink has no such service.
         """
-        with self._held(run, service) as (table, hold):
+        with self._leased(run, service) as (table, lease):
             client = self._session.sink.maintenance(table)
             reach("service.before_end_commit")
-            hold.decide(table.process)
+            lease.decide(table.process)
             reach("service.after_end_commit")
-            with hold.renewed(table.process, self._session.pipeline.control.commit_timeout.total_seconds() / 4):
+            with lease.renewed(table.process, self._session.pipeline.control.commit_timeout.total_seconds() / 4):
                 summary = self._work(client, service)
             reach("service.before_ack_commit")
-            hold.acknowledge()
+            lease.acknowledge()
         log.info("table service ended", service=service, table=self._session.table_id, summary=summary)
-        return Outcome("committed", summary, hold.transaction.id)
+        return Outcome("committed", summary, lease.transaction.id)
 
     def plan(self, run: Run, service: Service) -> Planned | Outcome:
         """Plan a compaction or clustering, and hold the table for the Spark job that carries it out.
@@ -96,7 +96,7 @@ class Services:
         Raises:
             RetryableError, IntervalError, ActionRequiredError: as `run`.
         """
-        with self._held(run, service) as (table, hold):
+        with self._leased(run, service) as (table, lease):
             client = self._session.sink.maintenance(table)
             left = client.pending(service)
             if service == "clustering":
@@ -109,26 +109,26 @@ class Services:
             reach("service.after_plan")
             instants = (*left, planned) if planned else tuple(left)
             if not instants:
-                hold.decide(table.process)
-                hold.acknowledge()
-                return Outcome("empty", f"No {service} is due yet.", hold.transaction.id)
+                lease.decide(table.process)
+                lease.acknowledge()
+                return Outcome("empty", f"No {service} is due yet.", lease.transaction.id)
         log.info("planned a table service", service=service, table=self._session.table_id, instants=instants)
-        transaction = hold.transaction
+        transaction = lease.transaction
         return Planned(service, instants, transaction.start_offset, start_digest(transaction.start))
 
     def state(self, control_offset: int) -> State:
         """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
-        return self._hold_at(control_offset).transaction.state
+        return self._lease_at(control_offset).transaction.state
 
     def give_up(self, control_offset: int, reason: str) -> None:
         """End a service that its Spark job has left open; what was completed or superseded stays as it is."""
-        hold = self._hold_at(control_offset)
-        if hold.transaction.state in (State.OPEN, State.DECIDED):
-            hold.give_up(reason)
+        lease = self._lease_at(control_offset)
+        if lease.transaction.state in (State.OPEN, State.DECIDED):
+            lease.give_up(reason)
 
-    def _hold_at(self, control_offset: int) -> Hold:
+    def _lease_at(self, control_offset: int) -> ServiceLease:
         session = self._session
-        return Hold.at(session.control, session.table_id, control_offset, session.machine.now)
+        return ServiceLease.at(session.control, session.table_id, control_offset, session.machine.now)
 
     @staticmethod
     def _work(client: Maintenance, service: Service) -> str:
@@ -139,10 +139,10 @@ class Services:
         client.serve_metadata_table()
         return "The metadata table's own compaction, cleaning and archiving are up to date."
 
-    # The hold ----------------------------------------------------------------------------------------------------
+    # The lease ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _held(self, run: Run, service: Service) -> Iterator[tuple[Table, Hold]]:
+    def _leased(self, run: Run, service: Service) -> Iterator[tuple[Table, ServiceLease]]:
         """The table, once no interval holds it any more, held for the service; given up where the block fails."""
         sink = self._session.pipeline.sink
         if service not in sink.capabilities.services:
@@ -155,18 +155,18 @@ class Services:
         until = self._session.machine.steady() + self._settings.wait.total_seconds()
         while True:
             with self._session.table() as table:
-                held = self._try_begin(table, run, service)
-                if isinstance(held, Hold):
-                    with _given_up_on_error(held):
-                        yield table, held
+                lease = self._try_begin(table, run, service)
+                if isinstance(lease, ServiceLease):
+                    with _given_up_on_error(lease):
+                        yield table, lease
                     return
-            if held is not None:
-                self._turns.wait_for(held, until)
+            if lease is not None:
+                self._turns.wait_for(lease, until)
             if self._session.machine.steady() >= until:
                 raise self._waited_too_long(service)
 
-    def _try_begin(self, table: Table, run: Run, service: Service) -> Hold | Transaction | None:
-        """Hold the table, or name the interval that holds it; None where it moved meanwhile."""
+    def _try_begin(self, table: Table, run: Run, service: Service) -> ServiceLease | Transaction | None:
+        """ServiceLease the table, or name the interval that holds it; None where it moved meanwhile."""
         session = self._session
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = session.committed(table)
@@ -199,7 +199,7 @@ class Services:
         reach("service.after_start_commit")
         log.info("START-COMMIT", service=service, table=session.table_id, control_offset=offset)
         self._starter.end_superseded(table, table_log, committed, start.transaction)
-        return Hold(session.control, table_log, transaction, session.machine.now)
+        return ServiceLease(session.control, table_log, transaction, session.machine.now)
 
     def _waited_too_long(self, service: Service) -> RetryableError:
         return RetryableError(
@@ -213,10 +213,10 @@ class Services:
 
 
 @contextmanager
-def _given_up_on_error(hold: Hold) -> Iterator[None]:
+def _given_up_on_error(lease: ServiceLease) -> Iterator[None]:
     try:
         yield
     except SluiceError as error:
-        if hold.transaction.state in (State.OPEN, State.DECIDED):
-            hold.give_up(str(error)[:_LONGEST_REASON])
+        if lease.transaction.state in (State.OPEN, State.DECIDED):
+            lease.give_up(str(error)[:_LONGEST_REASON])
         raise

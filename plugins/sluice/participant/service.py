@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from sluice.connectors.data import service_of
-from sluice.control.hold import Hold
+from sluice.control.service_lease import ServiceLease
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -50,15 +50,15 @@ class ServiceJob:
             RetryableError: the Spark job failed.
         """
         self._control.expect_to_send()
-        hold = Hold.at(self._control, self._assignment.table, self._assignment.control_offset)
-        start = hold.transaction.start
+        lease = ServiceLease.at(self._control, self._assignment.table, self._assignment.control_offset)
+        start = lease.transaction.start
         require_digest(start, self._assignment.digest)
-        if hold.transaction.state is State.COMMITTED:
+        if lease.transaction.state is State.COMMITTED:
             log.info("an earlier attempt has done this service", service=start.service)
             return
         spark = spark_session(f"sluice {start.service} {start.transaction}")
         try:
-            self._serve(spark, hold)
+            self._serve(spark, lease)
         except SluiceError:
             raise
         except Exception as error:
@@ -66,22 +66,22 @@ class ServiceJob:
         finally:
             spark.stop()
 
-    def _serve(self, spark: SparkSession, hold: Hold) -> None:
-        start = hold.transaction.start
+    def _serve(self, spark: SparkSession, lease: ServiceLease) -> None:
+        start = lease.transaction.start
         client = service_of(start.sink)(spark, start)
         try:
-            with Watch(self._control, hold.table_log, hold.transaction, spark.sparkContext.cancelAllJobs) as watch:
+            with Watch(self._control, lease.table_log, lease.transaction, spark.sparkContext.cancelAllJobs) as watch:
                 reach("service.before_work")
                 complete = [client.write(instant) for instant in client.pending()]
                 reach("service.after_work")
                 watch.check()
             client.await_clock()
-            hold.decide(identity(client.process))
+            lease.decide(identity(client.process))
             reach("service.after_end_commit")
             for finish in complete:
                 finish()
             reach("service.before_ack_commit")
-            hold.acknowledge()
+            lease.acknowledge()
             log.info("table service ended", service=start.service, table=start.table)
         finally:
             client.close()

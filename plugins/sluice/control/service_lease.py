@@ -1,4 +1,4 @@
-"""A table service's hold on its table: a transaction without ranges, which the control topic orders as all others.
+"""A table service's lease on its table: a transaction without ranges, which the control topic orders like any other.
 
 While it is open, an interval that starts waits for it, or supersedes it where its run has ended. `decide` is the line
 that a superseded service can't pass: what changes the table for good comes after it.
@@ -27,7 +27,7 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Hold:
+class ServiceLease:
     """One service's transaction, and the log of the table that it stands in.
 
     Attributes:
@@ -40,8 +40,10 @@ class Hold:
     now: Callable[[], datetime] = _now
 
     @classmethod
-    def at(cls, control: ControlLog, table: str, control_offset: int, now: Callable[[], datetime] = _now) -> Hold:
-        """The hold whose START-COMMIT stands at that offset, for a process that didn't send it.
+    def at(
+        cls, control: ControlLog, table: str, control_offset: int, now: Callable[[], datetime] = _now
+    ) -> ServiceLease:
+        """The lease whose START-COMMIT stands at that offset, for a process that didn't send it.
 
         Raises:
             IntervalError: there is none.
@@ -59,7 +61,7 @@ class Hold:
             IntervalError: the service was superseded or aborted meanwhile; it must not complete.
         """
         self.control.extend(self.table_log)
-        if self.transaction.state is State.OPEN and self._lease(holder):
+        if self.transaction.state is State.OPEN and self._send_lease(holder):
             return
         raise IntervalError(
             f"The table service lost its hold on the table: its transaction is {self.transaction.state.value}.",
@@ -89,13 +91,13 @@ class Hold:
     def _renew(self, holder: str, every: float, stop: threading.Event) -> None:
         while not stop.wait(every):
             try:
-                if not self._lease(holder):
+                if not self._send_lease(holder):
                     log.warning("the lease on the table is lost", service=self.transaction.start.service)
                     return
             except SluiceError as error:  # there is time for another try before the lease runs out
                 log.warning("the lease on the table was not renewed", reason=str(error))
 
-    def _lease(self, holder: str) -> bool:
+    def _send_lease(self, holder: str) -> bool:
         """Send END-COMMIT, in place of the last one if there is one; whether it counts."""
         envelope, last = self._envelope(), self.transaction.lease_offset
         offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
