@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from sluice import runtime
 from sluice.launch.settings import spark_conf
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.structs import merge
 from sluice.registry.proto_files import registered_files
@@ -97,7 +97,7 @@ def records(rows: DataFrame, value: Column) -> DataFrame:
 def chain(spark: SparkSession, struct: Any, value: Format) -> RecordChain:
     columns = StructType.fromJson(struct)
     ddl = str(spark._jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct)).toDDL())  # type: ignore[union-attr]
-    writer = TableWriter(
+    writer = TableSpec(
         path="file:///none", name="flights", table_type="COPY_ON_WRITE", operation="append", record_key=(),
         partition_fields=(), ordering_fields=(), schema_ddl=ddl, schema_avro="", options={},
     )  # fmt: skip

@@ -21,7 +21,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE
-from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter, WriteStatus
+from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec, WriteStatus
 from sluice.protocol.transaction import State, Transaction
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def a_transaction(state: State = State.OPEN) -> Transaction:
         "schema_ddl": "",
         "schema_avro": "",
     }
-    writer = TableWriter(
+    writer = TableSpec(
         path=TABLE, name="orders", record_key=(), partition_fields=(), ordering_fields=(), options={}, **pipeline_writer
     )
     return Transaction(StartCommit(**envelope(), read_position=4, ranges=((planned,),), writer=writer), 4, state)

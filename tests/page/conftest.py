@@ -27,7 +27,7 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.opening import open_table
 
 from .story import Story, create_topic, fill, flights, send
@@ -186,7 +186,7 @@ def _commit(table: str, instants: list[str]) -> list[str]:
     """Real commits of a real table, one of them another writer's."""
     with lean_jvm() as jvm:
         schema = table_schema(jvm, "flights", struct_of_ddl(jvm, "id BIGINT"))
-        writer = TableWriter(
+        writer = TableSpec(
             path=table, name="flights", table_type="COPY_ON_WRITE", operation="append", record_key=(),
             partition_fields=(), ordering_fields=(), schema_ddl=schema.ddl, schema_avro=schema.avro, options={},
         )  # fmt: skip

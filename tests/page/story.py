@@ -19,7 +19,7 @@ from sluice.protocol.messages import (
     PartitionResult,
     PlannedRange,
     StartCommit,
-    TableWriter,
+    TableSpec,
     WriteStatus,
     encode,
 )
@@ -126,8 +126,8 @@ class Story:
         self.messages.append(message)
         return message
 
-    def _writer(self) -> TableWriter:
-        return TableWriter(path=self.table, name=self.dag_id, table_type="COPY_ON_WRITE", operation="append",
+    def _writer(self) -> TableSpec:
+        return TableSpec(path=self.table, name=self.dag_id, table_type="COPY_ON_WRITE", operation="append",
                            record_key=(), partition_fields=(), ordering_fields=(), schema_ddl="id BIGINT",
                            schema_avro="{}", options={})  # fmt: skip
 

@@ -12,7 +12,7 @@ from sluice.connectors.sink import Completion, InstantState, Registered, Written
 from sluice.errors import RetryableError
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
 from sluice.records.plan import RecordPlan
 
@@ -24,7 +24,7 @@ class SimTable:
     """The Hudi table, opened by one process."""
 
     def __init__(
-        self, world: World, process: Process, writer: TableWriter, clock_wait: timedelta, lease: timedelta
+        self, world: World, process: Process, writer: TableSpec, clock_wait: timedelta, lease: timedelta
     ) -> None:
         self.writer = writer
         self.clock_wait = clock_wait
@@ -37,7 +37,7 @@ class SimTable:
     def process(self) -> str:
         return self._process.name
 
-    def written_as(self, writer: TableWriter) -> SimTable:
+    def written_as(self, writer: TableSpec) -> SimTable:
         return SimTable(self._world, self._process, writer, self.clock_wait, self.lease)
 
     def last_checkpoint(self) -> dict[str, str] | None:
@@ -286,13 +286,13 @@ class SimSink:
     def look(self) -> Iterator[SimTable | None]:
         yield self._table
 
-    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableWriter]:
+    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         return RecordPlan(), table.writer
 
-    def pin_quarantine(self, table: SimTable, writer: TableWriter) -> TableWriter:
+    def pin_quarantine(self, table: SimTable, writer: TableSpec) -> TableSpec:
         raise NotImplementedError("histories have no bad records yet")
 
-    def open_quarantine(self, table: SimTable, pinned: TableWriter) -> SimTable:
+    def open_quarantine(self, table: SimTable, pinned: TableSpec) -> SimTable:
         raise NotImplementedError("histories have no bad records yet")
 
     def maintenance(self, table: SimTable) -> Any:

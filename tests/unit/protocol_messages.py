@@ -12,13 +12,13 @@ from sluice.protocol.messages import (
     PartitionResult,
     PlannedRange,
     StartCommit,
-    TableWriter,
+    TableSpec,
     WriteStatus,
 )
 
 TABLE = "file:///lake/t"
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
-WRITER = TableWriter(
+WRITER = TableSpec(
     path=TABLE, name="t", table_type="COPY_ON_WRITE", operation="append", record_key=(), partition_fields=(),
     ordering_fields=(), schema_ddl="id BIGINT", schema_avro="{}", options={},
 )  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import IntervalError
 from sluice.protocol.confine import refusal, require_digest, start_digest
-from sluice.protocol.messages import AbortCommit, StartCommit, TableWriter, WriteStatus, decode, encode
+from sluice.protocol.messages import AbortCommit, StartCommit, TableSpec, WriteStatus, decode, encode
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 
 TABLE, INSTANT = "s3a://lake/orders", "20260101000000000"
@@ -22,8 +22,8 @@ BASE = f"{GROUP}_0-0-0_{INSTANT}.parquet"
 LOG = f".{GROUP}_{INSTANT}.log.1_0-12-34"
 
 
-def writer(**fields: Any) -> TableWriter:
-    return TableWriter(**{
+def writer(**fields: Any) -> TableSpec:
+    return TableSpec(**{
         "path": TABLE, "name": "orders", "table_type": "COPY_ON_WRITE", "operation": "append", "record_key": (),
         "partition_fields": (), "ordering_fields": (), "schema_ddl": "id BIGINT", "schema_avro": "{}", "options": {},
         **fields,

@@ -11,7 +11,7 @@ from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.launch import settings
 from sluice.pipeline import load_pipeline
 from sluice.private import VARIABLE, PrivateSettings
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.runtime import is_local
 from sluice.sections import refuse_secrets
 from sluice.sinks.hudi.write_config import write_options
@@ -130,7 +130,7 @@ def test_hudis_secrets_reach_its_writers_and_no_message(monkeypatch: pytest.Monk
     private = PrivateSettings({}, {"hoodie.datasource.hive_sync.password": SECRET})
     for name, value in private.to_environment().items():
         monkeypatch.setenv(name, value)
-    writer = TableWriter(
+    writer = TableSpec(
         path="/lake/t", name="t", table_type="COPY_ON_WRITE", operation="append", record_key=(), partition_fields=(),
         ordering_fields=(), schema_ddl="", schema_avro="", options={},
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from sluice.connectors.capabilities import SinkCapabilities, SourceCapabilities
 from sluice.connectors.options import SinkOptions, SourceOptions
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.records.settings import Changes
 from sluice.sections import TablePath
 
@@ -47,9 +47,9 @@ class JsonLines(SinkOptions):
 
     def writer(
         self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
-    ) -> TableWriter:
+    ) -> TableSpec:
         """How an interval's rows are written: there is nothing to choose."""
-        return TableWriter(
+        return TableSpec(
             path=self.path,
             name=name,
             table_type="json lines",

@@ -22,7 +22,7 @@ from sluice.connectors.sink import Completion, InstantState, Maintenance, Regist
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
@@ -36,7 +36,7 @@ _ROWS, _LOG = "rows", "log"
 class _Typed(NamedTuple):
     """What is pinned; see `sluice.schemas.pinner.PinnedTable`."""
 
-    writer: TableWriter
+    writer: TableSpec
     columns: Any
     jvm: HudiJvm
 
@@ -78,7 +78,7 @@ class JsonLinesSink:
 
     def pin(
         self, table: JsonLinesTable, last: RecordPlan | None, topics: tuple[str, ...]
-    ) -> tuple[RecordPlan, TableWriter]:
+    ) -> tuple[RecordPlan, TableSpec]:
         """As the pipeline's converter, transforms and schema say; files of earlier intervals ask for no column.
 
         Types are Spark's, so a JVM has to be asked about them.
@@ -87,11 +87,11 @@ class JsonLinesSink:
             pinner = RecordPinner(self._pipeline, topics, self._registries)
             return pinner.pin(_Typed(table.writer, None, jvm), last)
 
-    def pin_quarantine(self, table: JsonLinesTable, writer: TableWriter) -> TableWriter:
+    def pin_quarantine(self, table: JsonLinesTable, writer: TableSpec) -> TableSpec:
         """There is none: the capabilities say so, and files that ask for one are refused when they are loaded."""
         raise NotImplementedError
 
-    def open_quarantine(self, table: JsonLinesTable, pinned: TableWriter) -> JsonLinesTable:
+    def open_quarantine(self, table: JsonLinesTable, pinned: TableSpec) -> JsonLinesTable:
         """See `pin_quarantine`."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class JsonLinesSink:
 class JsonLinesTable:
     """The folder, opened by one process; see `sluice.connectors.sink.Table`."""
 
-    def __init__(self, writer: TableWriter, clock_wait: timedelta) -> None:
+    def __init__(self, writer: TableSpec, clock_wait: timedelta) -> None:
         self.writer = writer
         self.clock_wait = clock_wait
         self._folder = local(writer.path)
@@ -124,7 +124,7 @@ class JsonLinesTable:
         """This process: commits are carried out in it."""
         return process.identity(os.getpid())
 
-    def written_as(self, writer: TableWriter) -> JsonLinesTable:
+    def written_as(self, writer: TableSpec) -> JsonLinesTable:
         """The same folder."""
         return JsonLinesTable(writer, self.clock_wait)
 

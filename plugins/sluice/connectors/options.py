@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ByteSize, Field, field_validator
 
 from sluice.connectors.capabilities import SinkCapabilities, SourceCapabilities
 from sluice.protocol.losses import OnOffsetLoss
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
 from sluice.records.settings import Changes, Converter, Part
 from sluice.records.transforms import refuse_reserved
@@ -146,7 +146,7 @@ class SinkOptions(Section):
 
     def writer(
         self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
-    ) -> TableWriter:
+    ) -> TableSpec:
         """How an interval's rows are written, as START-COMMIT pins it.
 
         Args:

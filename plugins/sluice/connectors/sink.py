@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
@@ -68,7 +68,7 @@ class Table(Protocol):
         ActionRequiredError: it may not be used.
     """
 
-    writer: TableWriter
+    writer: TableSpec
     clock_wait: timedelta
 
     @property
@@ -116,7 +116,7 @@ class Table(Protocol):
         """Put the instant on the timeline; `replaces`: its commit will take file groups off the table."""
         ...
 
-    def written_as(self, writer: TableWriter) -> Table:
+    def written_as(self, writer: TableSpec) -> Table:
         """The same table, written as an interval has pinned it."""
         ...
 
@@ -178,7 +178,7 @@ class Maintenance(Protocol):
     """Table services: what keeps a table quick to read, and its timeline short. The caller holds the table."""
 
     @property
-    def writer(self) -> TableWriter:
+    def writer(self) -> TableSpec:
         """The table as START-COMMIT of a service names it, with the services' settings."""
         ...
 
@@ -225,7 +225,7 @@ class Sink(Protocol[T]):
         """The table for looking only, None where it was never written."""
         ...
 
-    def pin(self, table: T, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableWriter]:
+    def pin(self, table: T, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records are read, and how its rows are written.
 
         Args:
@@ -239,11 +239,11 @@ class Sink(Protocol[T]):
         """
         ...
 
-    def pin_quarantine(self, table: T, writer: TableWriter) -> TableWriter:
+    def pin_quarantine(self, table: T, writer: TableSpec) -> TableSpec:
         """The table of bad records as START-COMMIT names it, of a table that is written so."""
         ...
 
-    def open_quarantine(self, table: T, pinned: TableWriter) -> T:
+    def open_quarantine(self, table: T, pinned: TableSpec) -> T:
         """The table of bad records, created on first use.
 
         Raises:

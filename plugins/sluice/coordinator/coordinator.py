@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import KafkaSettings
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
@@ -114,7 +114,7 @@ class Coordinator:
         return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
 
     @_in_its_words
-    def rows(self) -> tuple[RecordPlan, TableWriter]:
+    def rows(self) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records would become rows, and of which columns.
 
         Raises:

@@ -16,7 +16,7 @@ from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
 from sluice.logs import log
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.quarantine import (
     day_of,
@@ -34,7 +34,7 @@ class Quarantine:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def prepare(self, table: Table, writer: TableWriter) -> TableWriter | None:
+    def prepare(self, table: Table, writer: TableSpec) -> TableSpec | None:
         """See that the quarantine is there, for START-COMMIT to name it; None where bad records stop the interval.
 
         Raises:

@@ -14,7 +14,7 @@ from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.ends import Sink, Source
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.plan import Limits
 from sluice.protocol.services import Service
 from sluice.records.settings import Changes, Errors, Transform
@@ -255,7 +255,7 @@ class Pipeline(Section):
         source = self.source.options
         return Limits(source.max_records, int(source.max_bytes) if source.max_bytes else None, average_record_bytes)
 
-    def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableWriter:
+    def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableSpec:
         """What START-COMMIT says of the table, whose schema an interval pins."""
         return self.sink.options.writer(
             self.table_name,

@@ -20,7 +20,7 @@ from typing import Any
 
 from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableWriter, WriteStatus
+from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableSpec, WriteStatus
 
 _INSTANT = re.compile(r"\d{14,17}")
 _SCHEME = re.compile(r"[A-Za-z][\w+.\-]*:/")
@@ -127,6 +127,6 @@ def require_digest(start: StartCommit, digest: str | None) -> None:
         )
 
 
-def with_schema_of(start: TableWriter, own: TableWriter) -> TableWriter:
+def with_schema_of(start: TableSpec, own: TableSpec) -> TableSpec:
     """A table's writer as the pipeline has it, with the schema that a START-COMMIT has pinned."""
     return own.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})

@@ -153,7 +153,7 @@ class BadRecord(_Frozen):
         return f"{self.topic}[{self.partition}]@{self.offset}: {self.reason}"
 
 
-class TableWriter(_Frozen):
+class TableSpec(_Frozen):
     """How every range of one interval writes: pinned at START-COMMIT so that all write the same.
 
     Attributes:
@@ -246,12 +246,12 @@ class StartCommit(_Message):
     valid_through: datetime | None = None
     isolation_level: str = "read_committed"
     on_missing_range: Literal["abort", "commit"] = "abort"
-    writer: TableWriter
+    writer: TableSpec
     records: RecordPlan = RecordPlan()
     placement: KeyPlacement | None = None
     emptied_at: str | None = None
     later: tuple[PlannedRange, ...] = ()
-    quarantine: TableWriter | None = None
+    quarantine: TableSpec | None = None
     remarks: tuple[str, ...] = ()
 
     @classmethod

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sluice.errors import ActionRequiredError
-from sluice.protocol.messages import StartCommit, TableWriter
+from sluice.protocol.messages import StartCommit, TableSpec
 from sluice.protocol.placement import Misplaced
 from sluice.records.changes import (
     DELETED,
@@ -105,7 +105,7 @@ class ChangeStep:
         required: columns that a row must have: an update without them is bad, and moves nothing.
     """
 
-    def __init__(self, plan: RecordPlan, writer: TableWriter, problem: str, required: Collection[str]) -> None:
+    def __init__(self, plan: RecordPlan, writer: TableSpec, problem: str, required: Collection[str]) -> None:
         assert plan.changes is not None
         self._plan = plan
         self._soft = plan.changes.delete == "soft"

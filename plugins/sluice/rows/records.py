@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.jvm.sql import columns, literal
-from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.fits import RESERVED, unassignable
 from sluice.records.pinning import misfit
@@ -81,7 +81,7 @@ class RecordChain:
     """The way of one interval's records to rows."""
 
     def __init__(
-        self, spark: SparkSession, plan: RecordPlan, writer: TableWriter, planned: Sequence[PlannedRange] = ()
+        self, spark: SparkSession, plan: RecordPlan, writer: TableSpec, planned: Sequence[PlannedRange] = ()
     ) -> None:
         self._spark = spark
         self._plan = plan

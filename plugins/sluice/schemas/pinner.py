@@ -10,7 +10,7 @@ from sluice.jvm.catalyst import shaped
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_avsc, struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
 from sluice.records.fits import unassignable, unholdable
@@ -36,7 +36,7 @@ from sluice.schemas.writer_schemas import writer_schemas
 class PinnedTable(Protocol):
     """What has to be known of a table: how it is written, and the type of its rows, None before the first commit."""
 
-    writer: TableWriter
+    writer: TableSpec
     columns: Type | None
 
     @property
@@ -61,7 +61,7 @@ class RecordPinner:
         self._table_id = pipeline.table_id
         self._source, self._sink = pipeline.source.place, pipeline.sink.place
 
-    def pin(self, table: PinnedTable, last: RecordPlan | None) -> tuple[RecordPlan, TableWriter]:
+    def pin(self, table: PinnedTable, last: RecordPlan | None) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records are read, and how its rows are written.
 
         To be asked after the log ends were read: a producer registers a schema before it sends a record with it, so the

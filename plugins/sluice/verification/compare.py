@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from sluice.connectors.data import SourceReader
 from sluice.jvm.sql import adaptive
-from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.plan import RecordPlan
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.reading import read_range
@@ -23,7 +23,7 @@ _OFFSET = "_kafka_offset"
 
 def compare(spark: SparkSession, reader: SourceReader, task: Mapping[str, Any]) -> list[Compared]:
     """Compare what the task names; `sluice.verification.verify` writes it."""
-    writer = TableWriter.model_validate(task["writer"])
+    writer = TableSpec.model_validate(task["writer"])
     chain = RecordChain(spark, RecordPlan.model_validate(task["records"]), writer)
     names = parse_ddl(spark, writer.schema_ddl).names
     in_topic = _topic(spark, reader, task, chain, names)

@@ -20,7 +20,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.history import TableHistory, TransactionSummary
-from sluice.protocol.messages import PlannedRange, TableWriter
+from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.protocol.offsets import OffsetRange
 from sluice.protocol.transaction import State
 from sluice.records.plan import RecordPlan
@@ -90,7 +90,7 @@ def _read_by(transaction: TransactionSummary) -> tuple[OffsetRange, ...]:
 def verify_table(
     pipeline: Pipeline,
     position: Position,
-    rows: tuple[RecordPlan, TableWriter],
+    rows: tuple[RecordPlan, TableSpec],
     history: TableHistory,
     source: KafkaSettings,
     control: KafkaSettings,
@@ -126,7 +126,7 @@ def verify_table(
 
 def _compare(
     pipeline: Pipeline,
-    rows: tuple[RecordPlan, TableWriter],
+    rows: tuple[RecordPlan, TableSpec],
     intervals: Sequence[Interval],
     source: KafkaSettings,
     control: KafkaSettings,

@@ -16,7 +16,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.write_config import key_generator
 
 _FOLDER = ".hoodie"
@@ -24,13 +24,13 @@ _SETTINGS = "hoodie.properties"
 _PATIENCE = 10.0  # seconds from an empty file of settings to the one that somebody is writing there
 
 
-def table_exists(jvm: HudiJvm, writer: TableWriter) -> bool:
+def table_exists(jvm: HudiJvm, writer: TableSpec) -> bool:
     """Whether there is a Hudi table at the path, with settings that have been written."""
     storage, path = _settings(jvm, writer)
     return bool(storage.exists(path)) and storage.getPathInfo(path).getLength() > 0
 
 
-def create_table(jvm: HudiJvm, writer: TableWriter) -> None:
+def create_table(jvm: HudiJvm, writer: TableSpec) -> None:
     """Create the table, unless another process has done so meanwhile.
 
     Raises:
@@ -54,7 +54,7 @@ def create_table(jvm: HudiJvm, writer: TableWriter) -> None:
         _written_by_another(jvm, writer)
 
 
-def _settings(jvm: HudiJvm, writer: TableWriter) -> tuple[Any, Any]:
+def _settings(jvm: HudiJvm, writer: TableSpec) -> tuple[Any, Any]:
     """The storage of the table, and where its settings are."""
     storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
     return storage, jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_FOLDER}/{_SETTINGS}")
@@ -75,7 +75,7 @@ def _write_alone(storage: Any, path: Any, content: bytes) -> bool:
     return True
 
 
-def _written_by_another(jvm: HudiJvm, writer: TableWriter) -> bool:
+def _written_by_another(jvm: HudiJvm, writer: TableSpec) -> bool:
     """Wait until the settings that another process has begun are there; False if that never comes."""
     until = Retrying(
         stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), retry=retry_if_result(lambda there: not there)
@@ -86,7 +86,7 @@ def _written_by_another(jvm: HudiJvm, writer: TableWriter) -> bool:
         return False
 
 
-def _initialize(jvm: HudiJvm, writer: TableWriter, path: str) -> None:
+def _initialize(jvm: HudiJvm, writer: TableSpec, path: str) -> None:
     """Let Hudi lay out the table's folders and settings at the path."""
     builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
     builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)

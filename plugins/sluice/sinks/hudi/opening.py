@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_hoodie, table_schema
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT
 from sluice.sinks.hudi.creation import create_table, table_exists
@@ -21,7 +21,7 @@ from sluice.sinks.hudi.write_config import COLUMN_STATS
 _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.property.")
 
 
-def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
+def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
     """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
 
     Its `writer` has the schema of the table's last commit; an interval pins its own.
@@ -49,7 +49,7 @@ def open_table(jvm: HudiJvm, writer: TableWriter, clock_wait: timedelta = LONGES
     return HudiTable(jvm, meta, writer, columns, clock_wait)
 
 
-def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Any:
+def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
     """The table with the writer's merge settings among its own, where its readers and compaction look for them.
 
     Written once in a table's life, or when the setting changes; Hudi replaces the file of the table's settings whole.
@@ -69,14 +69,14 @@ def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Any:
         return builder.setConf(jvm.storage).setBasePath(writer.path).build()
 
 
-def _as_the_table_has_it(meta: Any, writer: TableWriter) -> TableWriter:
+def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
     """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
     if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
         return writer
     return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
 
 
-def _check_configuration(meta: Any, writer: TableWriter) -> None:
+def _check_configuration(meta: Any, writer: TableSpec) -> None:
     config = meta.getTableConfig()
 
     def fields(option: Any) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _check_configuration(meta: Any, writer: TableWriter) -> None:
             )
 
 
-def _committed_columns(jvm: HudiJvm, meta: Any, writer: TableWriter) -> Type | None:
+def _committed_columns(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Type | None:
     resolver = jvm.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta)
     with hudi_errors("reading the table's schema", table=writer.path):
         found = resolver.getTableSchemaIfPresent(False)

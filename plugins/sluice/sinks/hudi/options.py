@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
@@ -102,9 +102,9 @@ class Hudi(SinkOptions):
 
     def writer(
         self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
-    ) -> TableWriter:
+    ) -> TableSpec:
         """How an interval's rows are written; see `SinkOptions`."""
-        return TableWriter(
+        return TableSpec(
             path=self.path,
             name=name,
             table_type=TABLE_TYPES[self.operation],

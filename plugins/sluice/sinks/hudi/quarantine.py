@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import PARTITION_FIELD, SCHEMA, quarantine_path
 from sluice.records.settings import Errors
 from sluice.sinks.hudi.options import TABLE_TYPES
@@ -10,7 +10,7 @@ from sluice.sinks.hudi.options import TABLE_TYPES
 _KEPT_OPTIONS = ("hoodie.write.table.version",)
 
 
-def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWriter:
+def quarantine_writer(table: TableSpec, errors: Errors, avro: str) -> TableSpec:
     """How bad records of a table are written.
 
     Args:
@@ -18,7 +18,7 @@ def quarantine_writer(table: TableWriter, errors: Errors, avro: str) -> TableWri
         errors: what the pipeline says of bad records.
         avro: `SCHEMA` as Hudi's Avro.
     """
-    return TableWriter(
+    return TableSpec(
         path=quarantine_path(table.path, errors),
         name=f"{table.name}_quarantine",
         table_type=TABLE_TYPES["append"],

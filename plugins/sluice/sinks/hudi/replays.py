@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice.connectors.sink import WrittenInterval
 from sluice.jvm.gateway import HudiJvm
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.sinks.hudi.commits import completed_commit
 from sluice.sinks.hudi.write_config import write_config, write_options
@@ -66,7 +66,7 @@ def written_by(meta: Any, instant: str) -> WrittenInterval | None:
     return WrittenInterval(instant, json.loads(str(note)), groups, checkpoint)
 
 
-def moved_file_groups(jvm: HudiJvm, meta: Any, writer: TableWriter, written: WrittenInterval) -> dict[str, str | None]:
+def moved_file_groups(jvm: HudiJvm, meta: Any, writer: TableSpec, written: WrittenInterval) -> dict[str, str | None]:
     """File groups of an append interval that don't hold its rows any more, and the instant that took them away."""
     hudi = jvm.jvm.org.apache.hudi
     context = hudi.client.common.HoodieJavaEngineContext(jvm.storage)

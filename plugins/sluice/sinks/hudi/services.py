@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.pipeline.services import TableServices
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.failures import hudi_errors
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
@@ -57,7 +57,7 @@ class ServiceClient:
         self._options = {**write_options(table.writer), **self._services}
 
     @property
-    def writer(self) -> TableWriter:
+    def writer(self) -> TableSpec:
         """The table with the services' settings among its options."""
         writer = self._table.writer
         return writer.model_copy(update={"options": {**writer.options, **self._services}})

@@ -12,7 +12,7 @@ from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
 from sluice.private import PrivateSettings
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
@@ -68,17 +68,17 @@ class HudiSink:
             wait = self._pipeline.control.clock_wait
             yield open_table(jvm, writer, wait) if table_exists(jvm, writer) else None
 
-    def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableWriter]:
+    def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`."""
         return RecordPinner(self._pipeline, topics, self._registries).pin(table, last)
 
-    def pin_quarantine(self, table: HudiTable, writer: TableWriter) -> TableWriter:
+    def pin_quarantine(self, table: HudiTable, writer: TableSpec) -> TableSpec:
         """The quarantine of a table that is written so, as START-COMMIT names it."""
         columns = struct_of_ddl(table.jvm, SCHEMA)
         avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
         return quarantine_writer(writer, self._pipeline.errors, avro)
 
-    def open_quarantine(self, table: HudiTable, pinned: TableWriter) -> HudiTable:
+    def open_quarantine(self, table: HudiTable, pinned: TableSpec) -> HudiTable:
         """The quarantine, created on first use; see `sluice.connectors.sink`."""
         quarantine = open_table(table.jvm, pinned, table.clock_wait)
         if quarantine.name != pinned.name:

@@ -12,7 +12,7 @@ from sluice.connectors.sink import Completion, InstantState, Registered, Written
 from sluice.jvm.gateway import HudiJvm
 from sluice.process import identity
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT, TableClock, metadata_table
 from sluice.sinks.hudi.commits import completed_commit, last_checkpoint
@@ -29,7 +29,7 @@ class HudiTable:
     """A table that exists. Open it with `opening.open_table`."""
 
     def __init__(
-        self, jvm: HudiJvm, meta: Any, writer: TableWriter, columns: Type | None, clock_wait: timedelta = LONGEST_WAIT
+        self, jvm: HudiJvm, meta: Any, writer: TableSpec, columns: Type | None, clock_wait: timedelta = LONGEST_WAIT
     ) -> None:
         self._jvm = jvm
         self._meta = meta
@@ -57,7 +57,7 @@ class HudiTable:
         """The JVM in which the table is open."""
         return self._jvm
 
-    def written_as(self, writer: TableWriter) -> HudiTable:
+    def written_as(self, writer: TableSpec) -> HudiTable:
         """The same table, written as an interval has pinned it."""
         return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait)
 

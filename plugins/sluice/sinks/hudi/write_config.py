@@ -7,7 +7,7 @@ from typing import Any
 
 from sluice.errors import ActionRequiredError
 from sluice.private import PrivateSettings
-from sluice.protocol.messages import TableWriter
+from sluice.protocol.messages import TableSpec
 
 KEY_GENERATORS = {
     "simple": "org.apache.hudi.keygen.SimpleKeyGenerator",
@@ -63,7 +63,7 @@ UPSERT_DEFAULTS = {
 }
 
 
-def write_options(writer: TableWriter) -> dict[str, str]:
+def write_options(writer: TableSpec) -> dict[str, str]:
     """All Hudi options of one interval's writers and its commit, the same in every process.
 
     Raises:
@@ -104,7 +104,7 @@ def write_options(writer: TableWriter) -> dict[str, str]:
     return options
 
 
-def key_generator(writer: TableWriter) -> str:
+def key_generator(writer: TableSpec) -> str:
     """Hudi's key generator class for the pipeline's keys, which becomes part of the table's own configuration."""
     if not writer.partition_fields:
         return KEY_GENERATORS["nonpartitioned"]
@@ -112,7 +112,7 @@ def key_generator(writer: TableWriter) -> str:
     return KEY_GENERATORS["simple" if simple else "complex"]
 
 
-def write_config(jvm: Any, writer: TableWriter, options: dict[str, str], engine: Any = None) -> Any:
+def write_config(jvm: Any, writer: TableSpec, options: dict[str, str], engine: Any = None) -> Any:
     """A `HoodieWriteConfig` in either JVM."""
     # As JSON in one call of the JVM, where each option by itself is another.
     mapper = jvm.org.apache.hudi.common.util.JsonUtils.getObjectMapper()

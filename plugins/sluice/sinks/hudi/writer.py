@@ -16,7 +16,7 @@ from sluice.connectors.data import Written
 from sluice.jvm.sql import adaptive, literal
 from sluice.logs import log
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import PlannedRange, StartCommit, TableWriter
+from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.transforms import quoted
 from sluice.rows.changes import CHANGE, DELETES
@@ -333,7 +333,7 @@ def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> str:
     return f"(NOT ({' OR '.join(late)}))"
 
 
-def _key_column(writer: TableWriter) -> str:
+def _key_column(writer: TableSpec) -> str:
     """Hudi's record key as the table's key generator makes it: the value, or `name:value,…` for the complex one."""
     fields = writer.record_key
     if len(fields) == 1 and key_generator(writer) != KEY_GENERATORS["complex"]:
@@ -342,7 +342,7 @@ def _key_column(writer: TableWriter) -> str:
     return f"concat_ws(',', {', '.join(parts)})"
 
 
-def _partition_path(writer: TableWriter) -> str:
+def _partition_path(writer: TableSpec) -> str:
     """Hudi's partition path, hive style (`name=value`) where the table asks for it.
 
     An empty value has the folder that Hudi's own key generators give it: else its rows would stand in the table's root.
