@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from protocol_messages import planned, start
 
-from sluice.connectors.data import Void
+from sluice.connectors.data import VoidChanges
 from sluice.participant.parts import AT_ONCE, Part, joined, parted
 from sluice.protocol.messages import PartitionResult
 from sluice.protocol.placement import KeyPlacement, Misplaced, PlacedKeys
@@ -65,13 +65,13 @@ def test_what_jobs_have_counted_is_the_ranges():
         10, 6, ({"numWrites": 6},),
         Counted(1, 2, (BadSpan(planned(0), 3, 4),), 5, 1, Seen(1, ("t", 7, 4), Decimal(8), {"t": misplaced(2, 5)})),
         (PlacedKeys(topic="t", keyless=misplaced(1, 9), misplaced={"crc32": misplaced(4, 2)}),), (result(0),),
-        skipped=1, void=Void(3, 2, 1), truncated=4,
+        skipped=1, void=VoidChanges(3, 2, 1), truncated=4,
     )  # fmt: skip
     two = Part(
         20, 12, ({"numWrites": 12},),
         Counted(10, 20, (BadSpan(planned(1), 0, 9),), 50, 10, Seen(2, ("t", 1, 3), Decimal(6), {"u": misplaced(1, 1)})),
         (PlacedKeys(topic="t", keyless=misplaced(2, 4), misplaced={"murmur2_random": misplaced(3, 3)}),), (result(1),),
-        skipped=10, void=Void(30, 20, 10), truncated=40,
+        skipped=10, void=VoidChanges(30, 20, 10), truncated=40,
     )  # fmt: skip
     assert joined([one]) is one
     assert joined([one, two]) == Part(
@@ -84,7 +84,7 @@ def test_what_jobs_have_counted_is_the_ranges():
             topic="t", keyless=misplaced(3, 4), misplaced={"crc32": misplaced(4, 2), "murmur2_random": misplaced(3, 3)}
         ),),
         (result(0), result(1)),
-        skipped=11, void=Void(33, 22, 11), truncated=44,
+        skipped=11, void=VoidChanges(33, 22, 11), truncated=44,
     )  # fmt: skip
 
 

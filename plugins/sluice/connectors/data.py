@@ -58,7 +58,7 @@ class MakesReader(Protocol):
 
 
 @dataclass(frozen=True)
-class Void:
+class VoidChanges:
     """Changes from before a truncate, which change nothing any more.
 
     Attributes:
@@ -88,7 +88,7 @@ class Written:
     committables: tuple[Committable, ...]
     dataset: Any
     skipped: int = 0
-    void: Void = field(default_factory=Void)
+    void: VoidChanges = field(default_factory=VoidChanges)
     truncated: int = 0
     soft_truncated: int = 0
 

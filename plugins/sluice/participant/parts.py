@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sluice.connectors.data import Void
+from sluice.connectors.data import VoidChanges
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit
 from sluice.protocol.offsets import TopicPartition
@@ -44,7 +44,7 @@ class Part:
     keys: tuple[PlacedKeys, ...]
     partitions: tuple[PartitionResult, ...]
     skipped: int = 0
-    void: Void = field(default_factory=Void)
+    void: VoidChanges = field(default_factory=VoidChanges)
     truncated: int = 0
 
 
@@ -84,7 +84,7 @@ def joined(parts: Sequence[Part]) -> Part:
         keys=_keys(one for p in parts for one in p.keys),
         partitions=tuple(one for p in parts for one in p.partitions),
         skipped=sum(p.skipped for p in parts),
-        void=Void(*(sum(getattr(p.void, name) for p in parts) for name in ("records", "deleted", "moved"))),
+        void=VoidChanges(*(sum(getattr(p.void, name) for p in parts) for name in ("records", "deleted", "moved"))),
         truncated=sum(p.truncated for p in parts),
     )
 

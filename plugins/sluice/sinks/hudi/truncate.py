@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.connectors.data import Void
+from sluice.connectors.data import VoidChanges
 from sluice.records.changes import DELETED, POSITION, POSITION_TYPE
 from sluice.rows.changes import CHANGE, DELETE, MOVE
 from sluice.rows.observed import observed
@@ -30,10 +30,10 @@ def after(frame: DataFrame, emptied_at: str) -> DataFrame:
     return counted.where(~before)
 
 
-def void(dataset: Any) -> Void:
+def void(dataset: Any) -> VoidChanges:
     """What `after` has left out, by the run that wrote the dataset."""
     counts = observed(dataset, _VOID)
-    return Void(int(counts["records"]), int(counts["deleted"]), int(counts["moved"]))
+    return VoidChanges(int(counts["records"]), int(counts["deleted"]), int(counts["moved"]))
 
 
 def emptied(
