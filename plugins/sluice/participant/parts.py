@@ -14,7 +14,7 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PartitionResult, PlannedRange, StartCommit
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.placement import PlacedKeys, together
-from sluice.rows.changes import Seen
+from sluice.rows.changes import ChangeCounts
 from sluice.rows.records import Counted
 
 AT_ONCE = 64
@@ -100,12 +100,12 @@ def _left_out(found: Sequence[Counted]) -> Counted:
     )
 
 
-def _seen(found: Sequence[Seen]) -> Seen:
+def _seen(found: Sequence[ChangeCounts]) -> ChangeCounts:
     places = [s.first_truncate for s in found if s.first_truncate is not None]
     emptied = [s.emptied_at for s in found if s.emptied_at is not None]
     topics = dict.fromkeys(topic for s in found for topic in s.keyless)
     keyless = {topic: together(s.keyless.get(topic) for s in found) for topic in topics}
-    return Seen(
+    return ChangeCounts(
         truncates=sum(s.truncates for s in found),
         first_truncate=min(places, key=lambda place: (place[2], place[1], place[0]), default=None),
         emptied_at=max(emptied, default=None),

@@ -15,7 +15,7 @@ _LONGEST = 40  # characters of an example
 
 
 @dataclass
-class Seen:
+class FieldStatistics:
     """What a sample says of one field of the records.
 
     Attributes:
@@ -41,7 +41,7 @@ class Sample:
     records: int = 0
     unreadable: list[str] = field(default_factory=list)
     columns: Type = field(default_factory=lambda: struct([]))
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, FieldStatistics] = field(default_factory=dict)
     _places: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, place: str, kind: Type, values: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class Sample:
         self.records += 1
         self.columns = self._common(self.columns, kind, "", place)
         for name, value in values.items():
-            seen = self.seen.setdefault(name, Seen())
+            seen = self.seen.setdefault(name, FieldStatistics())
             seen.records += 1
             seen.nulls += value is None
             example = json.dumps(value, ensure_ascii=False, default=str)
@@ -112,7 +112,7 @@ class Sample:
         first, where = self._places.get(path, (in_words(known), "before"))
         top = path.partition(".")[0].partition("[")[0]
         said = f"{path} is {first} at {where}, and {in_words(new)} at {place}"
-        self.seen.setdefault(top, Seen()).conflicts.append(said)
+        self.seen.setdefault(top, FieldStatistics()).conflicts.append(said)
 
 
 def _inner(path: str, name: str) -> str:

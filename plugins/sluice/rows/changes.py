@@ -58,7 +58,7 @@ _JUST_BEFORE: Final = f"cast(0.000000000000001 as {POSITION_TYPE})"  # the small
 
 
 @dataclass(frozen=True)
-class Seen:
+class ChangeCounts:
     """What the changes of a range were beside rows.
 
     Attributes:
@@ -74,7 +74,7 @@ class Seen:
     keyless: Mapping[str, Misplaced] = field(default_factory=dict)
 
 
-def require_truncates_apply(start: StartCommit, seen: Seen) -> None:
+def require_truncates_apply(start: StartCommit, seen: ChangeCounts) -> None:
     """Check that the pipeline wants truncates to be applied.
 
     Raises:
@@ -141,15 +141,15 @@ class ChangeStep:
             F.min(F.when(keyless, place)).alias("first_keyless"),
         ]
 
-    def seen(self, counts: Mapping[str, Any]) -> Seen:
+    def seen(self, counts: Mapping[str, Any]) -> ChangeCounts:
         """What was observed."""
         keyless = {}
         if counts["keyless"]:
             topic, partition, offset = _place(counts["first_keyless"])
             keyless[topic] = Misplaced(records=int(counts["keyless"]), partition=partition, offset=offset)
         if not counts["truncates"]:
-            return Seen(keyless=keyless)
-        return Seen(int(counts["truncates"]), _place(counts["first_truncate"]), counts["emptied_at"], keyless)
+            return ChangeCounts(keyless=keyless)
+        return ChangeCounts(int(counts["truncates"]), _place(counts["first_truncate"]), counts["emptied_at"], keyless)
 
     def _deleting(self) -> str:
         return SOFT_DELETE if self._soft else DELETE

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from sluice.jvm.static_call import static_call
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.placement import PARTITIONERS, Misplaced, PlacedKeys, together
-from sluice.rows.changes import Seen
+from sluice.rows.changes import ChangeCounts
 from sluice.rows.observed import observed
 
 _OBSERVED = "sluice_keys"
@@ -82,7 +82,7 @@ class KeyCheck:
             self._wrong[name, partitions] = place != F.col("partition")
         return self._wrong[name, partitions]
 
-    def found(self, dataset: Any, changes: Seen) -> tuple[PlacedKeys, ...]:
+    def found(self, dataset: Any, changes: ChangeCounts) -> tuple[PlacedKeys, ...]:
         """What the run that wrote `dataset` has counted, by topic."""
         seen: dict[str, dict[str, list[Misplaced | None]]] = {topic: {} for topic in self._partitions}
         for number, topics in self._watched.items():

@@ -20,7 +20,7 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.protocol.window import record_time
-from sluice.sources.kafka.look import Looker
+from sluice.sources.kafka.probe import RecordProbe
 from sluice.sources.kafka.redriven import Redriven
 from sluice.sources.kafka.truncation import LogRead, truncations
 from sluice.sources.kafka.windows import Windows
@@ -158,8 +158,8 @@ class KafkaCluster:
         """When the first record was written that an open Kafka transaction holds back, of each partition with one."""
         if not last_stable:
             return {}
-        with Looker(self.settings, "read_uncommitted") as looker:
-            found = looker.first(last_stable, lambda _tp, _seen: True)
+        with RecordProbe(self.settings, "read_uncommitted") as probe:
+            found = probe.first(last_stable, lambda _tp, _seen: True)
         return {tp: record_time(seen.time) for tp, seen in found.items() if seen is not None and seen.time >= 0}
 
     def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
@@ -168,10 +168,10 @@ class KafkaCluster:
         (found,) = self._asked(partitions, Question(spec, self._isolation))
         return {tp: (int(answer.offset), int(answer.timestamp)) for tp, answer in found.items()}
 
-    def looker(self) -> Looker:
-        """Looks at single records as the pipeline's isolation level shows them."""
+    def probe(self) -> RecordProbe:
+        """Reads single records as the pipeline's isolation level shows them."""
         committed = self._isolation == IsolationLevel.READ_COMMITTED
-        return Looker(self.settings, "read_committed" if committed else "read_uncommitted")
+        return RecordProbe(self.settings, "read_committed" if committed else "read_uncommitted")
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         """The partitions whose log has lost records that were read, each with the offset at which it was truncated.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.window import find_all, first_past
-from sluice.sources.kafka.look import Looker, Seen
+from sluice.sources.kafka.probe import RecordHead, RecordProbe
 
 
 class LogRead(NamedTuple):
@@ -42,15 +42,13 @@ def truncations(settings: KafkaSettings, logs: Mapping[TopicPartition, LogRead])
     suspects = {tp: log for tp, log in logs.items() if log.log_start < min(log.end, log.log_end)}
     if not suspects:
         return found
-    with Looker(settings, "read_uncommitted") as looker:
+    with RecordProbe(settings, "read_uncommitted") as probe:
 
         def ask(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, bool]:
-            first = looker.first(offsets, lambda _tp, _seen: True)
+            first = probe.first(offsets, lambda _tp, _seen: True)
             return {tp: _is_other(seen, suspects[tp]) for tp, seen in first.items()}
 
-        last = looker.first(
-            {tp: min(log.end, log.log_end) - 1 for tp, log in suspects.items()}, lambda _tp, _seen: True
-        )
+        last = probe.first({tp: min(log.end, log.log_end) - 1 for tp, log in suspects.items()}, lambda _tp, _seen: True)
         same = {tp for tp, seen in last.items() if seen is not None and _is_known(seen, suspects[tp])}
         searches = {
             tp: first_past(log.log_start, min(log.end, log.log_end)) for tp, log in suspects.items() if tp not in same
@@ -59,9 +57,9 @@ def truncations(settings: KafkaSettings, logs: Mapping[TopicPartition, LogRead])
     return found | {tp: at for tp, at in parted.items() if at < suspects[tp].end}
 
 
-def _is_other(seen: Seen | None, log: LogRead) -> bool:
+def _is_other(seen: RecordHead | None, log: LogRead) -> bool:
     return seen is not None and seen.offset < log.end and (seen.leader_epoch or 0) > log.leader_epoch
 
 
-def _is_known(seen: Seen, log: LogRead) -> bool:
+def _is_known(seen: RecordHead, log: LogRead) -> bool:
     return seen.offset < log.end and (seen.leader_epoch or 0) <= log.leader_epoch

@@ -9,7 +9,7 @@ from typing import Protocol
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.state import Remark
 from sluice.protocol.window import LAST_TIME, find_all, first_past, record_time
-from sluice.sources.kafka.look import Looker, Seen
+from sluice.sources.kafka.probe import RecordHead, RecordProbe
 
 _A_LITTLE = 60_000  # ms by which a clock may be ahead without a word
 
@@ -18,8 +18,8 @@ class _Cluster(Protocol):
     def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
         """Each partition's first record with that time or a later one: its offset, -1 for none, and its time in ms."""
 
-    def looker(self) -> Looker:
-        """Looks at single records."""
+    def probe(self) -> RecordProbe:
+        """Reads single records."""
 
 
 class Windows:
@@ -72,16 +72,16 @@ class Windows:
         if not far:
             return {}
         bound, limit = int(time.timestamp() * 1000), self._limit or 0
-        with self._cluster.looker() as looker:
+        with self._cluster.probe() as probe:
 
             def ask(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, bool]:
-                first = looker.first(offsets, lambda _tp, seen: seen.time <= limit)
+                first = probe.first(offsets, lambda _tp, seen: seen.time <= limit)
                 return {tp: _is_past(seen, bound) for tp, seen in first.items()}
 
             return find_all({tp: first_past(at[0], self._log_end[tp]) for tp, at in far.items()}, ask)
 
 
-def _is_past(seen: Seen | None, bound: int) -> bool:
+def _is_past(seen: RecordHead | None, bound: int) -> bool:
     return seen is not None and seen.time >= bound
 
 

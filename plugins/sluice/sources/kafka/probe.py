@@ -21,7 +21,7 @@ _LOOK = 200  # records of one partition at most
 _BATCH = 1000
 
 
-class Seen(NamedTuple):
+class RecordHead(NamedTuple):
     """A record: where it stands, its time in milliseconds since 1970, and the leader epoch of its batch."""
 
     offset: int
@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     leader_epoch: int | None
 
 
-class Looker:
+class RecordProbe:
     """Reads records here and there without ever committing anything.
 
     Args:
@@ -61,15 +61,15 @@ class Looker:
         self._consumer.close()
 
     def first(
-        self, offsets: Mapping[TopicPartition, int], wanted: Callable[[TopicPartition, Seen], bool]
-    ) -> dict[TopicPartition, Seen | None]:
+        self, offsets: Mapping[TopicPartition, int], wanted: Callable[[TopicPartition, RecordHead], bool]
+    ) -> dict[TopicPartition, RecordHead | None]:
         """Of each partition the first wanted record from an offset on; None where none is among the next few.
 
         Raises:
             RetryableError: the brokers don't answer in time.
             ActionRequiredError: a topic may not be read.
         """
-        found: dict[TopicPartition, Seen | None] = {}
+        found: dict[TopicPartition, RecordHead | None] = {}
         seen = dict.fromkeys(offsets, 0)
         self._consumer.assign([KafkaTopicPartition(tp.topic, tp.partition, o) for tp, o in offsets.items()])
         give_up = time.monotonic() + _PATIENCE
@@ -91,9 +91,9 @@ class Looker:
     def _take(
         self,
         record: Message,
-        found: dict[TopicPartition, Seen | None],
+        found: dict[TopicPartition, RecordHead | None],
         seen: dict[TopicPartition, int],
-        wanted: Callable[[TopicPartition, Seen], bool],
+        wanted: Callable[[TopicPartition, RecordHead], bool],
     ) -> None:
         topic, partition = record.topic(), record.partition()
         error = record.error()
@@ -107,7 +107,7 @@ class Looker:
         if error is not None:  # the end of the log
             found[tp] = None
             return
-        here = Seen(int(record.offset() or 0), int(record.timestamp()[1]), record.leader_epoch())
+        here = RecordHead(int(record.offset() or 0), int(record.timestamp()[1]), record.leader_epoch())
         seen[tp] += 1
         if wanted(tp, here):
             found[tp] = here
