@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pyspark.sql import functions as F
 
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 
 
 class FixedWidth:
     """Fields of fixed widths, in the type's order: `options: {widths: "3,5"}`."""
 
-    def convert(self, records, data, given: Given) -> Converted:
+    def convert(self, records, data, given: ConverterContext) -> Converted:
         widths = [int(width) for width in given.options["widths"].split(",")]
         fields, start = [], 1
         for field, width in zip(given.type.fields, widths, strict=True):

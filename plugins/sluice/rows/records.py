@@ -42,7 +42,7 @@ from sluice.rows.changes import (
     Seen,
 )
 from sluice.rows.conform import conform, same_type, type_of
-from sluice.rows.converters import Converted, Given, converter_of
+from sluice.rows.converters import Converted, ConverterContext, converter_of
 from sluice.rows.observed import observed
 from sluice.rows.transforms import Transforms
 
@@ -231,7 +231,7 @@ class RecordChain:
         return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
-        given = Given(
+        given = ConverterContext(
             name=name,
             spark=self._spark,
             type=self._table if pinned.struct is None else type_of(pinned.struct),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 
-__all__ = ["Converted", "Given"]
+Given = ConverterContext
+"""The name of earlier releases."""
+
+__all__ = ["Converted", "ConverterContext", "Given"]

@@ -20,8 +20,8 @@ from sluice.records.settings import CONVERTERS
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a converter is given beside the bytes.
+class ConverterContext:
+    """What a converter gets beside the bytes.
 
     Attributes:
         name: key or value: which of a record's parts it is, to name helper columns by.
@@ -61,7 +61,7 @@ class Converted:
 class Converter(Protocol):
     """Turns bytes into a value. Made without arguments, once for each write job."""
 
-    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+    def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """The value of the BINARY column `data`, whatever where that is null. No Python may run for a single record."""
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from sluice.records.plan import WriterSchema
 from sluice.records.structs import is_struct
-from sluice.rows.converters import Given
+from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.by_schema import WRAPPED, BySchema
 
 _MARKER: Final = "_sluice_read"
@@ -30,7 +30,7 @@ class Converter(BySchema):
     def __init__(self) -> None:
         self._newest: Any = None  # the newest schema, parsed
 
-    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:  # noqa: ARG002
+    def decode(self, payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:  # noqa: ARG002
         """The schema's fields, and the marker if one is needed."""
         written = _record(json.loads(schema.text))
         if _never_null(schema) is not None:
@@ -43,7 +43,7 @@ class Converter(BySchema):
         """Whether a field is there that can't be null."""
         return decoded.getField(_never_null(schema) or _MARKER).isNotNull()
 
-    def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
+    def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
         """The field's default, read by Avro out of a record without fields; Spark computes it once."""
         jvm: Any = given.spark._jvm
         if self._newest is None:

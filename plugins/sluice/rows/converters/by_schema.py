@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sluice.records.plan import WriterSchema
 from sluice.records.structs import ONE_VALUE, as_struct
 from sluice.rows.conform import Missing, Path, absent, conform, type_of
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.logical import logical
 
 MAGIC: Final = b"\x00"
@@ -48,24 +48,24 @@ class BySchema(ABC):
     """The format's name, for messages: `Avro`."""
 
     @abstractmethod
-    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
+    def decode(self, payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:
         """A struct of the schema's parsed type, perhaps with fields of the converter's own; whatever where it fails."""
 
     @abstractmethod
     def well(self, decoded: Column, schema: WriterSchema) -> Column:
         """Whether what `decode` made is a record, and not the traces of one that can't be read; never null."""
 
-    def variants(self, schema: WriterSchema, given: Given) -> list[Variant]:
+    def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
         """How records of a schema start."""
         if not given.registered:
             return [Variant(schema, b"")]
         return [Variant(schema, MAGIC + int(schema.id or 0).to_bytes(4, "big"))]
 
-    def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:  # noqa: ARG002
+    def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:  # noqa: ARG002
         """The newest schema's default of a field that a record's own schema doesn't have; None for null."""
         return None
 
-    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+    def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """Each record with its own schema, brought to the given type."""
         groups: dict[str, list[Variant]] = {}
         for schema in given.schemas:
@@ -94,7 +94,7 @@ class BySchema(ABC):
         read = reduce(lambda one, other: one | other, wells)
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
 
-    def _decode_group(self, data: Column, group: list[Variant], given: Given) -> Column:
+    def _decode_group(self, data: Column, group: list[Variant], given: ConverterContext) -> Column:
         """The record decoded with whichever of these schemas it names; null with any other."""
         if not given.registered:
             return self.decode(data, group[0].schema, given)
@@ -124,7 +124,7 @@ class BySchema(ABC):
                 columns.append(conform(plain, found.dataType, field.dataType, missing, (field.name,)))
         return columns
 
-    def _missing(self, given: Given) -> Missing:
+    def _missing(self, given: ConverterContext) -> Missing:
         newest = next(s for s in given.schemas if s.incompatible is None)
         parsed, said = parsed_type(newest), type_of(as_struct(newest.struct))
 
@@ -138,7 +138,7 @@ class BySchema(ABC):
 
         return missing
 
-    def _why_not(self, data: Column, given: Given) -> Column:
+    def _why_not(self, data: Column, given: ConverterContext) -> Column:
         """In words, for a record that wasn't read; nothing here is computed for one that was."""
         unreadable = f"the {given.name} can't be read with its {self.language} schema"
         if not given.registered:
@@ -162,7 +162,7 @@ class BySchema(ABC):
         unknown = "; the registry had no such schema under the subject when the interval was planned"
         return why.otherwise(F.concat(F.lit("the schema id "), number, F.lit(f" is not known{unknown}")))
 
-    def other_reason(self, data: Column, schema: WriterSchema, given: Given, words: str) -> Column:  # noqa: ARG002
+    def other_reason(self, data: Column, schema: WriterSchema, given: ConverterContext, words: str) -> Column:  # noqa: ARG002
         """Why a record that names this schema wasn't read; `words` where the format has nothing to add."""
         return F.lit(words)
 

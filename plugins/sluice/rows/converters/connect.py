@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from sluice.errors import ActionRequiredError
-from sluice.rows.converters import Given
+from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.logical import decimal_of_bytes
 
 OPTION: Final = "schemas.enable"
@@ -32,7 +32,7 @@ _DATA: Final = "org.apache.kafka.connect.data."
 _LOGICAL: Final = (DateType, TimestampType, DecimalType)
 
 
-def is_enveloped(given: Given) -> bool:
+def is_enveloped(given: ConverterContext) -> bool:
     """Whether the pipeline says that records are in the envelope.
 
     Raises:
@@ -47,7 +47,7 @@ def is_enveloped(given: Given) -> bool:
     return said == "true"
 
 
-def envelope_type(given: Given) -> StructType:
+def envelope_type(given: ConverterContext) -> StructType:
     """What the envelope is parsed as: logical fields as the text that stands there.
 
     Raises:

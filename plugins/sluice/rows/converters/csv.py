@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from sluice.errors import ActionRequiredError
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.text import is_utf8
 
 _CORRUPT: Final = "_sluice_corrupt"
@@ -18,7 +18,7 @@ _CORRUPT: Final = "_sluice_corrupt"
 class Converter:
     """A record is one line; its values are the type's fields, in their order."""
 
-    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+    def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """The line's fields; options are those of Spark's CSV, such as `sep`, `quote` and `timestampFormat`."""
         assert isinstance(given.type, StructType)
         nested = [f.name for f in given.type.fields if isinstance(f.dataType, StructType | ArrayType | MapType)]

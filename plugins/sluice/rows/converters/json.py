@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
 from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_once, problem_of, sealed, unsound
 
@@ -14,7 +14,7 @@ from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_once
 class Converter:
     """A record is one JSON object; fields that the type doesn't have are passed over."""
 
-    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+    def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """The object's fields; options are those of Spark's JSON, and `schemas.enable`."""
         assert isinstance(given.type, StructType)
         enveloped = is_enveloped(given)

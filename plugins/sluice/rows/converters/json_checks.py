@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sluice.rows.converters import Given
+from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.text import first_of, is_utf8
 
 SEAL: Final = StructField("_sluice_end", BooleanType())
@@ -78,7 +78,7 @@ def _all_but_last(data: Column, end: bytes) -> Column:
     return F.concat(data.substr(F.lit(1), F.length(data) - 1), F.lit(end))
 
 
-def problem_of(data: Column, once: Column, parsed: Column, given: Given) -> Column:
+def problem_of(data: Column, once: Column, parsed: Column, given: ConverterContext) -> Column:
     """Why the record's own text is no JSON object that its type takes; null where it is one.
 
     Args:
@@ -102,7 +102,7 @@ def problem_of(data: Column, once: Column, parsed: Column, given: Given) -> Colu
     return F.when(~fine, words).when(_has_half(data), f"{what} {_HALF_WORDS}")
 
 
-def lost_text(data: Column, given: Given) -> Column:
+def lost_text(data: Column, given: ConverterContext) -> Column:
     """Why a text would be read as another one; null where it is read as it is."""
     what = f"the {given.name}"
     return F.when(~is_utf8(data), f"{what} is not UTF-8").when(_has_half(data), f"{what} {_HALF_WORDS}")
@@ -113,7 +113,7 @@ def _has_half(data: Column) -> Column:
     return (first_of(data, "\\") >= 0) & (text.contains("\\ud") | text.contains("\\uD")) & text.rlike(_HALF)
 
 
-def unsound(value: Column, kind: DataType, given: Given) -> Column:
+def unsound(value: Column, kind: DataType, given: ConverterContext) -> Column:
     """What is wrong with a value that could be parsed: it is not what the record says; null where it is."""
     numbers = given.options.get("allowNonNumericNumbers", "false") == "true"
     checks = [] if numbers else [("a number is beyond the range of its column's type", _infinite)]

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from sluice.records.plan import WriterSchema
 from sluice.records.structs import is_struct
-from sluice.rows.converters import Converted, Given
+from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.by_schema import HEADER, WRAPPED, BySchema, parsed_type
 from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, lost_text, sealed, unsound
 
@@ -20,14 +20,14 @@ class Converter(BySchema):
 
     language = "JSON"
 
-    def convert(self, records: DataFrame, data: Column, given: Given) -> Converted:
+    def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """As any other with a schema; a text that Spark would read as another one is a bad record."""
         converted = super().convert(records, data, given)
         payload = F.substring(data, HEADER + 1, 2**31 - 1) if given.registered else data
         lost = (converted.problem, lost_text(payload, given), unsound(converted.value, given.type, given))
         return replace(converted, problem=F.coalesce(*lost))
 
-    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
+    def decode(self, payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:
         """The schema's fields, and the text of what can't be read; no object is the one field of one."""
         kind = parsed_type(schema)
         assert isinstance(kind, StructType)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from sluice.records.plan import WriterSchema
 from sluice.registry.protobuf import MARKER, message_prefixes, top_level_name
-from sluice.rows.converters import Given
+from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.by_schema import HEADER, BySchema, Variant, starts_with
 from sluice.rows.files import on_every_machine
 
@@ -22,14 +22,14 @@ class Converter(BySchema):
 
     language = "Protobuf"
 
-    def variants(self, schema: WriterSchema, given: Given) -> list[Variant]:
+    def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
         """After the schema's id the message's place in its file, of which the first has two spellings."""
         whole = super().variants(schema, given)
         if not given.registered:
             return whole
         return [Variant(v.schema, v.prefix + place) for v in whole for place in message_prefixes(schema.indexes)]
 
-    def decode(self, payload: Column, schema: WriterSchema, given: Given) -> Column:
+    def decode(self, payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:
         """The message's fields, and the marker."""
         return self._from_protobuf(payload, schema, given)
 
@@ -37,7 +37,7 @@ class Converter(BySchema):
         """Whether the marker is there."""
         return decoded.getField(MARKER).isNotNull()
 
-    def missing(self, given: Given, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
+    def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
         """What the newest schema makes of a field that a message doesn't have: its zero, empty, or null."""
         name = self._message_at(schema, given, path[:-1])
         if name is None:
@@ -46,7 +46,7 @@ class Converter(BySchema):
         return self._from_protobuf(F.lit(bytearray()), holder, given).getField(path[-1])
 
     @staticmethod
-    def _message_at(schema: WriterSchema, given: Given, path: tuple[str, ...]) -> str | None:
+    def _message_at(schema: WriterSchema, given: ConverterContext, path: tuple[str, ...]) -> str | None:
         """The full name of the message in which a path ends; None where it leads elsewhere."""
         jvm: Any = given.spark._jvm
         file = jvm.scala.Option.apply(on_every_machine(given.spark, b64decode(schema.text), "desc"))
@@ -62,7 +62,7 @@ class Converter(BySchema):
             found = field.getMessageType()
         return str(found.getFullName()) if path else schema.message
 
-    def other_reason(self, data: Column, schema: WriterSchema, given: Given, words: str) -> Column:
+    def other_reason(self, data: Column, schema: WriterSchema, given: ConverterContext, words: str) -> Column:
         """A message of another type."""
         ours = [starts_with(data, variant.prefix) for variant in self.variants(schema, given)]
         named = ours[0] if len(ours) == 1 else ours[0] | ours[1]
@@ -71,7 +71,7 @@ class Converter(BySchema):
         return F.when(named | F.lit(schema.incompatible is not None), words).otherwise(F.concat(F.lit(other), place))
 
     @staticmethod
-    def _from_protobuf(payload: Column, schema: WriterSchema, given: Given) -> Column:
+    def _from_protobuf(payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:
         jvm: Any = given.spark._jvm
         path = on_every_machine(given.spark, b64decode(schema.text), "desc")
         functions = jvm.org.apache.spark.sql.protobuf.functions
