@@ -14,7 +14,7 @@ from sluice.alerts import Failure, History, Links, Report, after, decide
 from sluice.errors import IntervalError
 from sluice.pipeline import Alerts, Notifier
 from sluice.protocol.audit import audit
-from sluice.protocol.facts import interval_facts
+from sluice.protocol.interval_facts import interval_facts
 from sluice.protocol.messages import LostOffsets
 from sluice.protocol.transaction import TableLog
 

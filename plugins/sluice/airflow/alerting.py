@@ -17,18 +17,18 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
 from sluice.airflow.assets import not_in_the_way, table_asset
-from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
 from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control, standing_at
+from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.errors import RetryableError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.facts import IntervalFacts, interval_facts
+from sluice.protocol.interval_facts import IntervalFacts, interval_facts
 from sluice.protocol.messages import PlannedRange
 
 if TYPE_CHECKING:

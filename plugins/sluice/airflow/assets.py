@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.facts import IntervalFacts
+from sluice.protocol.interval_facts import IntervalFacts
 
 Task = TypeVar("Task", bound=BaseOperator)
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from airflow.sdk.observability import stats
 
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.facts import IntervalFacts
+from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import COUNTS
 
 PHASES = {"start_commit": "start", "commit": "commit", "abort": "abort"}

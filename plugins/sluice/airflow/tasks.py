@@ -12,15 +12,15 @@ from airflow.sdk import BaseOperator, Context
 from sluice.airflow import metrics
 from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
 from sluice.airflow.connections import kafka_settings, private_settings, registry_settings
-from sluice.airflow.facts import INTERVAL_KEY, read_transaction
 from sluice.airflow.failures import told
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
+from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
 from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.facts import interval_facts
+from sluice.protocol.interval_facts import interval_facts
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from sluice.errors import Recovery
 from sluice.pipeline.alerts import Occasion
-from sluice.protocol.facts import IntervalFacts
+from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.transaction import State
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sluice.alerts.report import Alert, Failure, History, Report, committed
-from sluice.protocol.facts import IntervalFacts
+from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import PlannedRange
 
 _LONGEST = 1500  # characters of one error in a message; the rest is in the log

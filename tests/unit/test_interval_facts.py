@@ -7,7 +7,7 @@ from typing import Any
 
 from protocol_messages import TABLE, TIME, abort, ack, end, start, status
 
-from sluice.protocol.facts import IntervalFacts, interval_facts
+from sluice.protocol.interval_facts import IntervalFacts, interval_facts
 from sluice.protocol.transaction import State, TableLog
 
 
