@@ -175,10 +175,10 @@ def test_messages_name_a_key_as_the_file_has_it(installed, tmp_path):
     table = {"url": "jdbc:x", "schema": "line STRING"}
     own = load(tmp_path, source={"lines": lines}, sink={"table": table}, control={"connection": "kafka_default"})
     error = ActionRequiredError("The sink's `schema`.", next_step="set the source's `until`, or the sink's `schema`.")
-    error.reword(own.in_its_words)
+    error.reword(own.with_file_keys)
     assert error.next_step == "set `source.lines.until`, or `sink.table.schema`."
     assert error.args == (str(error),)
-    assert load(tmp_path).in_its_words("the source's `value.subject`") == "`source.kafka.value.subject`"
+    assert load(tmp_path).with_file_keys("the source's `value.subject`") == "`source.kafka.value.subject`"
 
 
 def test_a_pipeline_in_python_is_the_same_as_one_in_a_file(tmp_path):

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
 from sluice.airflow.assets import not_in_the_way, table_asset
-from sluice.airflow.failures import told
+from sluice.airflow.failures import report_errors
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
@@ -62,7 +62,7 @@ class AlertOperator(BaseOperator):
         Raises:
             RetryableError: a notifier failed; the others were called all the same.
         """
-        with told(context, self.pipeline):
+        with report_errors(context, self.pipeline):
             report = _report(self.pipeline, context)
             rules = self.pipeline.alerts
             history = self._history(context, report)

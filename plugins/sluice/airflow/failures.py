@@ -55,16 +55,16 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
 
 
 @contextmanager
-def told(context: Context, pipeline: Pipeline) -> Iterator[None]:
+def report_errors(context: Context, pipeline: Pipeline) -> Iterator[None]:
     """Leave what stops the task in XComs, for note and alert, and in the log as the one message that counts."""
     try:
         yield
     except SluiceError as error:
-        error.reword(pipeline.in_its_words)
+        error.reword(pipeline.with_file_keys)
         context["ti"].xcom_push(key=NOTE_KEY, value=str(error))
         what = str(error).removesuffix(f" Next step: {error.next_step}")
-        told = {"what": what, "next_step": error.next_step, "recovery": error.recovery}
-        context["ti"].xcom_push(key=ERROR_KEY, value=told)
+        reported = {"what": what, "next_step": error.next_step, "recovery": error.recovery}
+        context["ti"].xcom_push(key=ERROR_KEY, value=reported)
         if error.__cause__ is not None:
             log.debug("this is what the error rests on", cause=repr(error.__cause__))
         error.__cause__, error.__suppress_context__ = None, True

@@ -16,7 +16,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from sluice.airflow.connections import spark_master
-from sluice.airflow.failures import told
+from sluice.airflow.failures import report_errors
 from sluice.airflow.tasks import source_and_control, take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import KafkaSettings
@@ -112,7 +112,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         Raises:
             SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
         """
-        with told(context, self.pipeline):
+        with report_errors(context, self.pipeline):
             self.pipeline = self.pipeline.on_control_topic(self.control_topic)
             source, control = source_and_control(self.pipeline)
             if context["ti"].try_number > 1 and self._reported(self._transaction(control)):

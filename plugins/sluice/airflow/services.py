@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from sluice.airflow.connections import spark_master
-from sluice.airflow.failures import told
+from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import NOTE_KEY
 from sluice.airflow.operators import DriverHook
 from sluice.airflow.tasks import is_running, source_and_control, take_private_settings
@@ -58,7 +58,7 @@ class TableServiceOperator(BaseOperator):
             RetryableError: an interval holds the table for too long, or Kafka or Hudi fail.
             IntervalError: another run took the table over.
         """
-        with told(context, self.pipeline):
+        with report_errors(context, self.pipeline):
             outcome = services_of(self.pipeline).run(run_of(context), self.service)
         context["ti"].xcom_push(key=NOTE_KEY, value=outcome.summary)
         return outcome.summary
@@ -83,7 +83,7 @@ class SparkServiceOperator(SparkSubmitOperator):
         """
         from sluice.coordinator.services import Planned
 
-        with told(context, self.pipeline):
+        with report_errors(context, self.pipeline):
             services = services_of(self.pipeline)
             planned = services.plan(run_of(context), self.service)
             if not isinstance(planned, Planned):

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, Context
 from sluice.airflow import metrics
 from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
 from sluice.airflow.connections import kafka_settings, private_settings, registry_settings
-from sluice.airflow.failures import told
+from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
@@ -87,7 +87,7 @@ class _CoordinatorOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> Any:
-        with told(context, self.pipeline), metrics.timed_step(self.pipeline, self.task_id):
+        with report_errors(context, self.pipeline), metrics.timed_step(self.pipeline, self.task_id):
             return self._step(context)
 
     def _step(self, context: Context) -> Any:

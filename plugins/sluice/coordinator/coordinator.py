@@ -29,18 +29,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _in_its_words(step: Callable[Concatenate[Coordinator, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
+def _with_file_keys(step: Callable[Concatenate[Coordinator, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
     """Have errors name keys of source and sink as the pipeline's file does."""
 
     @wraps(step)
-    def told(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return step(self, *args, **kwargs)
         except SluiceError as error:
-            error.reword(self.pipeline.in_its_words)
+            error.reword(self.pipeline.with_file_keys)
             raise
 
-    return told
+    return wrapper
 
 
 class Coordinator:
@@ -82,7 +82,7 @@ class Coordinator:
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
 
-    @_in_its_words
+    @_with_file_keys
     def start(self, run: Run) -> Started | Outcome:
         """Plan the interval and open its transaction; an empty window opens nothing.
 
@@ -93,7 +93,7 @@ class Coordinator:
         self._session.parts.kafka.require_for_spark()
         return self._starter.start(run)
 
-    @_in_its_words
+    @_with_file_keys
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where the table and its topics stand; nothing is written anywhere.
 
@@ -102,7 +102,7 @@ class Coordinator:
         """
         return self._starter.plan(request)
 
-    @_in_its_words
+    @_with_file_keys
     def position(self) -> Position:
         """Where the table and its topics stand.
 
@@ -113,7 +113,7 @@ class Coordinator:
             committed = self._session.committed(table)
         return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
 
-    @_in_its_words
+    @_with_file_keys
     def rows(self) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records would become rows, and of which columns.
 
@@ -138,7 +138,7 @@ class Coordinator:
             written = {instant: table.written_by(instant) for instant in instants} if table is not None else {}
         return {instant: interval.checkpoint for instant, interval in written.items() if interval is not None}
 
-    @_in_its_words
+    @_with_file_keys
     def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:
         """Commit the transaction whose START-COMMIT stands at the given control-topic offset.
 

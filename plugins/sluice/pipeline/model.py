@@ -230,7 +230,7 @@ class Pipeline(Section):
         """The table's name."""
         return self.sink.options.table or self.name
 
-    def in_its_words(self, text: str) -> str:
+    def with_file_keys(self, text: str) -> str:
         """A message with the source's and the sink's keys as this file has them, with the names of their sections.
 
         What knows no file says "the source's `on_offset_loss`".
