@@ -11,7 +11,14 @@ import pytest
 import yaml
 
 from sluice.connectors import registry
-from sluice.connectors.capabilities import Asked, SinkCapabilities, SinkEnd, SourceCapabilities, SourceEnd, misfits
+from sluice.connectors.capabilities import (
+    RequiredCapabilities,
+    SinkCapabilities,
+    SinkEnd,
+    SourceCapabilities,
+    SourceEnd,
+    misfits,
+)
 from sluice.connectors.options import SinkOptions, SourceOptions
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
@@ -127,18 +134,43 @@ def test_an_entry_point_that_names_nothing_of_use_is_told_as_a_mistake_of_the_fi
 @pytest.mark.parametrize(
     ("source", "sink", "asked", "says"),
     [
-        (SourceCapabilities(holds_control_log=True), UPSERT, Asked(), "exactly once needs a source that is replayable"),
-        (ALL, SinkCapabilities(), Asked(), "exactly once needs a sink that is atomic with its checkpoint"),
-        (SourceCapabilities(True), UPSERT, Asked(), "control.connection"),
-        (SourceCapabilities(True), UPSERT, Asked(window=True, control_connection=True), "data_interval_end"),
-        (SourceCapabilities(True), UPSERT, Asked(keys=True, control_connection=True), "have none"),
-        (SourceCapabilities(True), UPSERT, Asked(changes=True, control_connection=True), "in their order"),
-        (ALL, SinkCapabilities(True), Asked(changes=True), "they need sink.s.mode upsert"),
-        (ALL, SinkCapabilities(True, upsert=True), Asked(changes=True), "they need sink.s.mode upsert"),
-        (ALL, SinkCapabilities(True, True, True), Asked(changes=True, empties=True), "more than sink.s can do"),
-        (ALL, SinkCapabilities(True), Asked(quarantine=True), "nowhere to put them"),
-        (ALL, SinkCapabilities(True), Asked(catalogs=True), "`catalog_sync`"),
-        (ALL, UPSERT, Asked(services=frozenset({"clustering"})), "sink.s has no clustering"),
+        (
+            SourceCapabilities(holds_control_log=True),
+            UPSERT,
+            RequiredCapabilities(),
+            "exactly once needs a source that is replayable",
+        ),
+        (
+            ALL,
+            SinkCapabilities(),
+            RequiredCapabilities(),
+            "exactly once needs a sink that is atomic with its checkpoint",
+        ),
+        (SourceCapabilities(True), UPSERT, RequiredCapabilities(), "control.connection"),
+        (
+            SourceCapabilities(True),
+            UPSERT,
+            RequiredCapabilities(window=True, control_connection=True),
+            "data_interval_end",
+        ),
+        (SourceCapabilities(True), UPSERT, RequiredCapabilities(keys=True, control_connection=True), "have none"),
+        (
+            SourceCapabilities(True),
+            UPSERT,
+            RequiredCapabilities(changes=True, control_connection=True),
+            "in their order",
+        ),
+        (ALL, SinkCapabilities(True), RequiredCapabilities(changes=True), "they need sink.s.mode upsert"),
+        (ALL, SinkCapabilities(True, upsert=True), RequiredCapabilities(changes=True), "they need sink.s.mode upsert"),
+        (
+            ALL,
+            SinkCapabilities(True, True, True),
+            RequiredCapabilities(changes=True, empties=True),
+            "more than sink.s can do",
+        ),
+        (ALL, SinkCapabilities(True), RequiredCapabilities(quarantine=True), "nowhere to put them"),
+        (ALL, SinkCapabilities(True), RequiredCapabilities(catalogs=True), "`catalog_sync`"),
+        (ALL, UPSERT, RequiredCapabilities(services=frozenset({"clustering"})), "sink.s has no clustering"),
     ],
 )
 def test_what_an_end_cannot_do_is_refused_and_nothing_else(source, sink, asked, says):
@@ -148,7 +180,7 @@ def test_what_an_end_cannot_do_is_refused_and_nothing_else(source, sink, asked, 
 
 
 def test_what_fits_is_not_refused():
-    asked = Asked(True, True, True, True, True, frozenset({"compaction"}), True)
+    asked = RequiredCapabilities(True, True, True, True, True, frozenset({"compaction"}), True)
     assert list(misfits(SourceEnd("source.s", ALL), SinkEnd("sink.s", UPSERT), asked)) == []
 
 

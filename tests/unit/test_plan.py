@@ -10,7 +10,7 @@ import pytest
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
 from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window
-from sluice.protocol.state import ClusterState, PartitionBounds, Remark, in_short
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark, summarize
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -143,7 +143,7 @@ def test_what_the_table_has_come_past_is_told_no_more():
     assert plan(checkpoint(p0=5), now).remarks != ()
     assert plan(checkpoint(p0=6), now).remarks == ()
     many = [Remark(tp(p), "no leader") for p in range(100)]
-    assert len(in_short(many)) == 21
+    assert len(summarize(many)) == 21
 
 
 def test_a_recreated_topic_stops_the_interval_even_if_its_offsets_would_fit():

@@ -58,7 +58,7 @@ class SinkCapabilities:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequiredCapabilities:
     """What a pipeline file asks of its source and its sink beyond reading and appending.
 
     Attributes:
@@ -110,21 +110,21 @@ class SinkEnd:
         return f"need {self.place}.{needed}" if needed else f"are more than {self.place} can do"
 
 
-def misfits(source: SourceEnd, sink: SinkEnd, asked: Asked) -> Iterator[str]:
+def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
     """What a pipeline can't have of its source and its sink, a sentence each; nothing where they fit."""
     yield from _not_exactly_once(source, sink)
-    if asked.control_connection is False and not source.can.holds_control_log:
+    if required.control_connection is False and not source.can.holds_control_log:
         yield f"{source.place} is no Kafka cluster that could hold the control topic: name one in control.connection"
-    if asked.window and not source.can.windows_by_time:
+    if required.window and not source.can.windows_by_time:
         yield f"`until: data_interval_end` asks for records by their times, which {source.place} doesn't know"
-    if asked.keys and not source.can.keyed:
+    if required.keys and not source.can.keyed:
         yield f"{source.place}.key says how keys are read, and these records have none"
-    yield from _changes_misfit(source, sink, asked)
-    if asked.quarantine and not sink.can.quarantine:
+    yield from _changes_misfit(source, sink, required)
+    if required.quarantine and not sink.can.quarantine:
         yield f"`errors.tolerance: all` sets bad records aside, and {sink.place} has nowhere to put them"
-    if asked.catalogs and not sink.can.catalogs:
+    if required.catalogs and not sink.can.catalogs:
         yield f"`catalog_sync` tells catalogs of tables that {sink.place} doesn't write"
-    for service in sorted(asked.services - sink.can.services):
+    for service in sorted(required.services - sink.can.services):
         needed = sink.needs.get(service)
         yield f"`table_services.{service}` is for {needed}" if needed else f"{sink.place} has no {service}"
 
@@ -142,12 +142,12 @@ def _not_exactly_once(source: SourceEnd, sink: SinkEnd) -> Iterator[str]:
         )
 
 
-def _changes_misfit(source: SourceEnd, sink: SinkEnd, asked: Asked) -> Iterator[str]:
-    if not asked.changes:
+def _changes_misfit(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
+    if not required.changes:
         return
     if not (sink.can.upsert and sink.can.delete):
         yield f"`changes` update and delete rows: they {sink.without('upsert')}"
-    elif asked.empties and not sink.can.truncate:
+    elif required.empties and not sink.can.truncate:
         yield f"`truncate: apply` takes all rows away: such changes {sink.without('truncate')}"
     if not source.can.ordered:
         yield f"`changes` are applied in their order, and {source.place} has none"

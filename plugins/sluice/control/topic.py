@@ -54,8 +54,8 @@ class ControlTopic:
         self.settings = settings
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
-        self._told: set[int] = set()  # offsets of messages that don't count
-        self.signatures = Signatures(topic, settings.control_secrets, self._tell_unsigned)
+        self._logged: set[int] = set()  # offsets of messages that don't count
+        self.signatures = Signatures(topic, settings.control_secrets, self._log_unsigned)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
         self._is_connected = False
         self._producers: list[Producer] = []  # those that wait for their next message
@@ -359,17 +359,17 @@ class ControlTopic:
         reason = refusal(message, table)
         if reason is None:
             return message
-        self._tell_once(
+        self._log_once(
             _offset(record), "a control message names what is outside of its table; it doesn't count", reason
         )
         return None
 
-    def _tell_unsigned(self, offset: int, reason: str) -> None:
-        self._tell_once(offset, "a control message is not from who has the secret; it doesn't count", reason)
+    def _log_unsigned(self, offset: int, reason: str) -> None:
+        self._log_once(offset, "a control message is not from who has the secret; it doesn't count", reason)
 
-    def _tell_once(self, offset: int, what: str, reason: str) -> None:
-        if offset not in self._told:
-            self._told.add(offset)
+    def _log_once(self, offset: int, what: str, reason: str) -> None:
+        if offset not in self._logged:
+            self._logged.add(offset)
             log.error(what, control_topic=self.topic, offset=offset, reason=reason)
 
 

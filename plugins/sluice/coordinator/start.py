@@ -23,7 +23,7 @@ from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import may_have_written_anywhere, registered_paths, table_partitions
-from sluice.protocol.state import ClusterState, in_short
+from sluice.protocol.state import ClusterState, summarize
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 
@@ -108,7 +108,7 @@ class Starter:
         task, state = self._planner.plan(run.request, committed, table)
         for loss in task.plan.losses:
             log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
-        for remark in in_short(task.plan.remarks):
+        for remark in summarize(task.plan.remarks):
             log.warning(remark, table=self._session.table_id)
         if task.is_empty:
             return self._nothing_to_do(run, task)
@@ -140,7 +140,7 @@ class Starter:
             epoch=epoch,
             control_offset=offset,
             ranges=[in_words(group) for group in start.ranges],
-            **_said(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
+            **_non_empty(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
         )
         return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
 
@@ -160,9 +160,9 @@ class Starter:
         log.info(
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
-        remarks = in_short(task.plan.remarks)
-        told = "".join(f" {remark}." for remark in remarks)
-        summary = f"Empty window: no new records, nothing opened ({positions}).{told}"
+        remarks = summarize(task.plan.remarks)
+        remarks_text = "".join(f" {remark}." for remark in remarks)
+        summary = f"Empty window: no new records, nothing opened ({positions}).{remarks_text}"
         return Outcome("empty", summary, remarks=remarks)
 
     def _refuse_unknown_secret(self, committed: Committed) -> None:
@@ -234,7 +234,7 @@ class Starter:
             topic_ids=topic_ids,
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
             valid_through=state.valid_through(committed.valid_through),
-            remarks=in_short(plan.remarks),
+            remarks=summarize(plan.remarks),
             source=self._session.pipeline.source.name,
             sink=self._session.pipeline.sink.name,
             isolation_level=self._session.pipeline.source.options.read_isolation,
@@ -319,6 +319,6 @@ def _forgets(records: RecordPlan) -> bool:
     return records.changes is not None and records.changes.delete == "hard"
 
 
-def _said(**words: str) -> dict[str, str]:
-    """What there is to say of these; a log line doesn't tell of nothing."""
-    return {name: said for name, said in words.items() if said}
+def _non_empty(**words: str) -> dict[str, str]:
+    """Without empty texts, so that a log line has no empty fields."""
+    return {name: text for name, text in words.items() if text}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from sluice.connectors.capabilities import Asked, SinkEnd, SourceEnd, misfits
+from sluice.connectors.capabilities import RequiredCapabilities, SinkEnd, SourceEnd, misfits
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.ends import Sink, Source
@@ -125,16 +125,16 @@ class Pipeline(Section):
         """Source and sink can do what the file asks of them; nobody has to ask again."""
         source, sink = self.source, self.sink
         ends = SourceEnd(source.place, source.capabilities), SinkEnd(sink.place, sink.capabilities, sink.options.needs)
-        for misfit in misfits(*ends, self._asked()):
+        for misfit in misfits(*ends, self._required_capabilities()):
             raise ValueError(misfit)
         return self
 
-    def _asked(self) -> Asked:
+    def _required_capabilities(self) -> RequiredCapabilities:
         changes, services = self.changes, self.table_services
         wanted: set[Service] = set() if services is None else {"cleaning", "metadata_compaction", "archiving"}
         if services is not None and services.clustering is not None:
             wanted.add("clustering")
-        return Asked(
+        return RequiredCapabilities(
             changes=changes is not None,
             keys=self.source.options.key is not None,
             empties=changes is not None and changes.truncate == "apply",

@@ -9,7 +9,7 @@ from datetime import datetime
 from sluice.protocol.identity import LogIds
 from sluice.protocol.offsets import TopicPartition
 
-_TOLD = 20  # remarks in one message
+_SHOWN = 20  # remarks in one message
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Remark:
         return f"{self.topic_partition}: {self.what}"
 
 
-def in_short(remarks: Sequence[Remark]) -> tuple[str, ...]:
+def summarize(remarks: Sequence[Remark]) -> tuple[str, ...]:
     """The first remarks in words, and how many more there are."""
-    told = [str(r) for r in remarks[:_TOLD]]
-    return (*told, f"and {len(remarks) - _TOLD} more partitions") if len(remarks) > _TOLD else tuple(told)
+    shown = [str(r) for r in remarks[:_SHOWN]]
+    return (*shown, f"and {len(remarks) - _SHOWN} more partitions") if len(remarks) > _SHOWN else tuple(shown)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class KafkaCluster:
             for p in description.partitions:
                 (found if is_led(p) else leaderless).append(TopicPartition(self.settings.name, topic, p.id))
         asked_at = datetime.now(UTC)
-        starts, ends, tops = self._asked(
+        starts, ends, tops = self._list_offsets(
             found,
             Question(OffsetSpec.earliest(), self._isolation),
             Question(OffsetSpec.latest(), self._isolation),
@@ -165,7 +165,7 @@ class KafkaCluster:
     def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
         """Each partition's first record with that time or a later one: its offset, -1 for none, and its time in ms."""
         spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
-        (found,) = self._asked(partitions, Question(spec, self._isolation))
+        (found,) = self._list_offsets(partitions, Question(spec, self._isolation))
         return {tp: (int(answer.offset), int(answer.timestamp)) for tp, answer in found.items()}
 
     def probe(self) -> RecordProbe:
@@ -189,9 +189,9 @@ class KafkaCluster:
                 partitions = future.result().partitions
             named = [TopicPartition(self.settings.name, topic, p.id) for p in partitions if is_led(p)]
             led += [tp for tp in named if tp in read]
-        (ends,) = self._asked(led, Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED))
+        (ends,) = self._list_offsets(led, Question(OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED))
         moved = [tp for tp in led if ends[tp].leader_epoch not in (None, read[tp][1])]
-        (starts,) = self._asked(moved, Question(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED))
+        (starts,) = self._list_offsets(moved, Question(OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED))
         known = {tp: LogRead(*read[tp], int(starts[tp].offset), int(ends[tp].offset)) for tp in moved}
         return truncations(self.settings, known)
 
@@ -225,7 +225,7 @@ class KafkaCluster:
             cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
         return LogIds({name: cluster.cluster_id}, {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
 
-    def _asked(
+    def _list_offsets(
         self, partitions: Sequence[TopicPartition], *questions: Question
     ) -> list[dict[TopicPartition, ListOffsetsResultInfo]]:
         return list_offsets(self._admin, self.settings.name, partitions, *questions, timeout=TIMEOUT)
