@@ -169,10 +169,10 @@ def _follow(sample: Sample, one: One, others: dict[str, str]) -> None:
     """What the page's followers come to, which share what they may keep."""
     os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="sluice-pipelines-airflow-"))
     from sluice.control.reader import _admins
-    from sluice.page.follower import ControlFollower, Room
+    from sluice.page.follower import ControlFollower, MemoryBudget
 
     gc.collect()
-    before, room = _resident_mib(), Room()
+    before, room = _resident_mib(), MemoryBudget()
     followers = [ControlFollower(lambda: one.settings, topic, room) for topic in (one.control, *others)]
     begun = time.perf_counter()
     for _ in range(2):  # once more, since the first ones kept what there was room for then

@@ -8,7 +8,7 @@ from protocol_messages import ack, end, planned, start, status
 from sluice.control import reader as control_reader
 from sluice.kafka.config import KafkaSettings
 from sluice.page import follower
-from sluice.page.follower import Room
+from sluice.page.follower import MemoryBudget
 from sluice.protocol.history import fold
 
 
@@ -16,7 +16,7 @@ from sluice.protocol.history import fold
 def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
     for name, value in {"_REMEMBERED": 400, "_PARTITIONS": 2000, "_REMEMBERED_OF_TABLE": 200, "_FEWEST": 2}.items():
         monkeypatch.setattr(follower, name, value)
-    room, histories, offset = Room(), {}, 0
+    room, histories, offset = MemoryBudget(), {}, 0
     for number in range(900):
         instant, table = f"{number:09}", f"file:///lake/t{number % tables}"
         plan = start(instant, read_position=10**6).model_copy(update={"ranges": (tuple(planned(i) for i in range(5)),)})
@@ -32,7 +32,7 @@ def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
 
 
 def test_followers_share_it():
-    room = Room()
+    room = MemoryBudget()
     alone = room.of_each("one", 1)
     room.of_each("another", 299)
     assert alone == (20_000, 50_000)

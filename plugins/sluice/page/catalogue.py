@@ -16,7 +16,7 @@ from sluice.airflow.connections import kafka_settings
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.page.access import BY_HAND
 from sluice.page.cache import refresh_all
-from sluice.page.follower import ControlFollower, Room
+from sluice.page.follower import ControlFollower, MemoryBudget
 from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
 from sluice.sources.kafka.options import Kafka
@@ -72,7 +72,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._files: dict[Path, tuple[tuple[int, int], tuple[Pipeline, ...] | PipelineFileError]] = {}
         self._followers: dict[ControlTopicId, ControlFollower] = {}
-        self._room = Room()
+        self._budget = MemoryBudget()
         self._lock = Lock()
 
     def follower(self, control: ControlTopicId) -> ControlFollower:
@@ -80,7 +80,7 @@ class Catalogue:
         with self._lock:
             if control not in self._followers:
                 settings = partial(kafka_settings, control.connection)
-                self._followers[control] = ControlFollower(settings, control.topic, self._room)
+                self._followers[control] = ControlFollower(settings, control.topic, self._budget)
             return self._followers[control]
 
     def entries(self, tagged: frozenset[str]) -> tuple[list[Entry], list[PipelineFileError]]:

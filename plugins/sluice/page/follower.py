@@ -24,7 +24,7 @@ _MESSAGES = 200  # that one request is answered with
 _MESSAGE_BYTES = 16 * 1024 * 1024
 
 
-class Room:
+class MemoryBudget:
     """How much all followers of a process may keep: shared out evenly, so that more tables take no more memory."""
 
     def __init__(self) -> None:
@@ -60,12 +60,12 @@ class ControlFollower:
     Args:
         settings: gives the cluster's settings, which may have been changed in Airflow since.
         topic: the control topic.
-        room: what is shared with all other followers.
+        budget: what is shared with all other followers.
     """
 
-    def __init__(self, settings: Callable[[], KafkaSettings], topic: str, room: Room) -> None:
+    def __init__(self, settings: Callable[[], KafkaSettings], topic: str, budget: MemoryBudget) -> None:
         self._settings = settings
-        self._room = room
+        self._budget = budget
         self._topic = topic
         self._tables: dict[str, TableHistory] = {}
         self._topic_id: str | None = None
@@ -113,15 +113,15 @@ class ControlFollower:
             for batch in self._reader.read(position, bounds.end):
                 with self._lock:
                     fold(batch, self._tables)
-                    self._save_room()
+                    self._apply_budget()
                 position = batch[-1][0] + 1 if batch else position
                 self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
         with self._lock:
-            self._save_room()  # other followers may have come to more tables
+            self._apply_budget()  # other followers may have come to more tables
         self._progress = Progress(bounds.first, bounds.end, bounds.end, self._reader.unreadable)
         return self._progress
 
-    def _save_room(self) -> None:
-        remembers, partitions = self._room.of_each(self, len(self._tables))
+    def _apply_budget(self) -> None:
+        remembers, partitions = self._budget.of_each(self, len(self._tables))
         for history in self._tables.values():
             history.keep(remembers, partitions)

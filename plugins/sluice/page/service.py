@@ -42,7 +42,7 @@ class NotFoundError(Exception):
 
 
 @dataclass
-class Gathered:
+class PipelineView:
     """What is known of one pipeline at one request."""
 
     entry: Entry
@@ -78,9 +78,9 @@ class Page:
         rows, banners = [], [file_banner(e) for e in errors if viewer.may_read_import_errors()]
         refresh_all(cached for entry in entries for cached in self._ends(entry))
         for entry in entries:
-            with self._gathered(entry, known, runs) as gathered:
-                rows.append(self._row(gathered, viewer))
-                banners += gathered.banners
+            with self._view(entry, known, runs) as view:
+                rows.append(self._row(view, viewer))
+                banners += view.banners
         return {"pipelines": rows, "banners": each_once(banners), "at": _now()}
 
     def pipeline(self, viewer: Viewer, session: Session, key: str, before: str | None, limit: int) -> Json:
@@ -91,26 +91,26 @@ class Page:
         refresh_all([*self._ends(entry), *self._cached_timeline(entry)])
         timeline = self._timeline(entry)
         others = self._others(entry, timeline)
-        with self._gathered(entry, dags(session, ids), runs) as gathered:
-            readable = [t for t in gathered.history.newest() if self._may_read(viewer, entry, t)]
+        with self._view(entry, dags(session, ids), runs) as view:
+            readable = [t for t in view.history.newest() if self._may_read(viewer, entry, t)]
             start = next((i + 1 for i, t in enumerate(readable) if t.instant == before), 0) if before else 0
             window = readable[start : start + limit]
             oldest_first = window[::-1]
-            banners = [*gathered.banners, *self._timeline_banner(entry, timeline)]
+            banners = [*view.banners, *self._timeline_banner(entry, timeline)]
             return {
-                **self._row(gathered, viewer),
-                "transactions": [present.transaction(t, gathered.history, timeline.value) for t in window],
+                **self._row(view, viewer),
+                "transactions": [present.transaction(t, view.history, timeline.value) for t in window],
                 "total": len(readable),
-                "hidden": len(gathered.history.transactions) - len(readable),
+                "hidden": len(view.history.transactions) - len(readable),
                 "newer": start > 0,
                 "older": start + limit < len(readable),
                 "first_shown": start,
-                "runs_without_transaction": self._without(gathered, window, first_page=start == 0),
+                "runs_without_transaction": self._without(view, window, first_page=start == 0),
                 "lag_lines": present.lag_lines(oldest_first),
                 "partitions": present.partitions(
-                    gathered.history, gathered.ends, present.last_record_times(islice(readable, 50))
+                    view.history, view.ends, present.last_record_times(islice(readable, 50))
                 ),
-                "partitions_total": len({*gathered.history.committed, *gathered.ends}),
+                "partitions_total": len({*view.history.committed, *view.ends}),
                 "others": others,
                 "banners": each_once(banners),
                 "at": _now(),
@@ -230,12 +230,12 @@ class Page:
         return found.dag_id in (entry.dag_id, BY_HAND) or viewer.may_read(found.dag_id)
 
     @contextmanager
-    def _gathered(
+    def _view(
         self, entry: Entry, known: dict[str, DagFacts], runs: dict[str, list[RunFacts]]
-    ) -> Iterator[Gathered]:
+    ) -> Iterator[PipelineView]:
         dag, of_dag = known.get(entry.dag_id or ""), runs.get(entry.dag_id or "", [])
         if entry.control is None or entry.table is None:
-            yield Gathered(entry, TableHistory(""), _health(dag, of_dag, TableHistory(""), None), dag, of_dag, {})
+            yield PipelineView(entry, TableHistory(""), _health(dag, of_dag, TableHistory(""), None), dag, of_dag, {})
             return
         follower = self._catalogue.follower(entry.control)
         banners = topic_banner(entry, follower.cached.latest, follower.progress)
@@ -245,9 +245,9 @@ class Page:
             banners += read_banner("The logs' ends", cached.latest)
         with follower.tables() as tables:
             history = tables.get(entry.table) or TableHistory(entry.table)
-            gathered = Gathered(entry, history, Health("unknown", None, 0), dag, of_dag, ends, banners)
-            gathered.health = _health(dag, of_dag, history, gathered.lag)
-            yield gathered
+            view = PipelineView(entry, history, Health("unknown", None, 0), dag, of_dag, ends, banners)
+            view.health = _health(dag, of_dag, history, view.lag)
+            yield view
 
     def _timeline(self, entry: Entry) -> Snapshot[Timeline | None]:
         cached = self._cached_timeline(entry)
@@ -295,20 +295,20 @@ class Page:
         return {"commits": rows, "more": max(len(commits) - _OTHERS, 0), "services": services}
 
     @staticmethod
-    def _without(gathered: Gathered, window: list[TransactionSummary], *, first_page: bool) -> list[Json]:
+    def _without(view: PipelineView, window: list[TransactionSummary], *, first_page: bool) -> list[Json]:
         """Runs of the window's time that opened no transaction, newest first."""
         since = min((t.started for t in window), default=None)
         until = None if first_page else max((t.started for t in window), default=None)
         runs = []
-        for run in gathered.runs:
+        for run in view.runs:
             at = run.started or run.after
             inside = (since is None or at >= since) and (until is None or at <= until)
-            if inside and not gathered.history.of_run(gathered.entry.dag_id or "", run.run_id):
+            if inside and not view.history.of_run(view.entry.dag_id or "", run.run_id):
                 runs.append(present.run_without_transaction(run))
         return runs
 
-    def _row(self, gathered: Gathered, viewer: Viewer) -> Json:
-        entry, history, last = gathered.entry, gathered.history, gathered.history.last_committed
+    def _row(self, view: PipelineView, viewer: Viewer) -> Json:
+        entry, history, last = view.entry, view.history, view.history.last_committed
         kafka = entry.pipeline.source.options if entry.pipeline else None
         topics = (kafka.topics if kafka else ()) or sorted({tp.topic for tp in history.committed})
         return {
@@ -320,16 +320,16 @@ class Page:
             "operation": _operation(entry),
             "topics": list(topics),
             "control_topic": entry.control.topic if entry.control else None,
-            "schedule": _schedule(gathered),
-            "state": gathered.health.word,
-            "why": gathered.health.why,
-            "failures": gathered.health.failures,
-            "last_run": present.run(gathered.runs[0]) if gathered.runs else None,
-            "next_run": _iso(gathered.dag.due) if gathered.dag and not gathered.dag.paused else None,
+            "schedule": _schedule(view),
+            "state": view.health.word,
+            "why": view.health.why,
+            "failures": view.health.failures,
+            "last_run": present.run(view.runs[0]) if view.runs else None,
+            "next_run": _iso(view.dag.due) if view.dag and not view.dag.paused else None,
             "last_commit": _iso(last.acknowledged) if last else None,
             "last_instant": last.instant if last else None,
             "valid_through": _iso(history.valid_through),
-            "lag": gathered.lag,
+            "lag": view.lag,
             "transactions_total": len(history.transactions),
             "recent": [
                 {"state": t.state.value, "records": t.total("records_written"), "instant": t.instant}
@@ -368,11 +368,11 @@ def _health(dag: DagFacts | None, runs: list[RunFacts], history: TableHistory, l
     return health(schedule, runs, datetime.now(UTC), behind_since=behind_since, has_history=bool(history.transactions))
 
 
-def _schedule(gathered: Gathered) -> str | None:
-    found = gathered.entry.pipeline.schedule if gathered.entry.pipeline else None
+def _schedule(view: PipelineView) -> str | None:
+    found = view.entry.pipeline.schedule if view.entry.pipeline else None
     if isinstance(found, timedelta):
         return f"every {_in_words(found)}"
-    of_airflow = gathered.dag.schedule if gathered.dag else None
+    of_airflow = view.dag.schedule if view.dag else None
     return found or (of_airflow if of_airflow not in _BY_HAND else None)
 
 

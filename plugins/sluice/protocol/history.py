@@ -113,7 +113,7 @@ class TableHistory:
     def keep(self, remembers: int | None, partitions: int | None) -> None:
         """Keep so many from now on, as `__init__` has it; what is too much goes at once."""
         self._remembers, self._partitions = remembers, partitions
-        self._save_room()
+        self._drop_oldest()
 
     # Folding -------------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class TableHistory:
             self._acknowledged(known, message)
         self._kept_partitions += known.partitions_kept() - before
         self._settle()
-        self._save_room()
+        self._drop_oldest()
 
     def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:
         summary = TransactionSummary(
@@ -208,7 +208,7 @@ class TableHistory:
             if transaction.state not in _UNDER_WAY:
                 del self._log.transactions[transaction.id]
 
-    def _save_room(self) -> None:
+    def _drop_oldest(self) -> None:
         """Thin or forget the oldest transactions, up to the first that is under way."""
         while self._partitions is not None and self._kept_partitions > self._partitions and len(self._not_thinned) > 1:
             if self._not_thinned[0].under_way:
