@@ -122,7 +122,7 @@ class Runs:
 
     def coordinator(self) -> Coordinator:
         parts = parts_of(self.pipeline, NOWHERE, jvm=lambda: nullcontext(self._jvm))
-        return Coordinator.over(self.pipeline, replace(parts, control=self.logs))
+        return Coordinator.with_parts(self.pipeline, replace(parts, control=self.logs))
 
     def next(self) -> Run:
         self._number += 1

@@ -130,7 +130,7 @@ class History(Invariants):
             _KAFKA,
             SimMachine(world, process),
         )
-        return Coordinator.over(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
+        return Coordinator.with_parts(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
 
     def _participant(self, process: Process, started: Started, number: int) -> None:
         control = SimLog(self.world, process, self.pipeline.control_topic)

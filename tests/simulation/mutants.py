@@ -118,7 +118,7 @@ def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
 
 
 _UNCOMPARED = _replaced(commit, "moved_offsets", lambda *_: None)
-_LOOKS_ONCE = _replaced(coordinator, "stands_after_all", lambda *_: False)
+_LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: False)
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
 # The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {

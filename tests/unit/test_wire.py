@@ -66,7 +66,7 @@ class Topic:
         for offset, value in enumerate(self.values[first:], first):
             message = decode(value)
             if isinstance(message, MessagePart):
-                if not message.stands:
+                if not message.is_last_part:
                     continue
                 message = assemble(message, [self.values[o] for o in message.offsets_before(offset)])
             found.append((offset, message))
@@ -196,7 +196,7 @@ def test_offsets_that_can_not_be_those_of_earlier_parts_are_refused(earlier):
     fields["packed"] |= {"part": 2, "parts": 3, "earlier": earlier}
     part = decode(json.dumps(fields).encode())
     assert isinstance(part, MessagePart)
-    assert part.stands
+    assert part.is_last_part
     with pytest.raises(ValueError, match="offsets"):
         part.offsets_before(10)
 

@@ -16,12 +16,12 @@ from airflow.sdk._shared.secrets_masker import redact
 from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
-from sluice.airflow.assets import not_in_the_way, table_asset
+from sluice.airflow.assets import table_asset, without_assets
 from sluice.airflow.failures import report_errors
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
-from sluice.airflow.tasks import TRANSACTION_KEY, source_and_control, standing_at
+from sluice.airflow.tasks import TRANSACTION_KEY, on_transaction_topic, source_and_control
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
@@ -54,7 +54,7 @@ class AlertOperator(BaseOperator):
 
     def prepare_for_execution(self) -> AlertOperator:
         """The copy that runs."""
-        return not_in_the_way(super().prepare_for_execution())
+        return without_assets(super().prepare_for_execution())
 
     def execute(self, context: Context) -> None:
         """Tell what has to be told.
@@ -184,7 +184,7 @@ def _from_control_topic(pipeline: Pipeline, context: Context) -> dict[str, Any]:
         if "control_offset" in opened:
             return {
                 "facts": interval_facts(
-                    read_transaction(standing_at(pipeline, opened), control, opened["control_offset"])
+                    read_transaction(on_transaction_topic(pipeline, opened), control, opened["control_offset"])
                 )
             }
         ti = context["ti"]

@@ -26,7 +26,7 @@ def table_asset(pipeline: Pipeline) -> Asset:
     return Asset(path if path.isascii() else quote(path, safe=":/"))  # Airflow takes no other characters
 
 
-def not_in_the_way(task: Task) -> Task:
+def without_assets(task: Task) -> Task:
     """A task's copy that is about to run, without the assets that its DAG shows.
 
     Airflow refuses to start a task whose asset isn't active, which any other DAG brings about that gives the same URI

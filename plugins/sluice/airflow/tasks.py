@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 
 from sluice.airflow import metrics
-from sluice.airflow.assets import not_in_the_way, table_asset, tell_of_commit
+from sluice.airflow.assets import table_asset, tell_of_commit, without_assets
 from sluice.airflow.connections import kafka_settings, private_settings, registry_settings
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
@@ -45,7 +45,7 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     return source, kafka_settings(control) if control else source
 
 
-def standing_at(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:
+def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:
     """The pipeline on the control topic in which a run's transaction stands, as the XCom of `start_commit` says."""
     if transaction is None or "control_offset" not in transaction:
         return pipeline
@@ -99,7 +99,7 @@ class _CoordinatorOperator(BaseOperator):
 
         take_private_settings(self.pipeline)
         clusters = source_and_control(self.pipeline)
-        pipeline = standing_at(self.pipeline, transaction)
+        pipeline = on_transaction_topic(self.pipeline, transaction)
         return Coordinator(pipeline, *clusters, is_running=is_running, registries=registry_settings)
 
     def _run(self, context: Context, request: Request | None = None) -> Run:
@@ -154,7 +154,7 @@ class CommitOperator(_CoordinatorOperator):
 
     def prepare_for_execution(self) -> CommitOperator:
         """The copy that runs; it has no outlets until it has committed."""
-        return not_in_the_way(super().prepare_for_execution())
+        return without_assets(super().prepare_for_execution())
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
         """What was read and written, for OpenLineage; nothing where nothing was committed."""
@@ -189,7 +189,9 @@ class CommitOperator(_CoordinatorOperator):
         """Pass the commit on to those who watch; it stands, whether they can be told or not."""
         try:
             source, control = source_and_control(self.pipeline)
-            transaction = read_transaction(standing_at(self.pipeline, opened), control, opened["control_offset"])
+            transaction = read_transaction(
+                on_transaction_topic(self.pipeline, opened), control, opened["control_offset"]
+            )
         except SluiceError as error:
             log.warning("committed, but the figures can't be read back: no metrics this time", reason=str(error))
             return

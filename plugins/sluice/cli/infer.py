@@ -16,7 +16,7 @@ from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipelines
 from sluice.pipeline.edit import with_value
 from sluice.pipeline.load import read_file, validated
-from sluice.pipeline.routes import laid_over
+from sluice.pipeline.routes import overlay
 from sluice.records.inference import Sample, completed
 from sluice.records.structs import Type, in_words, names
 
@@ -93,7 +93,7 @@ def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
     if routes:  # the records are the same for all tables
         data.setdefault("sink", {sink: {"path": "/unused"}})
         stand_in.setdefault("sink", {sink: {}})[sink]["path"] = "/unused"
-    pipeline = validated(Pipeline, laid_over(data, stand_in), path)
+    pipeline = validated(Pipeline, overlay(data, stand_in), path)
     return pipeline, given, key
 
 

@@ -133,7 +133,7 @@ class ControlReader:
         found = decode(record.value() or b"")
         if not isinstance(found, MessagePart):
             return found
-        if not found.stands:
+        if not found.is_last_part:
             return None
         wanted = found.offsets_before(_offset(record))
         values: dict[int, bytes] = {}

@@ -329,7 +329,7 @@ class ControlTopic:
         try:
             found = decode(record.value() or b"")
             if isinstance(found, MessagePart):
-                whole = self._whole(found, _offset(record), table) if found.stands else None
+                whole = self._whole(found, _offset(record), table) if found.is_last_part else None
             else:
                 whole = found
         except ValueError as error:

@@ -65,18 +65,18 @@ class Coordinator:
         is_running: IsRunning = lambda _dag_id, _run_id: False,
         registries: Registries = registry_of_environment,
     ) -> None:
-        self._over(pipeline, parts_of(pipeline, source, control, jvm, registries), is_running)
+        self._set_up(pipeline, parts_of(pipeline, source, control, jvm, registries), is_running)
 
     @classmethod
-    def over(
+    def with_parts(
         cls, pipeline: Pipeline, parts: Parts, is_running: IsRunning = lambda _dag_id, _run_id: False
     ) -> Coordinator:
-        """One that works with other parts than those that a pipeline file names."""
+        """A coordinator with parts other than those that the pipeline file names."""
         self = cls.__new__(cls)
-        self._over(pipeline, parts, is_running)
+        self._set_up(pipeline, parts, is_running)
         return self
 
-    def _over(self, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> None:
+    def _set_up(self, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> None:
         self.pipeline = pipeline
         self._session = Session(pipeline, parts)
         self._committer = Committer(self._session)
@@ -109,7 +109,7 @@ class Coordinator:
         Raises:
             RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
         """
-        with self._session.table_as_it_is() as table:
+        with self._session.existing_table() as table:
             committed = self._session.committed(table)
         return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
 
@@ -121,7 +121,7 @@ class Coordinator:
             ActionRequiredError: there is no table yet, or records and table don't fit.
             RetryableError: the registry or Hudi don't answer.
         """
-        with self._session.table_as_it_is() as table:
+        with self._session.existing_table() as table:
             if table is None:
                 raise ActionRequiredError(
                     "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
@@ -134,7 +134,7 @@ class Coordinator:
         Raises:
             RetryableError, ActionRequiredError: Hudi doesn't answer, or the table can't be used.
         """
-        with self._session.table_as_it_is() as table:
+        with self._session.existing_table() as table:
             written = {instant: table.written_by(instant) for instant in instants} if table is not None else {}
         return {instant: interval.checkpoint for instant, interval in written.items() if interval is not None}
 
@@ -187,7 +187,7 @@ class Coordinator:
         completed = table.state_of(transaction.id) == "completed"
         if transaction.state is State.DECIDED and not completed:
             self._committer.take_lease(table, table_log, transaction)
-            completed = stands_after_all(table, transaction)
+            completed = completed_by_previous_holder(table, transaction)
         if completed:
             stands = self._committer.finish(table, table_log, transaction)
             return self._committer.outcome(transaction) if stands else None
@@ -197,6 +197,6 @@ class Coordinator:
         return Outcome("aborted", f"Aborted instant {transaction.id}: {why}", transaction.id)
 
 
-def stands_after_all(table: Table, transaction: Transaction) -> bool:
+def completed_by_previous_holder(table: Table, transaction: Transaction) -> bool:
     """Whether the commit stands, for who has just taken its lease: who had it before may have completed it since."""
     return table.state_of(transaction.id) == "completed"

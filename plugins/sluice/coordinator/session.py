@@ -117,7 +117,7 @@ class Session:
         """The table, opened for as long as the block; created on first use."""
         return self.sink.open()
 
-    def table_as_it_is(self) -> AbstractContextManager[Table | None]:
+    def existing_table(self) -> AbstractContextManager[Table | None]:
         """The table, for looking only: None where it was never written."""
         return self.sink.look()
 

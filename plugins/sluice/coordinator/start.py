@@ -66,7 +66,7 @@ class Starter:
 
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where it would start from; the control topic and the table stay untouched."""
-        with self._session.table_as_it_is() as table:
+        with self._session.existing_table() as table:
             committed = self._session.committed(table)
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen

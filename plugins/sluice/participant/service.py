@@ -18,7 +18,7 @@ from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.participant.participant import Watch
-from sluice.participant.session import as_far_as_known, spark_session
+from sluice.participant.session import readable_error, spark_session
 from sluice.process import identity
 from sluice.protocol.confine import require_digest
 from sluice.protocol.messages import StartCommit
@@ -88,7 +88,7 @@ class ServiceJob:
 
 
 def _failed(error: Exception, start: StartCommit) -> SluiceError:
-    lines = str(as_far_as_known(error)).strip().splitlines() or [type(error).__name__]
+    lines = str(readable_error(error)).strip().splitlines() or [type(error).__name__]
     reason = next((line.strip() for line in lines if "Caused by" in line), lines[0])
     return RetryableError(
         "The Spark job of a table service failed.",

@@ -23,7 +23,7 @@ def spark_session(name: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def as_far_as_known(error: Exception) -> Exception:
+def readable_error(error: Exception) -> Exception:
     """The error with a text that stays, or what asking for it has raised.
 
     Each time that one wants the text of a Java error, the JVM is asked for it, which may be at its end.

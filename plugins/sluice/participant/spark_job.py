@@ -19,7 +19,7 @@ from sluice.logs import log
 from sluice.participant.participant import Assignment, Participant
 from sluice.participant.parts import Part, joined, parted
 from sluice.participant.quarantine import SetAside, set_aside
-from sluice.participant.session import as_far_as_known, spark_session
+from sluice.participant.session import readable_error, spark_session
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.changes import require_truncates_apply
 from sluice.rows.placement import KeyCheck
@@ -112,7 +112,7 @@ class RunningSparkJob:
         """What an error means; see `RunningJob`."""
         if isinstance(error, SluiceError):
             return error
-        error = as_far_as_known(error)
+        error = readable_error(error)
         planned = start.ranges[number]
         return self._reader.classified(error, start, planned) or _classified(error, start, planned)
 

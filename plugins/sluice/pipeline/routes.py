@@ -79,7 +79,7 @@ def pipeline_of(data: Mapping[str, Any], routes: Routes, table: str) -> dict[str
     """What a pipeline file would say that loads one of the tables."""
     own = {key: value for key, value in routes.tables[table].items() if key != "is"}
     common = {key: value for key, value in data.items() if key != "routes"}
-    found: dict[str, Any] = laid_over(common, own)
+    found: dict[str, Any] = overlay(common, own)
     steps = [data.get("transforms") or [], own.get("transforms") or []]
     found["transforms"] = [{"route": routes.step(table)}, *(step for part in steps for step in part)]
     name = str(data.get("name", ""))
@@ -95,12 +95,12 @@ def pipeline_of(data: Mapping[str, Any], routes: Routes, table: str) -> dict[str
     return found
 
 
-def laid_over(common: Any, own: Any) -> Any:
+def overlay(common: Any, own: Any) -> Any:
     """Mappings key by key, anything else as a whole; copies throughout."""
     if not isinstance(common, Mapping) or not isinstance(own, Mapping):
-        return {k: laid_over(v, v) for k, v in own.items()} if isinstance(own, Mapping) else own
+        return {k: overlay(v, v) for k, v in own.items()} if isinstance(own, Mapping) else own
     keys = dict.fromkeys((*common, *own))
-    return {k: laid_over(common.get(k, own.get(k)), own.get(k, common.get(k))) for k in keys}
+    return {k: overlay(common.get(k, own.get(k)), own.get(k, common.get(k))) for k in keys}
 
 
 def place_in_file(data: Mapping[str, Any], table: str, keys: Sequence[str]) -> list[str]:

@@ -122,7 +122,7 @@ class TableHistory:
         if known is not None and known.instant not in self._log.transactions:
             self._put_back(known)
         under_way = [t for t in self._log.transactions.values() if t.is_open]
-        self._log.extend([(offset, _lean(message))])
+        self._log.extend([(offset, _without_files(message))])
         transaction = self._log.get(message.transaction)
         if transaction is None:  # its START is older than the topic remembers
             return
@@ -242,7 +242,7 @@ class TableHistory:
         self._log.transactions[known.instant] = late
 
 
-def _lean(message: ControlMessage) -> ControlMessage:
+def _without_files(message: ControlMessage) -> ControlMessage:
     """The message without what takes most room and no verdict asks for."""
     if not isinstance(message, WriteStatus):
         return message

@@ -35,7 +35,7 @@ class OffsetLoss:
         return f"{self.topic_partition} committed {self.committed}, resumed at {self.resumed_at}: {self.reason}"
 
 
-def gone_with_their_log(
+def losses_of_replaced_logs(
     checkpoint: Checkpoint, state: ClusterState, others: Mapping[Topic, str], policy: OnOffsetLoss, table: str
 ) -> list[OffsetLoss]:
     """The losses of partitions that the log which is there now doesn't have."""
@@ -108,7 +108,7 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
     return OffsetLoss(tp, committed, resumed, lost.reason, lost.another_log, at)
 
 
-def still_true(offsets: Coverage, loss: OffsetLoss | None) -> Coverage:
+def still_valid(offsets: Coverage, loss: OffsetLoss | None) -> Coverage:
     """What is known of a partition, as far as it is still of the log that there is."""
     if loss is None:
         return offsets

@@ -11,7 +11,15 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
 from sluice.protocol.identity import Topic, other_logs
-from sluice.protocol.losses import Lost, OffsetLoss, OnOffsetLoss, find_lost, gone_with_their_log, resume, still_true
+from sluice.protocol.losses import (
+    Lost,
+    OffsetLoss,
+    OnOffsetLoss,
+    find_lost,
+    losses_of_replaced_logs,
+    resume,
+    still_valid,
+)
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 
@@ -97,7 +105,7 @@ def plan_interval(
         RetryableError: a partition has no leader, and the topic was never read.
     """
     others = other_logs(checkpoint, state.log_ids)
-    losses = gone_with_their_log(checkpoint, state, others, on_offset_loss, table)
+    losses = losses_of_replaced_logs(checkpoint, state, others, on_offset_loss, table)
     known = {topic: set(checkpoint.known_partitions(*topic)) for topic in others}
     backlog: list[OffsetRange] = []
     settled: dict[TopicPartition, Coverage] = {}
@@ -125,8 +133,8 @@ def plan_interval(
                 losses.append(resume(bounds, committed, found, on_offset_loss, table))
                 start = losses[-1].resumed_at
         loss = losses[-1] if losses and losses[-1].topic_partition == tp else None
-        settled[tp] = still_true(checkpoint.settled(tp), loss)
-        covered[tp] = still_true(checkpoint.covered(tp), loss)
+        settled[tp] = still_valid(checkpoint.settled(tp), loss)
+        covered[tp] = still_valid(checkpoint.covered(tp), loss)
         start = coverage.first_missing(settled[tp], start)
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
     taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
@@ -138,7 +146,7 @@ def plan_interval(
         behind=behind,
         moves=moves or bool(losses),
         out_of_order=_out_of_order(taken, covered),
-        remarks=_still_to_tell(state.remarks, backlog),
+        remarks=_without_outdated(state.remarks, backlog),
     )
 
 
@@ -293,7 +301,7 @@ def refuse_leaderless(partitions: Iterable[TopicPartition], state: ClusterState,
         )
 
 
-def _still_to_tell(remarks: Iterable[Remark], backlog: Iterable[OffsetRange]) -> tuple[Remark, ...]:
+def _without_outdated(remarks: Iterable[Remark], backlog: Iterable[OffsetRange]) -> tuple[Remark, ...]:
     """Without what the table has come past."""
     position = {r.topic_partition: r.start for r in backlog}
     return tuple(r for r in remarks if r.offset is None or r.offset >= position.get(r.topic_partition, 0))

@@ -67,8 +67,8 @@ class MessagePart(BaseModel):
     packed: Packed
 
     @property
-    def stands(self) -> bool:
-        """Whether the message stands here: its last part does."""
+    def is_last_part(self) -> bool:
+        """Whether this is the last part, whose offset is the message's."""
         return self.packed.part == self.packed.parts - 1
 
     def offsets_before(self, offset: int) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Converter(BySchema):
         wanted = {**written, "fields": [*written["fields"], marker]}
         return from_avro(payload, json.dumps(written), {**_OPTIONS, "avroSchema": json.dumps(wanted)})
 
-    def well(self, decoded: Column, schema: WriterSchema) -> Column:
+    def is_record(self, decoded: Column, schema: WriterSchema) -> Column:
         """Whether a field is there that can't be null."""
         return decoded.getField(_never_null(schema) or _MARKER).isNotNull()
 

@@ -52,7 +52,7 @@ class BySchema(ABC):
         """A struct of the schema's parsed type, perhaps with fields of the converter's own; whatever where it fails."""
 
     @abstractmethod
-    def well(self, decoded: Column, schema: WriterSchema) -> Column:
+    def is_record(self, decoded: Column, schema: WriterSchema) -> Column:
         """Whether what `decode` made is a record, and not the traces of one that can't be read; never null."""
 
     def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
@@ -77,21 +77,21 @@ class BySchema(ABC):
         named = {f"_{given.name}_decoded_{i}": group for i, group in enumerate(groups.values())}
         records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
         helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
-        wells = [self.well(column, schema) for column, schema in helpers]
+        are_records = [self.is_record(column, schema) for column, schema in helpers]
         target = type_of(as_struct(json.loads(given.type.json())))
         assert isinstance(target, StructType)
         missing = self._missing(given)
         made = [self._fields(column, schema, target, missing) for column, schema in helpers]
         value = _struct(target, made[0])
         if len(helpers) > 1 and len(helpers) * len(target) <= _WIDEST_CHOICE:
-            value = _struct(target, [_choice(wells, columns) for columns in zip(*made, strict=True)])
+            value = _struct(target, [_choice(are_records, columns) for columns in zip(*made, strict=True)])
         elif len(helpers) > 1:
             whole = f"_{given.name}_value"
-            records = records.withColumn(whole, _choice(wells, [_struct(target, columns) for columns in made]))
+            records = records.withColumn(whole, _choice(are_records, [_struct(target, columns) for columns in made]))
             value = F.col(whole)
         if not isinstance(given.type, StructType):
             value = value.getField(WRAPPED)
-        read = reduce(lambda one, other: one | other, wells)
+        read = reduce(lambda one, other: one | other, are_records)
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
 
     def _decode_group(self, data: Column, group: list[Variant], given: ConverterContext) -> Column:
@@ -172,9 +172,9 @@ def _struct(target: StructType, columns: Sequence[Column]) -> Column:
     return F.struct(*(column.alias(field.name) for field, column in pairs))
 
 
-def _choice(wells: Sequence[Column], columns: Sequence[Column]) -> Column:
+def _choice(are_records: Sequence[Column], columns: Sequence[Column]) -> Column:
     """The column of the one schema with which the record was read."""
-    (first, one), *others = zip(wells, columns, strict=True)
+    (first, one), *others = zip(are_records, columns, strict=True)
     return reduce(lambda chain, pair: chain.when(*pair), others, F.when(first, one))
 
 

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
-from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_once, problem_of, sealed, unsound
+from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_at_only_brace, problem_of, sealed, unsound
 
 
 class Converter:
@@ -23,7 +23,7 @@ class Converter:
         wanted = StructType([*nullable, SEAL, CORRUPT])
         own = {name: value for name, value in given.options.items() if name != OPTION}
         helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
-        records = records.withColumn(f"_{given.name}_once", ends_once(data))
+        records = records.withColumn(f"_{given.name}_once", ends_at_only_brace(data))
         records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, {**OPTIONS, **own}))
         parsed = F.col(helper)
         problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))

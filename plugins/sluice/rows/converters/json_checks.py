@@ -47,7 +47,7 @@ _HALF: Final = (
 _HALF_WORDS: Final = "has an escaped half of a surrogate pair, which is no character"
 
 
-def ends_once(data: Column) -> Column:
+def ends_at_only_brace(data: Column) -> Column:
     """Whether a closing brace stands at the end of BINARY data and nowhere before: nothing can follow the object."""
     return first_of(data, "}") == F.length(data) - 1
 
@@ -57,15 +57,15 @@ def sealed(data: Column, once: Column | None = None) -> Column:
 
     Args:
         data: BINARY.
-        once: what `ends_once` says of it; such a text needs no seal, and gets none where this is given.
+        once: what `ends_at_only_brace` says of it; such a text needs no seal, and gets none where this is given.
     """
     seal = f'"{SEAL.name}":true}}'.encode()
     is_long = data.cast("string").endswith("}") & (F.length(data) > _SHORT)
-    every = F.when(is_long, _all_but_last(data, b"," + seal)).otherwise(_sealed_with_care(data, seal)).cast("string")
+    every = F.when(is_long, _all_but_last(data, b"," + seal)).otherwise(_sealed_short(data, seal)).cast("string")
     return every if once is None else F.when(once, data.cast("string")).otherwise(every)
 
 
-def _sealed_with_care(data: Column, seal: bytes) -> Column:
+def _sealed_short(data: Column, seal: bytes) -> Column:
     """The same of a short text, which may be an object without fields, and of one with white space at its ends."""
     body = F.regexp_replace(data.cast("string"), r"^[ \t\n\r]+|[ \t\n\r]+$", "")
     is_empty = (F.length(body) <= _SHORT) & body.rlike(r"^\{\s*\}$")
@@ -83,7 +83,7 @@ def problem_of(data: Column, once: Column, parsed: Column, given: ConverterConte
 
     Args:
         data: BINARY.
-        once: what `ends_once` says of it.
+        once: what `ends_at_only_brace` says of it.
         parsed: what Spark made of `sealed(data, once)`, with the fields `SEAL` and `CORRUPT`.
         given: whose name and options count.
     """

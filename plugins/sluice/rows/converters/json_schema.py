@@ -36,7 +36,7 @@ class Converter(BySchema):
         wanted = StructType([*kind.fields, SEAL, CORRUPT])
         return F.from_json(sealed(payload), wanted, {**OPTIONS, **given.options})
 
-    def well(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
+    def is_record(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
         """Whether it was an object, and nothing of it was left over."""
         whole = decoded.getField(SEAL.name).isNotNull()
         return decoded.isNotNull() & decoded.getField(CORRUPT.name).isNull() & whole

@@ -33,7 +33,7 @@ class Converter(BySchema):
         """The message's fields, and the marker."""
         return self._from_protobuf(payload, schema, given)
 
-    def well(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
+    def is_record(self, decoded: Column, schema: WriterSchema) -> Column:  # noqa: ARG002
         """Whether the marker is there."""
         return decoded.getField(MARKER).isNotNull()
 
