@@ -172,8 +172,8 @@ def _follow(sample: Sample, one: One, others: dict[str, str]) -> None:
     from sluice.page.follower import ControlFollower, MemoryBudget
 
     gc.collect()
-    before, room = _resident_mib(), MemoryBudget()
-    followers = [ControlFollower(lambda: one.settings, topic, room) for topic in (one.control, *others)]
+    before, budget = _resident_mib(), MemoryBudget()
+    followers = [ControlFollower(lambda: one.settings, topic, budget) for topic in (one.control, *others)]
     begun = time.perf_counter()
     for _ in range(2):  # once more, since the first ones kept what there was room for then
         for follower in followers:

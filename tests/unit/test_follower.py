@@ -16,7 +16,7 @@ from sluice.protocol.history import fold
 def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
     for name, value in {"_REMEMBERED": 400, "_PARTITIONS": 2000, "_REMEMBERED_OF_TABLE": 200, "_FEWEST": 2}.items():
         monkeypatch.setattr(follower, name, value)
-    room, histories, offset = MemoryBudget(), {}, 0
+    budget, histories, offset = MemoryBudget(), {}, 0
     for number in range(900):
         instant, table = f"{number:09}", f"file:///lake/t{number % tables}"
         plan = start(instant, read_position=10**6).model_copy(update={"ranges": (tuple(planned(i) for i in range(5)),)})
@@ -24,7 +24,7 @@ def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
             fold([(offset, message.model_copy(update={"table": table}))], histories)
             offset += 1
         for history in histories.values():
-            history.keep(*room.of_each("one follower", len(histories)))
+            history.keep(*budget.of_each("one follower", len(histories)))
     kept = [history.transactions.values() for history in histories.values()]
     assert sum(map(len, kept)) <= 400
     assert all(kept)
@@ -32,11 +32,11 @@ def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
 
 
 def test_followers_share_it():
-    room = MemoryBudget()
-    alone = room.of_each("one", 1)
-    room.of_each("another", 299)
+    budget = MemoryBudget()
+    alone = budget.of_each("one", 1)
+    budget.of_each("another", 299)
     assert alone == (20_000, 50_000)
-    assert room.of_each("one", 1) == (200, 1000)
+    assert budget.of_each("one", 1) == (200, 1000)
 
 
 def test_there_is_one_client_for_each_cluster_and_none_of_a_connection_that_was_changed():

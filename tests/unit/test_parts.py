@@ -63,13 +63,18 @@ def result(partition: int) -> PartitionResult:
 def test_what_jobs_have_counted_is_the_ranges():
     one = Part(
         10, 6, ({"numWrites": 6},),
-        Counted(1, 2, (BadSpan(planned(0), 3, 4),), 5, 1, ChangeCounts(1, ("t", 7, 4), Decimal(8), {"t": misplaced(2, 5)})),
+        Counted(
+            1, 2, (BadSpan(planned(0), 3, 4),), 5, 1, ChangeCounts(1, ("t", 7, 4), Decimal(8), {"t": misplaced(2, 5)})
+        ),
         (PlacedKeys(topic="t", keyless=misplaced(1, 9), misplaced={"crc32": misplaced(4, 2)}),), (result(0),),
         skipped=1, void=VoidChanges(3, 2, 1), truncated=4,
     )  # fmt: skip
     two = Part(
         20, 12, ({"numWrites": 12},),
-        Counted(10, 20, (BadSpan(planned(1), 0, 9),), 50, 10, ChangeCounts(2, ("t", 1, 3), Decimal(6), {"u": misplaced(1, 1)})),
+        Counted(
+            10, 20, (BadSpan(planned(1), 0, 9),), 50, 10,
+            ChangeCounts(2, ("t", 1, 3), Decimal(6), {"u": misplaced(1, 1)}),
+        ),
         (PlacedKeys(topic="t", keyless=misplaced(2, 4), misplaced={"murmur2_random": misplaced(3, 3)}),), (result(1),),
         skipped=10, void=VoidChanges(30, 20, 10), truncated=40,
     )  # fmt: skip

@@ -155,18 +155,18 @@ class Services:
         until = self._session.machine.steady() + self._settings.wait.total_seconds()
         while True:
             with self._session.table() as table:
-                lease = self._try_begin(table, run, service)
-                if isinstance(lease, ServiceLease):
-                    with _given_up_on_error(lease):
-                        yield table, lease
+                found = self._try_begin(table, run, service)
+                if isinstance(found, ServiceLease):
+                    with _given_up_on_error(found):
+                        yield table, found
                     return
-            if lease is not None:
-                self._turns.wait_for(lease, until)
+            if found is not None:
+                self._turns.wait_for(found, until)
             if self._session.machine.steady() >= until:
                 raise self._waited_too_long(service)
 
     def _try_begin(self, table: Table, run: Run, service: Service) -> ServiceLease | Transaction | None:
-        """ServiceLease the table, or name the interval that holds it; None where it moved meanwhile."""
+        """A lease on the table, or the transaction that holds it; None if the table moved meanwhile."""
         session = self._session
         read_position = session.control.end()  # before the timeline is read: see protocol/transaction.py
         committed = session.committed(table)

@@ -75,7 +75,7 @@ class SluiceHome:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
-        """ServiceLease a lock of this home across processes: two `up`, or two test workers, take turns.
+        """Hold a lock of this home across processes: two `up`, or two test workers, take turns.
 
         The kernel drops it when the holder dies, so it can't go stale.
         """

@@ -38,8 +38,8 @@ from sluice.rows.changes import (
     NO_VALUE,
     ROWS,
     SOFT_DELETE,
+    ChangeCounts,
     ChangeStep,
-    Seen,
 )
 from sluice.rows.conform import conform, same_type, type_of
 from sluice.rows.converters import Converted, ConverterContext, converter_of
@@ -74,7 +74,7 @@ class Counted:
     spans: tuple[BadSpan, ...] = ()
     deleted: int = 0
     moved: int = 0
-    changes: Seen = _field(default_factory=Seen)
+    changes: ChangeCounts = _field(default_factory=ChangeCounts)
 
 
 class RecordChain:
@@ -150,7 +150,7 @@ class RecordChain:
             bad_spans,
             int(changed["deleted"]),
             int(changed["moved"]),
-            self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else Seen(),
+            self._changes.seen(observed(dataset, _CHANGES)) if self._changes is not None else ChangeCounts(),
         )
 
     def _bad_spans(self, dataset: Any) -> tuple[BadSpan, ...]:
