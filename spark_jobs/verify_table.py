@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from sluice.connectors.data import reader_of
+from sluice.connectors.data import reader_of, rows_of
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.session import spark_session
 from sluice.verification.compare import compare
@@ -20,7 +20,7 @@ def main() -> int:
     try:
         asked = json.loads(task.read_text())
         reader = reader_of(asked["source"])(spark, KafkaSettings.from_environment("source"))
-        found = compare(spark, reader, asked)
+        found = compare(spark, reader, rows_of(asked["sink"]), asked)
     finally:
         spark.stop()
     answer.write_text(as_json(found))

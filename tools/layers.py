@@ -48,6 +48,8 @@ OWN_WORDS = {
 # What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
 FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
 PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connectors")
+# The code of a sink is found by its section (`connectors/registry.py`): a room that imports one knows no user's.
+BY_SECTION = ("sinks",)
 _ROOMS = {module: room for row in ROWS for room, modules in row.items() for module in modules}
 _HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}
 
@@ -97,6 +99,8 @@ def wrong(own: str, imported: str) -> bool:
     """Whether a room may not import this."""
     if imported in FOREIGN:
         return own in PURE
+    if imported in BY_SECTION:
+        return own not in BY_SECTION
     return imported != own and (imported not in _HEIGHT or _HEIGHT[imported] >= _HEIGHT.get(own, -1))
 
 

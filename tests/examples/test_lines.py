@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,69 +18,18 @@ from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.parts import parts_of
 from sluice.coordinator.services import Services
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError, RetryableError, SluiceError
-from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.participant import Assignment, Participant
-from sluice.pipeline import Pipeline, Sink, Source, load_pipeline
-from sluice.protocol.committable import Committable
+from sluice.pipeline import Pipeline, load_pipeline
 from sluice.protocol.messages import PartitionResult, StartCommit
 from sluice.protocol.request import Request
-from sluice.testing import MemoryLogs, SinkConformance
+from sluice.testing import MemoryLogs
 from sluice_lines.options import JsonLines, Lines
 from sluice_lines.reader import planned_lines
-from sluice_lines.sink import JsonLinesSink, JsonLinesTable, read, write_file
-
-from .package import install
+from sluice_lines.sink import read, write_file
 
 NOWHERE = KafkaSettings("kafka_default", {"bootstrap.servers": "nowhere:1"})
-
-
-@pytest.fixture(autouse=True)
-def installed(tmp_path, monkeypatch):
-    install(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    registry.forget()
-    yield
-    registry.forget()
-
-
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[HudiJvm]:
-    with lean_jvm() as running:
-        yield running
-
-
-@pytest.fixture
-def files(tmp_path) -> Path:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for name in ("a.log", "b.log"):
-        (folder / name).touch()
-    return folder
-
-
-@pytest.fixture
-def pipeline(tmp_path, files) -> Pipeline:
-    file = tmp_path / "visits.yaml"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "name": "visits",
-                "source": {
-                    "lines": {
-                        "folder": str(files),
-                        "topics": ["a.log", "b.log"],
-                        "max_records": 5,
-                        "value": {"converter": "string", "as": "line"},
-                    }
-                },
-                "sink": {"json_lines": {"path": str(tmp_path / "table"), "schema": "line STRING"}},
-                "control": {"connection": "kafka_default"},
-                "write": {"ranges": 2},
-            }
-        )
-    )
-    return load_pipeline(file)
 
 
 class _Job:
@@ -242,156 +189,3 @@ def test_what_they_cannot_do_is_refused_when_the_file_is_loaded(tmp_path, pipeli
     with pytest.raises(PipelineFileError) as caught:
         load_pipeline(file)
     assert says in str(caught.value)
-
-
-class TestJsonLines(SinkConformance):
-    """What `sluice.testing` asks of every sink."""
-
-    def pipeline(self, folder: Path) -> Pipeline:
-        return Pipeline(
-            name="t",
-            source=Source(lines=Lines(folder="/in", topics=("a",))),
-            sink=Sink(json_lines=JsonLines(path=str(folder / "table"), schema_="id BIGINT")),
-            control={"connection": "kafka_default"},
-        )
-
-    @pytest.fixture(autouse=True)
-    def _in_one_jvm(self, jvm):
-        self._jvm = jvm
-
-    def sink(self, folder):
-        return JsonLinesSink(self.pipeline(folder), lambda: nullcontext(self._jvm))
-
-    def capabilities(self):
-        return self.pipeline(Path("/any")).sink.capabilities
-
-    def write(self, folder, table, instant, attempt, rows):
-        return [write_file(table.writer.path, instant, attempt, map(json.dumps, rows))]
-
-    def rows(self, folder):
-        return read(str(folder / "table"))
-
-
-class _ShowsBeforeItsCheckpoint(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
-        committables = list(committables)
-        super().commit(instant, committables, {}, replaced)
-        manifest = self._manifest(instant)
-        self._manifest_of(instant).write_text(json.dumps({**manifest, "extra": dict(extra)}))
-
-
-class _CommitsWhatWasRolledBack(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
-        self._begun(instant).touch()
-        super().commit(instant, committables, extra, replaced)
-
-    def take_off(self, instant, files):
-        pass
-
-
-class _CommitsTwice(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
-        committables = list(committables)
-        if self.state_of(instant) == "completed":
-            manifest = self._manifest(instant)
-            files = [*manifest["files"], *(one.path for one in committables)]
-            self._manifest_of(instant).write_text(json.dumps({**manifest, "files": files}))
-        else:
-            super().commit(instant, committables, extra, replaced)
-
-
-class _CommitsAllThatIsThere(JsonLinesTable):
-    def commit(self, instant, committables, extra, replaced=None):
-        there = [Committable(path=f"rows/{file.name}") for file in self._rows.glob(f"{instant}_*")]
-        super().commit(instant, there, extra, replaced)
-
-
-class _RollsBackWhatIsCommitted(JsonLinesTable):
-    def rollback(self, instant):
-        self._manifest_of(instant).unlink(missing_ok=True)
-        self._begun(instant).touch()
-        return super().rollback(instant)
-
-
-class _SweepsNothing(JsonLinesTable):
-    def sweep(self, committed, partitions):
-        return []
-
-
-class _SweepsAll(JsonLinesTable):
-    def sweep(self, committed, partitions):
-        files = [f for instant in committed for f in self._rows.glob(f"{instant}_*")]
-        for file in files:
-            file.unlink()
-        return [file.name for file in files]
-
-
-class _ForgetsWhatHasBegun(JsonLinesTable):
-    def open(self, instant, *, replaces=False):
-        if replaces:
-            super().open(instant, replaces=replaces)
-
-    def commit(self, instant, committables, extra, replaced=None):
-        self._begun(instant).touch()
-        super().commit(instant, committables, extra, replaced)
-
-
-class _ReplacesInSilence(JsonLinesTable):
-    def open(self, instant, *, replaces=False):
-        super().open(instant)
-
-
-_NAMES = sorted(  # those that take a second come last
-    (name for name in dir(SinkConformance) if name.startswith("test_")), key=lambda name: "may_die" in name
-)
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        _ShowsBeforeItsCheckpoint,
-        _CommitsWhatWasRolledBack,
-        _CommitsTwice,
-        _CommitsAllThatIsThere,
-        _RollsBackWhatIsCommitted,
-        _SweepsNothing,
-        _SweepsAll,
-        _ForgetsWhatHasBegun,
-        _ReplacesInSilence,
-    ],
-)
-def test_a_sink_that_breaks_a_rule_fails(tmp_path, broken, jvm):
-    class Sink(JsonLinesSink):
-        @contextmanager
-        def open(self):
-            writer = self._pipeline.writer()
-            table = broken(writer, self._pipeline.control.clock_wait)
-            table.written_as = lambda _writer: table
-            yield table
-
-    class Tested(TestJsonLines):
-        def sink(self, folder):
-            return Sink(self.pipeline(folder), lambda: nullcontext(jvm))
-
-    for name in _NAMES:
-        test = getattr(Tested(), name)
-        marks = {m.args[0]: m.args[1] for m in getattr(test, "pytestmark", ()) if m.name == "parametrize"}
-        cases = [{key: value} for key, values in marks.items() for value in values] or [{}]
-        for i, case in enumerate(cases):
-            folder = tmp_path / name / str(i)
-            folder.mkdir(parents=True)
-            try:
-                test(folder, **case) if "tmp_path" in signature(test).parameters else test()
-            except (Exception, pytest.fail.Exception):
-                return
-    pytest.fail("no test of the conformance suite has found it")
-
-
-@pytest.mark.parametrize("of", ["an_interval", "a_roll_back"])
-def test_deaths_at_calls_that_the_sink_never_makes_prove_nothing(tmp_path, of, jvm):
-    class Tested(TestJsonLines):
-        calls = ((os, "mkfifo"),)
-        _jvm = jvm
-
-    with pytest.raises(AssertionError, match="none of the `calls`"):
-        getattr(Tested(), f"test_a_process_may_die_at_each_call_of_{of}")(tmp_path, "before")

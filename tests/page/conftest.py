@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.opening import open_table
+from sluice_lines.sink import JsonLinesTable, write_file
 
+from ..examples.package import install
 from .story import Story, create_topic, fill, flights, send
 
 PROJECT = Path(__file__).parents[2]
@@ -41,6 +43,12 @@ schedule: 1 hour
 source: {{kafka: {{topics: {topic}}}}}
 sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
 control: {{topic: {control}}}
+"""
+OF_A_USER = """
+name: visits
+source: {{lines: {{folder: {folder}, topics: a.log, value: {{converter: string, as: line}}}}}}
+sink: {{json_lines: {{path: {path}, schema: line STRING}}}}
+control: {{connection: kafka_default, topic: control-visits}}
 """
 MANY = 10_000
 # Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
@@ -63,6 +71,7 @@ class Site:
     broker: LocalBroker
     story: Story
     on_timeline: list[str]
+    visits: Story
     log: Path
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
     _tokens: dict[str, str] = field(default_factory=dict)
@@ -146,6 +155,9 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         create_topic(bootstrap, topic)
     send(bootstrap, "control-one", [*story.messages, *secret.messages, *by_hand.messages])
     send(bootstrap, "hudi-control-topic", by_python.messages)
+    visits = _of_a_user(base, dags, now)
+    create_topic(bootstrap, "control-visits")
+    send(bootstrap, "control-visits", visits.messages)
     many = Story(f"{lake}/many", "many", "flights", datetime(2026, 1, 1, tzinfo=UTC))
     for _ in range(MANY):
         many.committed()
@@ -157,7 +169,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         subprocess.run([sys.executable, "-c", _DATABASE], env=environment.variables(), check=True, timeout=600)
         daemon.start(command("airflow", "api-server"), environment.variables(), base)
         passwords = json.loads(environment.credentials().passwords_file.read_text())
-        site = Site(environment.url, passwords, broker, story, on_timeline, daemon.log)
+        site = Site(environment.url, passwords, broker, story, on_timeline, visits, daemon.log)
         site.until("the API server answers", lambda: _answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
         _add_runs(site, environment.airflow_home / "airflow.db")
@@ -180,6 +192,28 @@ def _write_dags(dags: Path, lake: str) -> None:
         "build_dag(Pipeline(name='by_python', source=Source(kafka=Kafka(topics='flights')),"
         f" sink=Sink(hudi=Hudi(path='{lake}/by_python', schema='id BIGINT'))))\n"
     )
+
+
+def _of_a_user(base: Path, dags: Path, now: datetime) -> Story:
+    """A pipeline with connectors of a user's, which are installed beside Airflow; one of its commits is gone."""
+    install(base / "site")
+    table = f"file://{base / 'lake' / 'visits'}"
+    folder = base / "in"
+    folder.mkdir()
+    (folder / "a.log").touch()
+    (dags / "pipelines" / "visits.yaml").write_text(OF_A_USER.format(folder=folder, path=table))
+    ends = {"source": "lines", "sink": "json_lines"}
+    story = Story(table, "visits", "a.log", now - timedelta(minutes=2), 1, f"file://{folder}", ends)
+    instants = []
+    for _ in range(3):
+        instants.append(story.committed())
+        story.pause(10)
+    written = JsonLinesTable(story.messages[0].writer, timedelta(minutes=1))
+    of_another = str(int(instants[-1]) + 1)
+    for instant in (*instants[1:], of_another):
+        written.open(instant)
+        written.commit(instant, [write_file(table, instant, "a", ['{"line": "one"}'])], {})
+    return story
 
 
 def _commit(table: str, instants: list[str]) -> list[str]:
@@ -211,7 +245,7 @@ def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> Ai
         paused=False,
         extra={
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
-            "PYTHONPATH": f"{PROJECT / 'plugins'}:{Path(__file__).parent}",
+            "PYTHONPATH": f"{PROJECT / 'plugins'}:{Path(__file__).parent}:{base / 'site'}",
             **{f"AIRFLOW__CORE__{name}": value for name, value in auth.items()},
         },
     )

@@ -40,6 +40,8 @@ class Story:
     topic: str
     clock: datetime
     partitions: int = 2
+    cluster: str = CLUSTER
+    ends: dict[str, str] = field(default_factory=dict)  # `source` and `sink`, where they aren't Sluice's own
     messages: list[ControlMessage] = field(default_factory=list)
     standing: dict[int, int] = field(default_factory=dict)
     _chance: random.Random = field(default_factory=lambda: random.Random(7))
@@ -82,7 +84,7 @@ class Story:
         instant = f"{self.clock:%Y%m%d%H%M%S}{self.clock.microsecond // 1000:03}"
         lag = self._chance.randrange(0, 900) if len(self.messages) % 3 == 0 else 0
         planned = tuple(
-            PlannedRange(cluster=CLUSTER, topic=self.topic, partition=p, start=at, end=at + records,
+            PlannedRange(cluster=self.cluster, topic=self.topic, partition=p, start=at, end=at + records,
                          log_end=at + records + lag * (p + 1))
             for p in range(self.partitions) for at in [self.standing.get(p, 0)]
         )  # fmt: skip
@@ -90,7 +92,7 @@ class Story:
             "read_position": position, "valid_through": self.clock, "ranges": tuple((r,) for r in planned) if ranges
             else (), "writer": self._writer(), "run_id": f"scheduled__{self.clock:%Y-%m-%dT%H:%M:%S}+00:00",
         }  # fmt: skip
-        return self._send(StartCommit, None, transaction=instant, **{**fields, **more})
+        return self._send(StartCommit, None, transaction=instant, **{**fields, **self.ends, **more})
 
     def _fail(self, start: StartCommit, failures: int, *, for_good: bool = True) -> None:
         for attempt in range(failures):

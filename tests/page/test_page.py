@@ -166,6 +166,18 @@ def test_the_timeline_confirms_commits_and_shows_those_of_others(site: Site) -> 
     assert found["others"]["commits"][0]["facts"]["operation"] == "BULK_INSERT"
 
 
+def test_a_pipeline_with_a_user_s_source_and_sink_is_shown_as_any_other(site: Site) -> None:
+    found = whole_window(site, "visits")
+    assert found["banners"] == []
+    assert (found["operation"], found["topics"], found["table"]) == ("append", ["a.log"], site.visits.table)
+    assert [t["timeline"] for t in found["transactions"]] == ["completed", "completed", "absent"]
+    assert found["partitions"][0]["committed"] == site.visits.standing[0]
+    (other,) = found["others"]["commits"]
+    assert (other["action"], other["facts"]["rows"], other["facts"]["files"]) == ("manifest", 1, 1)
+    gone = site.data("transaction", key="visits", instant=found["transactions"][-1]["instant"])
+    assert any("doesn't hold the commit any more" in b["text"] for b in gone["banners"])
+
+
 def test_a_transaction_with_its_attempts_audit_and_messages(site: Site) -> None:
     whole_window(site)
     instant = next(m.transaction for m in site.story.messages if m.type == "ABORT-COMMIT")

@@ -34,6 +34,7 @@ def test_the_code_keeps_to_them_and_the_picture_is_of_it(layers, monkeypatch, ca
         ("coordinator", "sinks"),
         ("participant", "sources"),
         ("page", "cli"),
+        ("page", "sinks"),
         ("protocol", "pyspark"),
     ],
 )

@@ -31,6 +31,7 @@ class JsonLines(SinkOptions):
 
     connector: ClassVar[str] = "sluice_lines.sink:JsonLinesSink"
     row_writer: ClassVar[str] = "sluice_lines.writer:JsonLinesWriter"
+    commit_log: ClassVar[str] = "sluice_lines.commits:JsonLinesCommits"
 
     path: TablePath
     """The folder."""

@@ -30,7 +30,7 @@ from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice_lines.source import local
 
-_ROWS, _LOG = "rows", "log"
+ROWS, LOG = "rows", "log"
 
 
 class _Typed(NamedTuple):
@@ -43,7 +43,7 @@ class _Typed(NamedTuple):
 
 def write_file(table: str, instant: str, attempt: str, lines: Iterable[str]) -> Committable:
     """Write rows of an interval where no reader looks yet; what its commit has to name."""
-    path = f"{_ROWS}/{instant}_{attempt}.jsonl"
+    path = f"{ROWS}/{instant}_{attempt}.jsonl"
     file = local(table) / path
     text = [f"{line}\n" for line in lines]
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def write_file(table: str, instant: str, attempt: str, lines: Iterable[str]) -> 
 def read(table: str) -> list[Any]:
     """All rows that are committed, interval by interval: what a reader of the table does."""
     folder = local(table)
-    manifests = [json.loads(file.read_text()) for file in sorted((folder / _LOG).glob("*.json"))]
+    manifests = [json.loads(file.read_text()) for file in sorted((folder / LOG).glob("*.json"))]
     files = [folder / path for manifest in manifests for path in manifest["files"]]
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -73,7 +73,7 @@ class JsonLinesSink:
     @contextmanager
     def look(self) -> Iterator[JsonLinesTable | None]:
         """The table, None where it was never written."""
-        there = (local(self._pipeline.table_id) / _LOG).is_dir()
+        there = (local(self._pipeline.table_id) / LOG).is_dir()
         yield JsonLinesTable(self._pipeline.writer(), self._pipeline.control.clock_wait) if there else None
 
     def pin(
@@ -115,7 +115,7 @@ class JsonLinesTable:
         self.writer = writer
         self.clock_wait = clock_wait
         self._folder = local(writer.path)
-        self._log, self._rows = self._folder / _LOG, self._folder / _ROWS
+        self._log, self._rows = self._folder / LOG, self._folder / ROWS
         for folder in (self._log, self._rows):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -250,7 +250,7 @@ class JsonLinesTable:
         for instant, named in committed.items():
             there = named | (set(self._manifest(instant)["files"]) if self._manifest_of(instant).exists() else set())
             for file in sorted(self._rows.glob(f"{instant}_*")):
-                path = f"{_ROWS}/{file.name}"
+                path = f"{ROWS}/{file.name}"
                 if path not in there:
                     with suppress(FileNotFoundError):  # two processes may sweep at a time
                         file.unlink()

@@ -131,9 +131,10 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare topic and table: every record of the committed offsets, by count and checksum of each interval."""
-    from sluice.verification.verify import verify_table
+    from sluice.verification.verify import require_comparable, verify_table
 
     pipeline = load_pipeline(file)
+    require_comparable(pipeline)
     here = coordinator(file)
     found = verify_table(pipeline, here.position(), here.rows(), history(file), *settings(pipeline), master=master)
     names = ("instant", "in_topic", "in_table", "same")

@@ -19,41 +19,36 @@ from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 
 if TYPE_CHECKING:
+    from sluice.connectors.views import QuarantineReader
     from sluice.kafka.config import KafkaSettings
     from sluice.protocol.identity import LogId, LogIds
     from sluice.protocol.quarantine import Quarantined
     from sluice.protocol.redriven import Place
-    from sluice.sinks.hudi.quarantine_files import QuarantineFiles
     from sluice.sources.kafka.redriven import Redriven
 
 app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)
 Instants = Annotated[list[str], typer.Option("--instant", help="Of these intervals only; may be repeated.")]
 _PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
 _SHOWN = 256  # bytes of a key or value
-PLACE = ("kafka_topic", "kafka_partition", "kafka_offset")
-LOG = ("kafka_topic_id", "kafka_cluster_id")
 _MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema id of four
 
 
 @app.command("list")
 def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> None:  # noqa: B006  # Typer makes its own
     """List what was set aside, by interval and reason."""
-    from sluice.sinks.hudi.quarantine_files import log_of
-
     here = _Quarantine.of(file)
     redriven, replayed = here.redriven.places(), here.replayed()
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     sent: Counter[tuple[str, str, str]] = Counter()
     for of, paths in here.files.committed(instant).items():
-        for row in here.files.rows(paths, [*PLACE, *LOG, "reason", "stage"]):
-            key = (of, row["stage"], row["reason"])
-            place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+        for record in here.files.records(paths, whole=False):
+            key = (of, record.stage, record.reason)
             group = groups.setdefault(
                 key,
-                {"instant": of, "stage": key[1], "reason": key[2], "records": 0, "first": _text(place)},
+                {"instant": of, "stage": key[1], "reason": key[2], "records": 0, "first": record.place},
             )
             group["records"] += 1
-            sent[key] += redriven.has(place, log_of(row).topic)
+            sent[key] += redriven.has(_place_of(record), record.log.topic)
     rows = [{**g, "redriven": sent[k], "replayed_by": replayed.get(k[0])} for k, g in sorted(groups.items())]
     columns = [Column("instant"), Column("stage"), Column("reason"), Column("records", right=True), Column("first")]
     total = sum(g["records"] for g in rows)
@@ -75,7 +70,7 @@ def explain(
     """Say all that is known of one record, and what can be done about it."""
     here = _Quarantine.of(file)
     record = here.find(_place(place))
-    sent = here.redriven.places().has((record.topic, record.partition, record.offset), record.log.topic)
+    sent = here.redriven.places().has(_place_of(record), record.log.topic)
     replayed = here.replayed().get(record.instant)
     facts = {
         "record": record.place,
@@ -142,20 +137,21 @@ class _Quarantine:
     file: Path
     pipeline: Pipeline
     kafka: KafkaSettings
-    files: QuarantineFiles
+    files: QuarantineReader
     redriven: Redriven
 
     @classmethod
     def of(cls, file: Path) -> _Quarantine:
+        from sluice.connectors.views import quarantine_reader_of
         from sluice.protocol.quarantine import quarantine_path
-        from sluice.sinks.hudi.quarantine_files import QuarantineFiles
         from sluice.sources.kafka.redriven import Redriven
 
         pipeline = load_pipeline(file)
         table = pipeline.table_id
+        path = quarantine_path(table, pipeline.errors)
+        files = quarantine_reader_of(pipeline.sink.place, pipeline.sink.options, path)
         topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
         kafka = settings(pipeline)[0]
-        files = QuarantineFiles(quarantine_path(table, pipeline.errors))
         return cls(file, pipeline, kafka, files, Redriven(kafka, topic, table))
 
     def replayed(self) -> Mapping[str, str]:
@@ -164,10 +160,10 @@ class _Quarantine:
 
     def find(self, place: Place) -> Quarantined:
         """A record, as the newest interval that read it has set it aside."""
-        for paths in reversed(self.files.committed().values()):
+        for paths in reversed(list(self.files.committed().values())):
             for path in paths:
-                if any(tuple(row[name] for name in PLACE) == place for row in self.files.rows([path], PLACE)):
-                    return next(r for r in self.files.records([path]) if (r.topic, r.partition, r.offset) == place)
+                if any(_place_of(record) == place for record in self.files.records([path], whole=False)):
+                    return next(record for record in self.files.records([path]) if _place_of(record) == place)
         raise ActionRequiredError(
             f"The quarantine has no record {_text(place)}.",
             next_step="look at `sluice quarantine list`; a record that was loaded is in the table.",
@@ -225,15 +221,13 @@ class _Chosen:
         return unsent.by_partition, {topic: now.of(cluster, topic).topic for topic in unsent.topics}
 
     def _rows(self) -> Iterator[tuple[str, Place, LogId]]:
-        from sluice.sinks.hudi.quarantine_files import log_of
-
         missing = set(self.places)
         for instant, paths in self.files.items():
-            for row in self.here.files.rows(paths, [*PLACE, *LOG]):
-                place = (row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+            for record in self.here.files.records(paths, whole=False):
+                place = _place_of(record)
                 if self._wants(place):
                     missing.discard(place)
-                    yield instant, place, log_of(row)
+                    yield instant, place, record.log
         if missing:
             raise ActionRequiredError(
                 f"The quarantine has no record {', '.join(map(_text, sorted(missing)))}.",
@@ -245,7 +239,7 @@ class _Chosen:
         """The records, whole."""
         for paths in self.files.values():
             for record in self.here.files.records(paths):
-                if self._wants((record.topic, record.partition, record.offset)):
+                if self._wants(_place_of(record)):
                     yield record
 
     def _wants(self, place: Place) -> bool:
@@ -271,6 +265,10 @@ def _place(text: str) -> Place:
     if match is None:
         raise ActionRequiredError(f"'{text}' is no record's place.", next_step="write topic[partition]@offset.")
     return match["topic"], int(match["partition"]), int(match["offset"])
+
+
+def _place_of(record: Quarantined) -> Place:
+    return record.topic, record.partition, record.offset
 
 
 def _text(place: Place) -> str:

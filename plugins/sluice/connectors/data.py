@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from sluice.connectors import registry
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 
 DataFrame = Any
 """A `pyspark.sql.DataFrame`. Whoever loads a pipeline file imports this module, but no Spark."""
@@ -183,6 +183,34 @@ class MakesServiceJob(Protocol):
         ...
 
 
+INSTANT = "_sluice_instant"
+"""The column of `ReadsRows` that says which interval wrote a row."""
+
+
+class ReadsRows(Protocol):
+    """What a section's `table_rows` names."""
+
+    def __call__(self, spark: Any, writer: TableSpec) -> DataFrame:
+        """A table's rows as its readers find them now: the columns of `writer.schema_ddl`, and `INSTANT`.
+
+        Args:
+            spark: the job's `SparkSession`.
+            writer: the table, as an interval would be written now. Of an upsert table `INSTANT` may be null: its rows
+                are what all intervals come to.
+        """
+        ...
+
+
+def rows_of(name: str) -> ReadsRows:
+    """What reads a sink's tables, by its section's name.
+
+    Raises:
+        ActionRequiredError: it is not installed here.
+    """
+    found: ReadsRows = _named("sink", name, "table_rows")
+    return found
+
+
 def reader_of(name: str) -> MakesReader:
     """What makes the reader of a source, by its section's name.
 
@@ -213,7 +241,7 @@ def service_of(name: str) -> MakesServiceJob:
     return found
 
 
-def _named(kind: registry.Kind, name: str, part: Literal["reader", "row_writer", "service_job"]) -> Any:
+def _named(kind: registry.Kind, name: str, part: Literal["reader", "row_writer", "service_job", "table_rows"]) -> Any:
     section = registry.section(kind, name)
     if section is None:
         raise ActionRequiredError(

@@ -97,6 +97,12 @@ class SinkOptions(Section):
     """What writes rows in a write job, as `module:name`; see `sluice.connectors.data.MakesWriter`."""
     service_job: ClassVar[str] = ""
     """What carries planned table services out in a Spark job; see `sluice.connectors.data.MakesServiceJob`."""
+    commit_log: ClassVar[str] = ""
+    """What shows its tables' commits on the page, as `module:name`; see `sluice.connectors.views.MakesCommitLog`."""
+    table_rows: ClassVar[str] = ""
+    """What reads its tables' rows for `sluice verify`, as `module:name`; see `sluice.connectors.data.ReadsRows`."""
+    quarantine_reader: ClassVar[str] = ""
+    """What reads bad records that were set aside; see `sluice.connectors.views.MakesQuarantineReader`."""
     needs: ClassVar[Mapping[str, str]] = _NOTHING
     """By capability or table service that not every section has: what it would have to say, `operation upsert`."""
 

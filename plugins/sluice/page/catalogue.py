@@ -19,10 +19,12 @@ from sluice.page.cache import refresh_all
 from sluice.page.follower import ControlFollower, MemoryBudget
 from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
+from sluice.protocol.messages import StartCommit
 from sluice.sources.kafka.options import Kafka
 
 TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
 ROOTS_VARIABLE = "SLUICE_TABLE_ROOTS"
+_SINK_WITHOUT_A_FILE = str(StartCommit.model_fields["sink"].default)
 NOT_LOOKED_AT = (
     f"no pipeline file names it, and the API server's environment names no folder above it in {ROOTS_VARIABLE}."
 )
@@ -52,6 +54,11 @@ class Entry:
     table: str | None
     control: ControlTopicId | None
     pipeline: Pipeline | None
+
+    @property
+    def sink(self) -> str:
+        """The name of its sink; messages tell of tables without a file, which were Hudi's before they named a sink."""
+        return self.pipeline.sink.name if self.pipeline is not None else _SINK_WITHOUT_A_FILE
 
 
 def may_look_at(entry: Entry) -> bool:

@@ -9,12 +9,12 @@ from datetime import datetime
 from heapq import nsmallest
 from typing import Any
 
+from sluice.connectors.views import Instant, Timeline
 from sluice.page.runs import RunFacts
 from sluice.protocol.history import Attempt, PlannedPartition, RangeSummary, TableHistory, TransactionSummary
 from sluice.protocol.messages import COUNTS
 from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
-from sluice.sinks.hudi.timeline import Instant, Timeline
 
 Json = dict[str, Any]
 _LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed

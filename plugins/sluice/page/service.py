@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from sluice.connectors.views import Timeline
 from sluice.errors import PipelineFileError, SluiceError
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
@@ -26,7 +27,6 @@ from sluice.page.tables import LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.redact import redact
-from sluice.sinks.hudi.timeline import COMMITS, Timeline
 
 _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
@@ -254,12 +254,16 @@ class Page:
         return cached[0].latest if cached else Snapshot(None, None, None)
 
     def _cached_timeline(self, entry: Entry) -> list[Cached[Timeline | None]]:
-        return [self._tables.timeline(entry.table)] if entry.table and may_look_at(entry) else []
+        if entry.table is None or not may_look_at(entry):
+            return []
+        cached = self._tables.timeline(entry.sink, entry.table)
+        return [] if cached is None else [cached]
 
-    @staticmethod
-    def _timeline_banner(entry: Entry, timeline: Snapshot[Timeline | None]) -> list[Json]:
-        if entry.table is None or may_look_at(entry):
+    def _timeline_banner(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> list[Json]:
+        if entry.table is not None and self._cached_timeline(entry):
             return read_banner(f"The timeline of {entry.table}", timeline)
+        if entry.table is None or may_look_at(entry):
+            return []
         return [banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
     def _ends(self, entry: Entry) -> list[Cached[LogEnds]]:
@@ -279,16 +283,16 @@ class Page:
             history = tables.get(entry.table)
             ours = frozenset(history.transactions) if history else frozenset()
         found = timeline.value.of_others(ours)
-        commits = [i for i in found if i.action in COMMITS]
+        commits = [i for i in found if i.is_commit]
         services: dict[str, int] = {}
         for instant in found:
-            if instant.action not in COMMITS:
+            if not instant.is_commit:
                 services[instant.action] = services.get(instant.action, 0) + 1
         rows = []
         for instant in commits[:_OTHERS]:
             row = present.other_commit(instant)
             try:
-                row["facts"] = present.facts(commit_facts(entry.table, instant))
+                row["facts"] = present.facts(commit_facts(entry.sink, entry.table, instant))
             except SluiceError as error:
                 row["error"] = redact(str(error))
             rows.append(row)

@@ -1,4 +1,4 @@
-"""What is read of a table and its topics beside the control topic: the Hudi timeline and the logs' ends, cached."""
+"""What is read of a table and its topics beside the control topic: its timeline and the logs' ends, cached."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import lru_cache, partial
 from threading import Lock
 
 from sluice.airflow.connections import kafka_settings
+from sluice.connectors.views import CommitFacts, Instant, Timeline, commit_log_of, shows_commits
 from sluice.control.reader import log_ends
 from sluice.page.cache import Cached
 from sluice.protocol.offsets import TopicPartition
-from sluice.sinks.hudi.timeline import CommitFacts, Instant, Timeline, TimelineFiles
 
 _LASTS = 5.0  # seconds for which a log's end or a timeline is shown before it is asked for again
 _REMEMBERED = 2000  # commits whose metadata is cached; what is completed never changes
@@ -22,17 +22,17 @@ class Tables:
     """One for each API server process."""
 
     def __init__(self) -> None:
-        self._timelines: dict[str, Cached[Timeline | None]] = {}
+        self._timelines: dict[tuple[str, str], Cached[Timeline | None] | None] = {}
         self._ends: dict[tuple[str, frozenset[str], str], Cached[LogEnds]] = {}
         self._lock = Lock()
 
-    def timeline(self, table: str) -> Cached[Timeline | None]:
-        """The table's active timeline; None in it where there is no table yet."""
+    def timeline(self, sink: str, table: str) -> Cached[Timeline | None] | None:
+        """The table's active timeline, None in it where there is no table yet; None where its sink shows none."""
         with self._lock:
-            if table not in self._timelines:
-                read = TimelineFiles(table).read
-                self._timelines[table] = Cached(f"The timeline of {table}", read, _LASTS)
-            return self._timelines[table]
+            if (sink, table) not in self._timelines:
+                cached = Cached(f"The timeline of {table}", partial(_timeline, sink, table), _LASTS)
+                self._timelines[sink, table] = cached if shows_commits(sink) else None
+            return self._timelines[sink, table]
 
     def log_ends(self, connection: str, topics: Collection[str], isolation_level: str) -> Cached[LogEnds]:
         """Where the logs of a cluster's topics end."""
@@ -44,15 +44,19 @@ class Tables:
             return self._ends[key]
 
 
+def _timeline(sink: str, table: str) -> Timeline | None:
+    return commit_log_of(sink, table).read()
+
+
 def _log_ends(connection: str, topics: frozenset[str], isolation_level: str) -> LogEnds:
     return log_ends(kafka_settings(connection), topics, isolation_level)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def commit_facts(table: str, instant: Instant) -> CommitFacts:
+def commit_facts(sink: str, table: str, instant: Instant) -> CommitFacts:
     """What a completed commit's metadata says.
 
     Raises:
         RetryableError, ActionRequiredError: it can't be read.
     """
-    return TimelineFiles(table).facts(instant)
+    return commit_log_of(sink, table).facts(instant)

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import SourceReader
+from sluice.connectors.data import INSTANT, ReadsRows, SourceReader
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.plan import RecordPlan
@@ -17,24 +17,21 @@ from sluice.rows.reading import read_range
 from sluice.rows.records import RecordChain, parse_ddl
 from sluice.verification.verify import WHOLE_TABLE, Compared
 
-_INSTANT = "_sluice_instant"
 _OFFSET = "_kafka_offset"
 
 
-def compare(spark: SparkSession, reader: SourceReader, task: Mapping[str, Any]) -> list[Compared]:
+def compare(spark: SparkSession, reader: SourceReader, rows_of: ReadsRows, task: Mapping[str, Any]) -> list[Compared]:
     """Compare what the task names; `sluice.verification.verify` writes it."""
     writer = TableSpec.model_validate(task["writer"])
     chain = RecordChain(spark, RecordPlan.model_validate(task["records"]), writer)
     names = parse_ddl(spark, writer.schema_ddl).names
     in_topic = _topic(spark, reader, task, chain, names)
-    in_table = spark.read.format("hudi").load(task["path"])
+    in_table = rows_of(spark, writer)
     if task["record_key"]:
         in_topic = _last_versions(in_topic, task["record_key"], writer.ordering_fields)
         if CHANGE in in_topic.columns:
             in_topic = in_topic.where(~F.col(CHANGE).isin(*DELETES))
-        in_table = in_table.withColumn(_INSTANT, F.lit(WHOLE_TABLE))
-    else:
-        in_table = in_table.withColumn(_INSTANT, F.col("_hoodie_commit_time"))
+        in_table = in_table.withColumn(INSTANT, F.lit(WHOLE_TABLE))
     with adaptive(spark):
         topic, table = _fingerprints(in_topic, names), _fingerprints(in_table, names)
     nothing = (0, 0)
@@ -62,7 +59,7 @@ def _topic(
     here = (F.col("_kafka_topic") == F.col("topic")) & (F.col("_kafka_partition") == F.col("partition"))
     here &= (F.col(_OFFSET) >= F.col("start")) & (F.col(_OFFSET) < F.col("end"))
     fields = [rows[f"`{name}`"] for name in (*names, *({CHANGE} & set(rows.columns)))]
-    return rows.join(F.broadcast(whose), here).select(*fields, rows[_OFFSET], whose["instant"].alias(_INSTANT))
+    return rows.join(F.broadcast(whose), here).select(*fields, rows[_OFFSET], whose["instant"].alias(INSTANT))
 
 
 def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
@@ -86,7 +83,7 @@ def _last_versions(rows: DataFrame, key: Sequence[str], ordering: Sequence[str])
 def _fingerprints(rows: DataFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Count and checksum of the rows by instant; a sum of hashes doesn't know their order, but sees a row twice."""
     hashed: Column = F.xxhash64(*(F.to_json(F.struct(F.col(f"`{name}`"))) for name in names))
-    counted = rows.groupBy(_INSTANT).agg(
+    counted = rows.groupBy(INSTANT).agg(
         F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(38,0)")).alias("checksum")
     )
-    return {row[_INSTANT]: (int(row["rows"]), int(row["checksum"])) for row in counted.collect()}
+    return {row[INSTANT]: (int(row["rows"]), int(row["checksum"])) for row in counted.collect()}

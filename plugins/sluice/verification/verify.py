@@ -87,6 +87,22 @@ def _read_by(transaction: TransactionSummary) -> tuple[OffsetRange, ...]:
     )
 
 
+def require_comparable(pipeline: Pipeline) -> None:
+    """Check that the sink's rows can be read for a comparison.
+
+    Raises:
+        ActionRequiredError: its section names nothing that reads them.
+    """
+    if not pipeline.sink.options.table_rows:
+        raise ActionRequiredError(
+            f"Topic and table can't be compared: {pipeline.sink.place} has nothing that reads its rows for it.",
+            next_step="compare the table with its source by other means; `sluice transactions` says what each interval "
+            f"has read and written. Whoever makes {pipeline.sink.place} adds `table_rows` to its section, as "
+            "CONTRIBUTING.md says under `Add a sink`.",
+            table=pipeline.table_id,
+        )
+
+
 def verify_table(
     pipeline: Pipeline,
     position: Position,
@@ -100,9 +116,10 @@ def verify_table(
     """Compare in a Spark job, and say what it found.
 
     Raises:
-        ActionRequiredError: Kafka doesn't have the records of what an upsert table holds any more.
+        ActionRequiredError: the sink can't be compared, or Kafka has lost records of an upsert table.
         RetryableError: the Spark job failed.
     """
+    require_comparable(pipeline)
     log_start = {b.topic_partition: b.log_start for b in position.state.partitions}
 
     def is_there(interval: Interval) -> bool:
@@ -134,7 +151,7 @@ def _compare(
 ) -> tuple[Compared, ...]:
     task = {
         "source": pipeline.source.name,
-        "path": pipeline.table_id,
+        "sink": pipeline.sink.name,
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
         "record_key": pipeline.sink.options.record_key if pipeline.sink.capabilities.upsert else (),

@@ -59,7 +59,7 @@ function facts(t) {
     ["Offsets without a record", f.number(t.gaps)],
     ["Lag left", f.number(t.lag_left)],
     t.state === "committed" && ["Complete through", f.when(t.valid_through, { date: true })],
-    ["Hudi timeline", where[t.timeline] ?? "not read"],
+    ["Table's timeline", where[t.timeline] ?? "not read"],
     ["DAG run", t.dag_id === "sluice" ? `by hand: ${t.run_id}` : h("a", { href: runUrl(t.dag_id, t.run_id), "data-airflow": true }, t.run_id)],
     ["Epoch", f.number(t.epoch)],
     t.replays && ["Replays", other(t.replays)],
@@ -89,7 +89,7 @@ function story(t, now) {
     const said = a.failed ? "failed" : a.counts ? f.count(a.records_written, "row") : "not needed";
     lines.push([`write ${a.number}${a.try > 1 ? `, attempt ${a.try}` : ""}`, a.began ?? t.started, bar(shape, a.began ?? t.started, a.ended), a.began ? f.duration(f.secondsBetween(a.began, a.ended)) : "–", said]);
   }
-  if (t.decided) lines.push(["END-COMMIT", t.decided, bar("commit", t.decided, t.ended ?? new Date(now).toISOString()), f.duration(f.secondsBetween(t.decided, t.ended)), "Hudi's commit"]);
+  if (t.decided) lines.push(["END-COMMIT", t.decided, bar("commit", t.decided, t.ended ?? new Date(now).toISOString()), f.duration(f.secondsBetween(t.decided, t.ended)), "The table's commit"]);
   if (t.ended) lines.push([t.state === "committed" ? "ACK-COMMIT" : "ABORT-COMMIT", t.ended, null, "", t.state === "committed" ? "rows and offsets are in the table" : "nothing of it is seen"]);
   return h(
     "section",

@@ -47,6 +47,9 @@ class Hudi(SinkOptions):
     connector: ClassVar[str] = "sluice.sinks.hudi.sink:HudiSink"
     row_writer: ClassVar[str] = "sluice.sinks.hudi.writer:HudiWriter"
     service_job: ClassVar[str] = "sluice.sinks.hudi.service_job:HudiServiceJob"
+    commit_log: ClassVar[str] = "sluice.sinks.hudi.timeline:TimelineFiles"
+    table_rows: ClassVar[str] = "sluice.sinks.hudi.rows:table_rows"
+    quarantine_reader: ClassVar[str] = "sluice.sinks.hudi.quarantine_files:QuarantineFiles"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"upsert": "operation upsert", "clustering": "operation append; an upsert table is compacted"}
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import fsspec
@@ -14,6 +14,10 @@ from sluice.sinks.hudi.timeline import TimelineFiles, file_url
 
 _ROWS = 1000  # at a time, and fewer where rows are large
 _BYTES = 16 << 20  # of rows at a time, about
+_IN_SHORT = (  # all but the record itself
+    *("_hoodie_commit_time", "kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "reason", "stage"),
+    *("range_number", "run_id", "kafka_topic_id", "kafka_cluster_id"),
+)
 _BUFFER = 1 << 20  # of a column's file at a time; PyArrow's own way is a whole row group
 
 
@@ -60,7 +64,27 @@ class QuarantineFiles:
             if instant is not None and not relative.startswith("."):
                 yield relative, instant
 
-    def rows(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    def records(self, paths: Sequence[str], *, whole: bool = True) -> Iterator[Quarantined]:
+        """The records of files; see `sluice.connectors.views.QuarantineReader`."""
+        for row in self._rows(paths, None if whole else _IN_SHORT):
+            yield Quarantined(
+                instant=row["_hoodie_commit_time"],
+                topic=row["kafka_topic"],
+                partition=row["kafka_partition"],
+                offset=row["kafka_offset"],
+                reason=row["reason"],
+                stage=row["stage"],
+                range_number=row["range_number"],
+                run_id=row["run_id"],
+                # Files of earlier releases don't say the log.
+                log=LogId(row.get("kafka_cluster_id"), row.get("kafka_topic_id")),
+                timestamp=row["kafka_timestamp"],
+                key=row.get("kafka_key"),
+                value=row.get("kafka_value"),
+                headers=tuple((h["key"], h["value"]) for h in row.get("kafka_headers") or ()),
+            )
+
+    def _rows(self, paths: Sequence[str], columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
         """The rows of files, by column; a thousand are in memory at a time, or 16 MB of them.
 
         A column that a file lacks isn't in its rows.
@@ -77,25 +101,6 @@ class QuarantineFiles:
         except (OSError, ValueError) as error:
             raise self._failed(error) from error
 
-    def records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records of files, whole."""
-        for row in self.rows(paths):
-            yield Quarantined(
-                instant=row["_hoodie_commit_time"],
-                topic=row["kafka_topic"],
-                partition=row["kafka_partition"],
-                offset=row["kafka_offset"],
-                reason=row["reason"],
-                stage=row["stage"],
-                range_number=row["range_number"],
-                run_id=row["run_id"],
-                log=log_of(row),
-                timestamp=row["kafka_timestamp"],
-                key=row["kafka_key"],
-                value=row["kafka_value"],
-                headers=tuple((h["key"], h["value"]) for h in row["kafka_headers"] or ()),
-            )
-
     def _failed(self, error: Exception) -> Exception:
         if isinstance(error, ImportError | PermissionError):
             return TimelineFiles(self.path).failed(error)
@@ -104,11 +109,6 @@ class QuarantineFiles:
             next_step="check that its file system can be reached from here, and the credentials.",
             quarantine=self.path,
         )
-
-
-def log_of(row: Mapping[str, Any]) -> LogId:
-    """The log that a row's record stands in. Files of earlier releases don't say."""
-    return LogId(row.get("kafka_cluster_id"), row.get("kafka_topic_id"))
 
 
 def _rows_at_a_time(metadata: Any) -> int:

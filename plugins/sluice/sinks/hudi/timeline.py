@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import fastavro
 import fsspec
 
+from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError, RetryableError
 
-Standing = Literal["completed", "pending", "archived", "absent"]
 _NAME = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.(?:([a-z]+)\.(requested|inflight)|([a-z]+))")
 # By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
 # programs, or wrap others. A table's path may come from a message that somebody else has written.
@@ -33,56 +32,6 @@ _SCHEMES = {
 _AVRO = b"Obj\x01"
 # Commits of rows, and the table services that put files in place of others.
 COMMITS = ("commit", "deltacommit", "replacecommit")
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """One instant: when it was requested and completed (None while pending), in the timeline's own time zone.
-
-    `modified` is the file's own time, which needs no time zone to be known; None where the file system has none.
-    """
-
-    requested: str
-    completed: str | None
-    action: str
-    pending: bool
-    name: str
-    modified: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The active timeline: instants by their requested time, in its order."""
-
-    instants: Mapping[str, Instant] = field(default_factory=dict)
-
-    def standing(self, instant: str) -> Standing:
-        """Where an instant stands; one from before the active timeline can only be in the archived one."""
-        found = self.instants.get(instant)
-        if found is not None:
-            return "pending" if found.pending else "completed"
-        return "archived" if self.instants and instant < next(iter(self.instants)) else "absent"
-
-    def of_others(self, ours: Iterable[str]) -> list[Instant]:
-        """Completed instants that are not among ours, newest first: other writers and table services."""
-        ours = frozenset(ours)
-        return sorted(
-            (i for i in self.instants.values() if not i.pending and i.requested not in ours),
-            key=lambda i: i.requested,
-            reverse=True,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CommitFacts:
-    """What a completed commit's metadata says, in short. `extra` holds the names of its extra metadata."""
-
-    operation: str | None
-    rows: int
-    bytes_written: int
-    files: int
-    table_partitions: int
-    extra: tuple[str, ...]
 
 
 def file_url(path: str) -> str:
@@ -181,7 +130,8 @@ def _parse(entry: Mapping[str, Any]) -> Instant | None:
     requested, completed, action, state, done = match.groups()
     if done == "inflight":  # of a plain commit, for which Hudi leaves the action out
         action, state = "commit", "inflight"
-    return Instant(requested, completed, action or done, state is not None, name, _modified(entry))
+    action = action or done
+    return Instant(requested, completed, action, state is not None, name, _modified(entry), action in COMMITS)
 
 
 def _modified(entry: Mapping[str, Any]) -> datetime | None:

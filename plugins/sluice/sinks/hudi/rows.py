@@ -1,0 +1,14 @@
+"""A Hudi table's rows as Spark reads them, for whoever compares them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.connectors.data import INSTANT
+from sluice.protocol.messages import TableSpec
+
+
+def table_rows(spark: SparkSession, writer: TableSpec) -> DataFrame:
+    """All rows, an append's each with the instant of the interval that wrote it; see `sluice.connectors.data`."""
+    return spark.read.format("hudi").load(writer.path).withColumn(INSTANT, F.col("_hoodie_commit_time"))
