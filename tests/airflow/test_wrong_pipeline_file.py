@@ -100,6 +100,11 @@ def test_a_connector_that_fails_stops_no_other_pipeline(
         "    @property\n"
         "    def capabilities(self):\n"
         "        raise RuntimeError('no licence')\n"
+        "    @property\n"
+        "    def table_id(self):\n"
+        "        return self.path\n"
+        "    def writer(self, name, changes, **_):\n"
+        "        raise RuntimeError('no licence')\n"
     )
     monkeypatch.syspath_prepend(folder)
     points = {"own": "users_own:Sink", "gone": "no_such_module:Sink"}

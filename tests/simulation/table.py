@@ -288,12 +288,3 @@ class SimSink:
 
     def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         return RecordPlan(), table.writer
-
-    def pin_quarantine(self, table: SimTable, writer: TableSpec) -> TableSpec:
-        raise NotImplementedError("histories have no bad records yet")
-
-    def open_quarantine(self, table: SimTable, pinned: TableSpec) -> SimTable:
-        raise NotImplementedError("histories have no bad records yet")
-
-    def maintenance(self, table: SimTable) -> Any:
-        raise NotImplementedError("histories have no table services yet")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from abc import abstractmethod
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -19,9 +20,13 @@ from sluice.connectors.capabilities import (
     SourceEnd,
     misfits,
 )
+from sluice.connectors.data import SinkWriter, Written
 from sluice.connectors.options import SinkOptions, SourceOptions
+from sluice.connectors.sink import catalogs_of, quarantine_of, services_of
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
+from sluice.protocol.messages import TableSpec
+from sluice.sinks.hudi.sink import HudiSink
 
 GOOD = {"name": "a", "source": {"kafka": {"topics": "t"}}, "sink": {"hudi": {"path": "/x", "schema": "id INT"}}}
 ALL = SourceCapabilities(True, True, True, True, True)
@@ -52,6 +57,24 @@ class Table(SinkOptions):
     def table_id(self):
         return self.url
 
+    def writer(self, name, changes, *, maintained, schema_ddl="", schema_avro=""):
+        return TableSpec(
+            path=self.url, name=name, table_type="", operation="append", record_key=(), partition_fields=(),
+            ordering_fields=(), schema_ddl=schema_ddl, schema_avro=schema_avro, options={},
+        )  # fmt: skip
+
+
+class Unfinished(Table):
+    """A section that leaves something open."""
+
+    @property
+    @abstractmethod
+    def table_id(self): ...
+
+
+class OpensAlone:
+    """A sink with nothing but what each has to have."""
+
 
 @pytest.fixture
 def installed(monkeypatch, tmp_path):
@@ -63,6 +86,7 @@ def installed(monkeypatch, tmp_path):
         EntryPoint("gone", "no_such_module:Sink", "sluice.sinks"),
         EntryPoint("function", "json:dumps", "sluice.sinks"),
         EntryPoint("broken", "fails_at_import:Sink", "sluice.sinks"),
+        EntryPoint("unfinished", "users_own:Unfinished", "sluice.sinks"),
     ]
 
     def find(group, name=None):
@@ -102,14 +126,17 @@ def test_those_of_an_installed_package_are_found_by_name(installed, tmp_path):
     assert (pipeline.source.place, pipeline.sink.place) == ("source.lines", "sink.table")
     assert pipeline.table_id == "jdbc:x"
     assert pipeline.sink.table.url == "jdbc:x"
-    assert registry.names("sink") == ["broken", "function", "gone", "hudi", "table"]
+    assert registry.names("sink") == ["broken", "function", "gone", "hudi", "table", "unfinished"]
 
 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
         ({"source": {"kafak": {"topics": "t"}}}, "source.kafak: there is no source `kafak`; did you mean `kafka`?"),
-        ({"sink": {"jdbc": {}}}, "sink.jdbc: there is no sink `jdbc`; Installed: broken, function, gone, hudi, table."),
+        (
+            {"sink": {"jdbc": {}}},
+            "sink.jdbc: there is no sink `jdbc`; Installed: broken, function, gone, hudi, table, unfinished.",
+        ),
         ({"source": {}}, "exactly one source"),
         ({"source": "kafka"}, "exactly one source"),
         ({"sink": {**GOOD["sink"], "table": {"url": "u"}}}, "exactly one sink"),
@@ -123,12 +150,40 @@ def test_a_wrong_name_is_told_with_those_there_are(installed, tmp_path, changed,
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["gone", "function", "broken"])
+@pytest.mark.parametrize("name", ["gone", "function", "broken", "unfinished"])
 def test_an_entry_point_that_names_nothing_of_use_is_told_as_a_mistake_of_the_file(installed, tmp_path, name):
     """Whoever reads all files passes over those that are wrong: no other error may come of one."""
     with pytest.raises(PipelineFileError, match=f"sluice.sinks: {name} = ") as caught:
         load(tmp_path, sink={name: {}})
     assert caught.value.where["file"] == tmp_path / "a.yaml"
+
+
+def test_a_section_that_leaves_something_open_is_told_what(installed, tmp_path):
+    with pytest.raises(PipelineFileError, match="missing=table_id"):
+        load(tmp_path, sink={"unfinished": {"url": "u"}})
+
+
+@pytest.mark.parametrize(
+    ("part_of", "says"),
+    [
+        (quarantine_of, "has no quarantine.*sluice.connectors.sink.KeepsQuarantine"),
+        (services_of, "has no services.*sluice.connectors.sink.HasServices"),
+        (catalogs_of, "has no catalogs.*sluice.connectors.sink.TellsCatalogs"),
+    ],
+)
+def test_a_sink_without_a_part_that_its_section_names_is_named(part_of, says):
+    with pytest.raises(ActionRequiredError, match=f"OpensAlone {says}"):
+        part_of(OpensAlone())
+    assert part_of(HudiSink(Pipeline.model_validate(GOOD))) is not None
+
+
+def test_a_writer_that_cannot_delete_says_so_if_it_is_asked_to():
+    class AppendsAlone(SinkWriter):
+        def write(self, rows, emptied_at=None, *, truncates=False):
+            return Written((), None)
+
+    with pytest.raises(ActionRequiredError, match="AppendsAlone can't leave out what was deleted later"):
+        AppendsAlone().remember_deletes(None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,13 +18,12 @@ from time import sleep
 from typing import Any, NamedTuple
 
 from sluice import process
-from sluice.connectors.sink import Completion, InstantState, Maintenance, Registered, WrittenInterval
+from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
-from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
@@ -60,7 +59,7 @@ def read(table: str) -> list[Any]:
 
 
 class JsonLinesSink:
-    """One pipeline's folder; see `sluice.connectors.sink.Sink`."""
+    """One pipeline's folder; see `sluice.connectors.sink.Sink`. It keeps no bad records, and has no table services."""
 
     def __init__(self, pipeline: Any, jvm: Any = None, registries: Registries = registry_of_environment) -> None:
         self._pipeline, self._jvm, self._registries = pipeline, jvm or lean_jvm, registries
@@ -86,26 +85,6 @@ class JsonLinesSink:
         with self._jvm() as jvm:
             pinner = RecordPinner(self._pipeline, topics, self._registries)
             return pinner.pin(_Typed(table.writer, None, jvm), last)
-
-    def pin_quarantine(self, table: JsonLinesTable, writer: TableSpec) -> TableSpec:
-        """There is none: the capabilities say so, and files that ask for one are refused when they are loaded."""
-        raise NotImplementedError
-
-    def open_quarantine(self, table: JsonLinesTable, pinned: TableSpec) -> JsonLinesTable:
-        """See `pin_quarantine`."""
-        raise NotImplementedError
-
-    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """See `pin_quarantine`."""
-        raise NotImplementedError
-
-    def sync_catalogs(self) -> list[str]:
-        """See `pin_quarantine`."""
-        raise NotImplementedError
-
-    def maintenance(self, table: JsonLinesTable) -> Maintenance:
-        """There is none; see `pin_quarantine`."""
-        raise NotImplementedError
 
 
 class JsonLinesTable:

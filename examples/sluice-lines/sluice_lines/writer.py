@@ -6,14 +6,14 @@ import json
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.connectors.data import Written
+from sluice.connectors.data import SinkWriter, Written
 from sluice.protocol.messages import StartCommit
 from sluice.rows.records import KAFKA_COLUMNS
 from sluice_lines.sink import write_file
 
 
-class JsonLinesWriter:
-    """One attempt's files; see `sluice.connectors.data.SinkWriter`. Rows come to the driver: it is an example."""
+class JsonLinesWriter(SinkWriter):
+    """One attempt's files; it deletes nothing. Rows come to the driver: it is an example."""
 
     def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
         self._table, self._instant, self._attempt = start.writer.path, start.transaction, attempt
@@ -25,7 +25,3 @@ class JsonLinesWriter:
         lines = [json.dumps(row.asDict(recursive=True), default=str) for row in columns.collect()]
         self._files += 1  # very wide ranges are written part by part
         return Written((write_file(self._table, self._instant, f"{self._attempt}-{self._files}", lines),), columns._jdf)
-
-    def remember_deletes(self, later: DataFrame) -> None:
-        """Nothing is deleted here: the capabilities say so."""
-        raise NotImplementedError

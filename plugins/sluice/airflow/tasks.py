@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -90,8 +91,9 @@ class _CoordinatorOperator(BaseOperator):
         with report_errors(context, self.pipeline), metrics.timed_step(self.pipeline, self.task_id):
             return self._step(context)
 
+    @abstractmethod
     def _step(self, context: Context) -> Any:
-        raise NotImplementedError
+        """What the coordinator does; what is returned is the task's XCom."""
 
     def _coordinator(self, transaction: dict[str, Any] | None = None) -> Coordinator:
         """Of the pipeline; for a transaction that is begun, on the control topic where it stands."""

@@ -112,7 +112,10 @@ class Written:
 
 
 class SinkWriter(Protocol):
-    """Writes rows under one interval's instant, where no reader sees them before the commit."""
+    """Writes rows under one interval's instant, where no reader sees them before the commit.
+
+    A base class, too: a writer that is a subclass has to say what its sink can do, and nothing else.
+    """
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
         """Write rows, in one run of the frame: it counts what it reads.
@@ -126,9 +129,20 @@ class SinkWriter(Protocol):
         """
         ...
 
-    def remember_deletes(self, later: DataFrame) -> None:
-        """Leave rows out that are deleted by offsets which the table has already. For sinks that can `delete` alone."""
-        ...
+    def remember_deletes(self, later: DataFrame) -> None:  # noqa: ARG002
+        """Leave rows out that are deleted by offsets which the table has already. For sinks that can `delete` alone.
+
+        Args:
+            later: the rows of offsets that the table has already.
+
+        Raises:
+            ActionRequiredError: the writer has no such thing, though its sink says that it can delete.
+        """
+        raise ActionRequiredError(
+            f"The writer {type(self).__qualname__} can't leave out what was deleted later.",
+            next_step="correct the sink's package: give it `remember_deletes`, or take `delete` out of the "
+            "capabilities. Nothing was written.",
+        )
 
 
 class MakesWriter(Protocol):

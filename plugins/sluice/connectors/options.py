@@ -6,6 +6,7 @@ and where its code is, which is imported by whoever runs it and by nobody who re
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -126,9 +127,9 @@ class SinkOptions(Section):
         return SinkCapabilities()
 
     @property
+    @abstractmethod
     def table_id(self) -> str:
         """What tells this table from all others, for as long as it exists: the key of its control messages."""
-        raise NotImplementedError
 
     @property
     def columns_are_given(self) -> bool:
@@ -150,6 +151,7 @@ class SinkOptions(Section):
         """How an upsert finds a key's row, given each topic's number of partitions; None where nobody has to know."""
         return None
 
+    @abstractmethod
     def writer(
         self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
     ) -> TableSpec:
@@ -162,7 +164,6 @@ class SinkOptions(Section):
             schema_ddl: the table's columns as Spark DDL.
             schema_avro: the same as an Avro schema.
         """
-        raise NotImplementedError
 
     @classmethod
     def for_route(cls, section: dict[str, Any], pipeline: str, table: str) -> None:

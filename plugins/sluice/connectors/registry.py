@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import isabstract
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -82,5 +83,12 @@ def _section(kind: Kind, name: str, reference: str) -> type[SourceOptions] | typ
             f"What is installed as the {kind} `{name}` is no section of a pipeline file.",
             next_step=f"have the entry point name a subclass of sluice.connectors.options.{base.__name__}.",
             entry_point=f"{GROUPS[kind]}: {name} = {reference}",
+        )
+    if isabstract(found):
+        raise ActionRequiredError(
+            f"The section of the {kind} `{name}` doesn't say all that it has to.",
+            next_step=f"have it say what sluice.connectors.options.{base.__name__} leaves open.",
+            entry_point=f"{GROUPS[kind]}: {name} = {reference}",
+            missing=", ".join(sorted(found.__abstractmethods__)),
         )
     return found

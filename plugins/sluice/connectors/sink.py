@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+from sluice.errors import ActionRequiredError
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
@@ -208,10 +209,14 @@ class Maintenance(Protocol):
 
 
 T = TypeVar("T", bound=Table)
+T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
 
 
 class Sink(Protocol[T]):
-    """Where one pipeline's rows go, in tables of a kind of its own."""
+    """Where one pipeline's rows go, in tables of a kind of its own.
+
+    All that a sink has to have. A quarantine, table services and catalogs are further below, each by itself.
+    """
 
     def open(self) -> AbstractContextManager[T]:
         """The table, for as long as the block; created on first use.
@@ -239,6 +244,14 @@ class Sink(Protocol[T]):
         """
         ...
 
+
+# What a sink may have besides, as its capabilities say
+
+
+@runtime_checkable
+class KeepsQuarantine(Protocol[T]):
+    """A sink that sets bad records aside, in a table of their own (capability `quarantine`)."""
+
     def pin_quarantine(self, table: T, writer: TableSpec) -> TableSpec:
         """The table of bad records as START-COMMIT names it, of a table that is written so."""
         ...
@@ -262,6 +275,11 @@ class Sink(Protocol[T]):
         """
         ...
 
+
+@runtime_checkable
+class TellsCatalogs(Protocol):
+    """A sink of whose tables catalogs can be told (capability `catalogs`)."""
+
     def sync_catalogs(self) -> list[str]:
         """Tell each catalog that the pipeline names of the table as it is now; their names.
 
@@ -271,9 +289,57 @@ class Sink(Protocol[T]):
         """
         ...
 
-    def maintenance(self, table: T) -> Maintenance:
+
+@runtime_checkable
+class HasServices(Protocol[T_contra]):
+    """A sink whose tables have services (capability `services`)."""
+
+    def maintenance(self, table: T_contra) -> Maintenance:
         """The table's services, for whoever holds the table."""
         ...
+
+
+def quarantine_of(sink: Sink[T]) -> KeepsQuarantine[T]:
+    """The sink, known to set bad records aside.
+
+    Raises:
+        ActionRequiredError: it doesn't.
+    """
+    if not isinstance(sink, KeepsQuarantine):
+        raise _lacks(sink, KeepsQuarantine, "quarantine")
+    return sink
+
+
+def catalogs_of(sink: Sink[Any]) -> TellsCatalogs:
+    """The sink, known to tell catalogs.
+
+    Raises:
+        ActionRequiredError: it doesn't.
+    """
+    if not isinstance(sink, TellsCatalogs):
+        raise _lacks(sink, TellsCatalogs, "catalogs")
+    return sink
+
+
+def services_of(sink: Sink[T]) -> HasServices[T]:
+    """The sink, known to have table services.
+
+    Raises:
+        ActionRequiredError: it has none.
+    """
+    if not isinstance(sink, HasServices):
+        raise _lacks(sink, HasServices, "services")
+    return sink
+
+
+def _lacks(sink: object, part: type, capability: str) -> ActionRequiredError:
+    """Files that ask for what a sink can't do are refused when they are loaded: its section said that it can."""
+    name = f"{type(sink).__module__}.{type(sink).__qualname__}"
+    return ActionRequiredError(
+        f"The sink {name} has no {capability}, though its section's capabilities say so.",
+        next_step=f"correct the sink's package: give it what sluice.connectors.sink.{part.__name__} has, or take "
+        f"`{capability}` out of the capabilities.",
+    )
 
 
 class MakesSink(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sluice.connectors.sink import catalogs_of
 from sluice.coordinator.parts import sink_of
 from sluice.jvm.gateway import Jvm
 from sluice.pipeline.model import Pipeline
@@ -14,4 +15,4 @@ def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
         RetryableError: a catalog refused; the table's commits are safe, and the next call catches up.
         ActionRequiredError: a catalog's jars or permission are missing.
     """
-    return sink_of(pipeline, jvm).sync_catalogs()
+    return catalogs_of(sink_of(pipeline, jvm)).sync_catalogs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from sluice.connectors.sink import quarantine_of
 from sluice.coordinator.session import Session
 from sluice.failpoints import reach
 from sluice.kafka.sent_letters import Sent, SentLetters
@@ -77,7 +78,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         if sent == letters:
             log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
             return
-        bad = session.sink.bad_records(paths)
+        bad = quarantine_of(session.sink).bad_records(paths)
         notes = SentLetters(session.parts.kafka, topic, session.table_id)
         for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
             sent += len(chunk)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Table, quarantine_of
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.fence import keep_first_completions
 from sluice.coordinator.session import Session
@@ -45,8 +45,8 @@ class Quarantine:
         if errors.tolerance == "none":
             return None
         prepare_dead_letters(self._session)
-        pinned = self._session.sink.pin_quarantine(table, writer)
-        keep_first_completions(self._session.sink.open_quarantine(table, pinned))
+        pinned = quarantine_of(self._session.sink).pin_quarantine(table, writer)
+        keep_first_completions(quarantine_of(self._session.sink).open_quarantine(table, pinned))
         return pinned
 
     def commit(self, table: Table, transaction: Transaction) -> None:
@@ -98,7 +98,7 @@ class Quarantine:
         Raises:
             ActionRequiredError: it names another one.
         """
-        pinned = self._session.sink.pin_quarantine(table, table.writer)
+        pinned = quarantine_of(self._session.sink).pin_quarantine(table, table.writer)
         named = transaction.start.quarantine
         assert named is not None
         if named.path != pinned.path:
@@ -109,5 +109,5 @@ class Quarantine:
                 in_pipeline=pinned.path,
                 instant=transaction.id,
             )
-        quarantine: Table = self._session.sink.open_quarantine(table, pinned)
+        quarantine: Table = quarantine_of(self._session.sink).open_quarantine(table, pinned)
         return quarantine

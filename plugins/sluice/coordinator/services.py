@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sluice.connectors.sink import Maintenance, Table
+from sluice.connectors.sink import Maintenance, Table, services_of
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.parts import parts_of
@@ -79,7 +79,7 @@ class Services:
             ActionRequiredError: the sink has no such service.
         """
         with self._leased(run, service) as (table, lease):
-            client = self._session.sink.maintenance(table)
+            client = services_of(self._session.sink).maintenance(table)
             reach("service.before_end_commit")
             lease.decide(table.process)
             reach("service.after_end_commit")
@@ -97,7 +97,7 @@ class Services:
             RetryableError, IntervalError, ActionRequiredError: as `run`.
         """
         with self._leased(run, service) as (table, lease):
-            client = self._session.sink.maintenance(table)
+            client = services_of(self._session.sink).maintenance(table)
             left = client.pending(service)
             if service == "clustering":
                 # Too late to carry it out: an interval may have replaced the files that it would rewrite.
@@ -189,7 +189,7 @@ class Services:
             ranges=(),
             source=session.pipeline.source.name,
             sink=session.pipeline.sink.name,
-            writer=session.sink.maintenance(table).writer,
+            writer=services_of(session.sink).maintenance(table).writer,
         )
         reach("service.before_start_commit")
         offset = session.control.send(start)

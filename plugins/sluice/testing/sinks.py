@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from unittest import mock
 import pytest
 
 from sluice.connectors.capabilities import SinkCapabilities
-from sluice.connectors.sink import Sink, Table
+from sluice.connectors.sink import HasServices, KeepsQuarantine, Sink, Table, TellsCatalogs
 from sluice.errors import SluiceError
 from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
@@ -34,7 +35,7 @@ class Death(BaseException):
     """The process dies here: no `except Exception` keeps it alive, and its later calls change nothing."""
 
 
-class SinkConformance:
+class SinkConformance(ABC):
     """The tests. A subclass says how its sink is made, written to and read.
 
     Attributes:
@@ -46,27 +47,33 @@ class SinkConformance:
 
     # What a subclass says
 
+    @abstractmethod
     def sink(self, folder: Path) -> Sink[Any]:
         """The sink of a table in a folder that is this test's alone; asked anew for each process."""
-        raise NotImplementedError
 
+    @abstractmethod
     def capabilities(self) -> SinkCapabilities:
         """What it says that it can do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, folder: Path, table: Table, instant: str, attempt: str, rows: Sequence[int]) -> list[Committable]:
         """What a participant does: write a row for each number under an instant, where no reader sees it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, folder: Path) -> list[int]:
         """What a reader finds in the table, in any order."""
-        raise NotImplementedError
 
     # What is tested
 
     def test_it_can_be_used_for_exactly_once(self) -> None:
         """Rows and checkpoint together, or Sluice refuses the pipeline file."""
         assert self.capabilities().atomic_with_checkpoint
+
+    def test_it_has_the_parts_that_the_capabilities_name(self, tmp_path: Path) -> None:
+        """What a sink can't do is to be refused when a pipeline file is loaded, not in an interval."""
+        sink, can = self.sink(tmp_path), self.capabilities()
+        asked = {KeepsQuarantine: can.quarantine, HasServices: bool(can.services), TellsCatalogs: can.catalogs}
+        assert [part.__name__ for part, named in asked.items() if named and not isinstance(sink, part)] == []
 
     def test_it_writes_as_the_capabilities_say(self, tmp_path: Path) -> None:
         """Whether every record is a row: a replay of such rows takes them off, and one of versions doesn't."""
