@@ -1,4 +1,4 @@
-"""What sources and sinks can do, and what a pipeline asks of them: compared once, when its file is read. Pure."""
+"""What sources and sinks can do, and what a pipeline requires: compared once, when its file is read. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sluice.protocol.services import Service
 
 @dataclass(frozen=True)
 class SourceCapabilities:
-    """What a source can do; a source promises nothing that it doesn't name.
+    """What a source can do; it promises only what it names.
 
     Attributes:
-        replayable: the same offsets hold the same records whenever they are read, as long as they are there. Without
-            it an attempt that is repeated could write other records than the one whose place it takes.
-        ordered: the records of one partition have one order, in which they happened.
-        windows_by_time: it knows from which offset on records belong to a time.
-        keyed: its records have keys beside their values.
-        holds_control_log: its connection is a Kafka cluster, on which the control topic may be.
+        replayable: the same offsets hold the same records whenever they are read, as long as they exist. Without it a
+            repeated attempt could write other records than the attempt that it replaces.
+        ordered: a partition's records are in the order in which they happened.
+        windows_by_time: it can find the offset at which the records of a time begin.
+        keyed: its records have keys as well as values.
+        holds_control_log: its connection is a Kafka cluster, which can hold the control topic.
     """
 
     replayable: bool = False
@@ -30,20 +30,20 @@ class SourceCapabilities:
 
 @dataclass(frozen=True)
 class SinkCapabilities:
-    """What a sink can do for one pipeline, as its section is written; it promises nothing that it doesn't name.
+    """What a sink can do for one pipeline, given its section; it promises only what it names.
 
     Attributes:
         atomic_with_checkpoint: rows and checkpoint become visible together or not at all, and the checkpoint can be
-            read back. Exactly once rests on it.
-        upsert: the last version of a key is its row; without it every record is a row.
-        delete: a record may take its key's row away.
-        truncate: a record may take all rows away.
-        replaces_interval: one commit may take an interval's rows off the table and put others in their place.
-        finds_keys_by_partition: an upsert looks for a key's row only where its source partition has written, so that
-            keys mustn't move between partitions.
-        quarantine: bad records are set aside in a table of their own, in the same commit.
-        services: which services its tables have.
-        catalogs: catalogs can be told of its tables.
+            read back. Exactly once depends on it.
+        upsert: the last version of a key is its row; otherwise every record is a row.
+        delete: a record may delete its key's row.
+        truncate: a record may delete all rows.
+        replaces_interval: one commit may remove an interval's rows and add others in their place.
+        finds_keys_by_partition: an upsert looks for a key's row only where its source partition has written, so keys
+            must not move between partitions.
+        quarantine: bad records can be set aside in a table of their own, under the same instant.
+        services: the services that its tables have.
+        catalogs: its tables can be registered in catalogs.
     """
 
     atomic_with_checkpoint: bool = False
@@ -59,7 +59,7 @@ class SinkCapabilities:
 
 @dataclass(frozen=True)
 class RequiredCapabilities:
-    """What a pipeline file asks of its source and its sink beyond reading and appending.
+    """What a pipeline file requires of its source and its sink beyond reading and appending.
 
     Attributes:
         changes: records update and delete rows.
@@ -67,8 +67,8 @@ class RequiredCapabilities:
         empties: a truncate of the source's table empties this one.
         window: intervals end at a time.
         quarantine: bad records are set aside.
-        services: table services that the file names.
-        catalogs: catalogs are told of the table.
+        services: the table services that the file names.
+        catalogs: the table is registered in catalogs.
         control_connection: the control topic has a connection of its own.
     """
 
@@ -84,7 +84,7 @@ class RequiredCapabilities:
 
 @dataclass(frozen=True)
 class SourceEnd:
-    """A pipeline's source: the place of its section in the file, and what it can do."""
+    """A pipeline's source: its section's place in the file, and what it can do."""
 
     place: str
     can: SourceCapabilities
@@ -95,9 +95,9 @@ class SinkEnd:
     """A pipeline's sink.
 
     Attributes:
-        place: of its section in the file: `sink.` and its name.
+        place: its section's place in the file: `sink.` and its name.
         can: what it can do.
-        needs: by capability or service, what the section would have to say for it: `operation upsert`.
+        needs: by capability or service, the setting that it needs, such as `operation upsert`.
     """
 
     place: str
@@ -105,13 +105,13 @@ class SinkEnd:
     needs: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, capability: str) -> str:
-        """What the section would have to say for a capability, or that nothing helps."""
+        """The setting that a capability needs, or that no setting provides it."""
         needed = self.needs.get(capability)
         return f"need {self.place}.{needed}" if needed else f"are more than {self.place} can do"
 
 
 def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
-    """What a pipeline can't have of its source and its sink, a sentence each; nothing where they fit."""
+    """A sentence for each requirement that the source or the sink can't meet."""
     yield from _not_exactly_once(source, sink)
     if required.control_connection is False and not source.can.holds_control_log:
         yield f"{source.place} is no Kafka cluster that could hold the control topic: name one in control.connection"

@@ -1,7 +1,7 @@
 """Sources and sinks as a write job sees them: offsets become records, and rows become files, both in Spark.
 
-A section names what makes them (`SourceOptions.reader`, `SinkOptions.row_writer`), and START-COMMIT names the sections,
-so that a job on any machine finds them among the packages that are installed there.
+A section names their factories (`SourceOptions.reader`, `SinkOptions.row_writer`), and START-COMMIT names the sections,
+so that a job on any machine finds them among the packages installed there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 
 DataFrame = Any
-"""A `pyspark.sql.DataFrame`. Whoever loads a pipeline file imports this module, but no Spark."""
+"""A `pyspark.sql.DataFrame`; loading a pipeline file imports this module, but must not import Spark."""
 
 
 class SourceReader(Protocol):
@@ -25,13 +25,13 @@ class SourceReader(Protocol):
     def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
         """The records of `[start, end)` of each range, each partition of the source at most once among them.
 
-        A read that can't deliver all there is of them fails: what is missing would be taken for offsets that hold no
-        record. Each range is one Spark partition, in the order of the ranges, and its records are in theirs.
+        A read that can't deliver all of them must fail: missing records would be taken for offsets without a record.
+        Each range is one Spark partition, in the order of the ranges, with its records in their order.
 
         Args:
             ranges: what to read.
-            isolation_level: whose records are read, as the section's `read_isolation` says it.
-            headers: with the records' headers.
+            isolation_level: which transactions' records are read: the value of the section's `read_isolation`.
+            headers: whether to include the records' headers.
 
         Returns:
             Columns `topic` string, `partition` int, `offset` bigint, `timestamp` timestamp, `timestampType` int, `key`
@@ -40,7 +40,7 @@ class SourceReader(Protocol):
         ...
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
-        """What an error of the job means if the source is behind it; None of all others."""
+        """The error to report for an exception that the source caused; None for all others."""
         ...
 
 
@@ -52,19 +52,19 @@ class MakesReader(Protocol):
 
         Args:
             spark: the job's `SparkSession`.
-            settings: of the source's connection, where it has one.
+            settings: the settings of the source's connection, if it has one.
         """
         ...
 
 
 @dataclass(frozen=True)
 class VoidChanges:
-    """Changes from before a truncate, which change nothing any more.
+    """Changes from before a truncate, which have no effect any more.
 
     Attributes:
-        records: all of them.
-        deleted: those among them that would delete a row.
-        moved: the further deletes of those that would move a row.
+        records: how many there are.
+        deleted: how many of them would delete a row.
+        moved: how many further deletes come from those that would move a row.
     """
 
     records: int = 0
@@ -78,11 +78,11 @@ class Written:
 
     Attributes:
         committables: what the commit is to name.
-        dataset: the Java Dataset that was run for it: what it observed of the records is counted from it.
-        skipped: records of which the table has a newer version.
+        dataset: the Java Dataset that was run; the counts of records are its observed metrics.
+        skipped: records that the table has a newer version of.
         void: changes from before a truncate.
-        truncated: rows that a truncate took away.
-        soft_truncated: those among them that stay as rows, marked.
+        truncated: rows that a truncate removed.
+        soft_truncated: how many of them stay as rows marked as deleted.
     """
 
     committables: tuple[Committable, ...]
@@ -102,11 +102,11 @@ class Written:
         ranges: Sequence[PlannedRange],  # noqa: ARG002 - for sinks that have file groups
         tasks: Sequence[int | None],  # noqa: ARG002
     ) -> Mapping[int, Sequence[str]]:
-        """Ids of the file groups that hold a range's rows, by its place; none where the sink can't say it of each.
+        """Ids of the file groups that hold each range's rows, by the range's index; empty if the sink doesn't know.
 
         Args:
-            ranges: what was read.
-            tasks: the Spark partition in which each of them was read; None of one that had no records.
+            ranges: the ranges that were read.
+            tasks: the Spark partition in which each of them was read; None for one without records.
         """
         return {}
 
@@ -118,14 +118,14 @@ class SinkWriter(Protocol):
     """
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
-        """Write rows, in one run of the frame: it counts what it reads.
+        """Write rows in a single run of the frame, since running it counts the records.
 
         Args:
-            rows: the table's columns, the record's place (`sluice.rows.records.KAFKA_COLUMNS`), and what is changed
-                (`sluice.rows.changes.CHANGE`) of a pipeline that has changes.
-            emptied_at: rows before this position are void: the source's table was emptied there. For sinks that can
-                `truncate` alone.
-            truncates: that is news to the table, which still has such rows.
+            rows: the table's columns, the record's place (`sluice.rows.records.KAFKA_COLUMNS`), and the kind of change
+                (`sluice.rows.changes.CHANGE`) if the pipeline has changes.
+            emptied_at: the position at which the source's table was emptied: rows before it are void. Only for sinks
+                that can `truncate`.
+            truncates: whether the table still has such rows.
         """
         ...
 
@@ -154,21 +154,21 @@ class MakesWriter(Protocol):
         Args:
             spark: the job's `SparkSession`.
             start: the interval's START-COMMIT; its `writer` is the table, or its quarantine.
-            attempt: the attempt's id: two attempts at a range may write at a time, and only one is committed.
+            attempt: the attempt's id: two attempts at a range may write at the same time, but only one is committed.
         """
         ...
 
 
 class ServiceJob(Protocol):
-    """Carries out what a table service has planned, in two steps: readers see nothing before the second."""
+    """Carries out a table service's plan in two steps: readers see nothing before the second."""
 
     @property
     def process(self) -> int:
-        """The number of the process in which the service is completed."""
+        """The id of the process that completes the service."""
         ...
 
     def await_clock(self) -> None:
-        """Wait until this machine's clock is later than all that stands on the table's timeline."""
+        """Wait until this machine's clock is later than every instant on the table's timeline."""
         ...
 
     def pending(self) -> Sequence[str]:
@@ -176,11 +176,11 @@ class ServiceJob(Protocol):
         ...
 
     def write(self, instant: str) -> Callable[[], None]:
-        """Write what a plan says; what is returned commits it."""
+        """Write what the plan at an instant says; the returned function commits it."""
         ...
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -226,7 +226,7 @@ def rows_of(name: str) -> ReadsRows:
 
 
 def reader_of(name: str) -> MakesReader:
-    """What makes the reader of a source, by its section's name.
+    """The factory of a source's reader, by its section's name.
 
     Raises:
         ActionRequiredError: it is not installed here.
@@ -236,7 +236,7 @@ def reader_of(name: str) -> MakesReader:
 
 
 def writer_of(name: str) -> MakesWriter:
-    """What makes the writer of a sink, by its section's name.
+    """The factory of a sink's writer, by its section's name.
 
     Raises:
         ActionRequiredError: it is not installed here.
@@ -246,7 +246,7 @@ def writer_of(name: str) -> MakesWriter:
 
 
 def service_of(name: str) -> MakesServiceJob:
-    """What makes the job of a sink's table services, by its section's name.
+    """The factory of the job for a sink's table services, by its section's name.
 
     Raises:
         ActionRequiredError: it is not installed here.

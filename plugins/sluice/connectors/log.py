@@ -1,4 +1,4 @@
-"""The control log: what orders the messages of a table, whoever sends them."""
+"""The control log, which orders a table's messages whoever sends them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sluice.protocol.transaction import TableLog
 
 
 class ControlLog(Protocol):
-    """One log of control messages, whose offsets order them for everybody alike (RFC-32's control topic).
+    """One log of control messages, whose offsets give them the same order for every reader (RFC-32's control topic).
 
     Raises (all methods):
-        RetryableError: the log can't be reached in time. A message may stand all the same.
+        RetryableError: the log can't be reached in time. A message may have been appended all the same.
         ActionRequiredError: the log is missing, or may not be used.
     """
 
@@ -23,7 +23,7 @@ class ControlLog(Protocol):
     signatures: Signatures
 
     def exists(self) -> bool:
-        """Whether there is such a log."""
+        """Whether the log exists."""
         ...
 
     def ensure(self) -> None:
@@ -31,15 +31,15 @@ class ControlLog(Protocol):
         ...
 
     def expect_to_send(self) -> None:
-        """Get ready for a message while other things are done."""
+        """Prepare for sending in the background."""
         ...
 
     def end(self) -> int:
-        """The offset that the next message will get, or a later one."""
+        """The log's end: the next message will get this offset or a later one."""
         ...
 
     def send(self, message: ControlMessage) -> int:
-        """Append a message, and return its offset once it stands for good."""
+        """Append a message, and return its offset once it is durable."""
         ...
 
     def table_log(self, table: str, start: int) -> TableLog:

@@ -18,8 +18,8 @@ from sluice.errors import ActionRequiredError
 
 Kind = Literal["source", "sink"]
 GROUPS: Mapping[Kind, str] = MappingProxyType({"source": "sluice.sources", "sink": "sluice.sinks"})
-# As pyproject.toml has them. From here they are known in a checkout that was never installed, and no file that names
-# them waits until the packages of the whole environment have been looked through.
+# The same as in pyproject.toml. They are here so that a checkout works without being installed, and so that loading a
+# file that names them doesn't have to search all packages of the environment.
 BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
         "source": MappingProxyType({"kafka": "sluice.sources.kafka.options:Kafka"}),
@@ -30,7 +30,7 @@ _BASES: Mapping[Kind, type[SourceOptions] | type[SinkOptions]] = {"source": Sour
 
 
 def load(reference: str) -> Any:
-    """What `module:name` names.
+    """The object that `module:name` refers to.
 
     Raises:
         ImportError: there is no such module.
@@ -41,7 +41,7 @@ def load(reference: str) -> Any:
 
 
 def forget() -> None:
-    """Look through the installed packages anew, for a process in which one was added."""
+    """Search the installed packages again, for a process in which one was added."""
     _installed.cache_clear()
     _section.cache_clear()
 
@@ -52,7 +52,7 @@ def names(kind: Kind) -> list[str]:
 
 
 def section(kind: Kind, name: str) -> type[SourceOptions] | type[SinkOptions] | None:
-    """The class of a source's or a sink's section; None where nothing of that name is installed.
+    """The class of a source's or a sink's section; None if nothing of that name is installed.
 
     Raises:
         ActionRequiredError: it is installed, but can't be imported, or is no section.
@@ -61,7 +61,7 @@ def section(kind: Kind, name: str) -> type[SourceOptions] | type[SinkOptions] | 
     return None if reference is None else _section(kind, name, reference)
 
 
-@cache  # each look goes through all packages of the environment
+@cache  # each search goes through all packages of the environment
 def _installed(kind: Kind, name: str) -> str | None:
     return next((point.value for point in entry_points(group=GROUPS[kind], name=name)), None)
 
@@ -70,7 +70,7 @@ def _installed(kind: Kind, name: str) -> str | None:
 def _section(kind: Kind, name: str, reference: str) -> type[SourceOptions] | type[SinkOptions]:
     try:
         found = load(reference)
-    except Exception as error:  # a package of somebody else's may fail in any way while it is imported
+    except Exception as error:  # importing a third-party package may fail in any way
         raise ActionRequiredError(
             f"The {kind} `{name}` is installed, but can't be imported.",
             next_step="install its package again, with what it needs.",

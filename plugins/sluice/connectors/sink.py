@@ -1,4 +1,4 @@
-"""A sink that keeps rows and checkpoint together on a timeline, as the coordinator sees it."""
+"""The coordinator's view of a sink, which keeps rows and checkpoint together on a timeline."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ InstantState = Literal["absent", "pending", "completed"]
 
 @dataclass
 class Completion:
-    """What lies on the timeline of one instant that is completed.
+    """A completed instant, by its files on the timeline.
 
     Attributes:
-        action: what kind of instant it is.
-        files: names of the files that complete it, by their times: one, unless two processes have.
-        requested: whether the file with which it began is still there, which a roll-back takes away.
+        action: the kind of instant.
+        files: names of the files that complete it, by time: one, unless two processes have completed it.
+        requested: whether its first file is still there, which a roll-back deletes.
     """
 
     action: str
@@ -33,27 +33,27 @@ class Completion:
     requested: bool = False
 
     def is_after(self, instant: str) -> bool:
-        """Whether it was completed, the last time, after an instant began; it may have been where no name says when."""
+        """Whether it was last completed after an instant began; also True if its file name has no time."""
         _, _, completed = self.files[-1].partition(".")[0].partition("_")
         return not completed or completed > instant
 
 
 @dataclass(frozen=True)
 class Registered:
-    """The files that one completion of an instant names, and how many of them aren't there any more."""
+    """The files that one completion of an instant names, and how many of them no longer exist."""
 
     files: int
     lost: int
 
     @property
     def is_void(self) -> bool:
-        """Whether nothing is left of what it names: what it did has been rolled back."""
+        """Whether none of its files exists any more: it has been rolled back."""
         return 0 < self.files == self.lost
 
 
 @dataclass(frozen=True)
 class WrittenInterval:
-    """A committed interval: our note of it, the file groups that it wrote by table partition, and its checkpoint."""
+    """A committed interval: our note, the file groups that it wrote by table partition, and its checkpoint."""
 
     instant: str
     note: Mapping[str, Any]
@@ -74,13 +74,13 @@ class Table(Protocol):
 
     @property
     def process(self) -> str:
-        """The process in which this table's commits are carried out, as `sluice.process.identity` has it."""
+        """The process that carries out this table's commits, as returned by `sluice.process.identity`."""
         ...
 
-    # What stands committed
+    # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the newest commit that holds a checkpoint, None where none does."""
+        """Extra metadata of the newest commit that holds a checkpoint; None if none does."""
         ...
 
     def is_empty(self) -> bool:
@@ -88,37 +88,37 @@ class Table(Protocol):
         ...
 
     def state_of(self, instant: str) -> InstantState:
-        """Where an instant stands on the timeline now."""
+        """An instant's present state on the timeline."""
         ...
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """What a committed interval of ours wrote, None where the instant is no commit of ours (any more)."""
+        """What one of our committed intervals wrote; None if the instant is not, or no longer, a commit of ours."""
         ...
 
     def replayed_by(self, instant: str) -> str | None:
-        """The last committed replay that has put its rows in place of an interval's; None if none has."""
+        """The last committed replay that replaced an interval's rows; None if there is none."""
         ...
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
-        """File groups of an append interval that don't hold its rows any more, and what took them away."""
+        """File groups of an append interval that no longer hold its rows, and the instant that moved these."""
         ...
 
     # The two phases of a commit
 
     def await_clock(self) -> None:
-        """Wait until this machine's clock is later than all that stands on the table's timeline."""
+        """Wait until this machine's clock is later than every instant on the table's timeline."""
         ...
 
     def new_instant(self) -> str:
-        """A new instant, later than all that stands on the timeline. Nothing is written."""
+        """A new instant, later than every other on the timeline. Nothing is written."""
         ...
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
-        """Put the instant on the timeline; `replaces`: its commit will take file groups off the table."""
+        """Put the instant on the timeline; `replaces`: whether its commit will remove file groups."""
         ...
 
     def written_as(self, writer: TableSpec) -> Table:
-        """The same table, written as an interval has pinned it."""
+        """The same table, written with the settings that an interval pinned."""
         ...
 
     def commit(
@@ -128,25 +128,25 @@ class Table(Protocol):
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Commit what the participants have written, with the extra metadata: visible together, or not at all."""
+        """Commit what the participants wrote, with the extra metadata: both become visible together or not at all."""
         ...
 
     def rollback(self, instant: str) -> bool:
-        """Roll a pending instant back with all its files; False where it is not pending (any more)."""
+        """Roll a pending instant back with all its files; False if it is not, or no longer, pending."""
         ...
 
     def finish_rollbacks(self) -> list[str]:
-        """Finish roll-backs that were begun and never completed; the instants that they took off the timeline."""
+        """Finish roll-backs that were begun but never completed; returns the instants that they removed."""
         ...
 
-    # What processes leave that stood still for too long
+    # What processes leave behind that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
-        """The completed commits as they lie on the timeline, by instant."""
+        """The completed commits on the timeline, by instant."""
         ...
 
     def registered(self, completion: str) -> Registered:
-        """What a file of the timeline that completes an instant names."""
+        """The data files named by a timeline file that completes an instant."""
         ...
 
     def take_off(self, instant: str, files: list[str]) -> None:
@@ -154,53 +154,52 @@ class Table(Protocol):
         ...
 
     def marker_partitions(self, instant: str) -> set[str]:
-        """Table partitions in which files of an instant were opened; by a zombie, if the instant has ended."""
+        """Table partitions in which files of an instant were opened; if it has ended, by zombies."""
         ...
 
     def partitions_on_storage(self) -> set[str]:
-        """The table's partitions as they lie on storage, also those that no commit has named.
+        """The table's partitions on storage, including those that no commit names.
 
-        It may cost as much as listing the whole table: asked for only where nothing else says where a late attempt has
-        written.
+        It may cost as much as listing the whole table: called only if nothing else says where a late attempt wrote.
         """
         ...
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        """Delete files that a zombie finished after its interval was over; returns what was deleted.
+        """Delete files that zombies finished after their interval had ended; returns what was deleted.
 
         Args:
-            committed: for each ended instant the paths that its commit registered, none for one that was rolled back.
-            partitions: the table partitions to look at.
+            committed: for each ended instant the paths that its commit registered; none if it was rolled back.
+            partitions: the table partitions to search.
         """
         ...
 
 
 class Maintenance(Protocol):
-    """Table services: what keeps a table quick to read, and its timeline short. The caller holds the table."""
+    """Table services, which keep a table fast to read and its timeline short. The caller holds the table."""
 
     @property
     def writer(self) -> TableSpec:
-        """The table as START-COMMIT of a service names it, with the services' settings."""
+        """The table for a service's START-COMMIT, with the services' settings."""
         ...
 
     def pending(self, service: str) -> list[str]:
-        """Instants of plans that were made but not completed, oldest first."""
+        """Instants of plans that were not completed yet, oldest first."""
         ...
 
     def plan(self, service: str) -> str | None:
-        """Plan a compaction or a clustering; its instant, or None where there is nothing to do yet."""
+        """Plan a compaction or a clustering; its instant, or None if nothing is due."""
         ...
 
     def take_off(self, instant: str) -> None:
-        """Take a clustering's plan off the timeline, with all that a dead attempt at it has written."""
+        """Remove a clustering's plan from the timeline, with everything that a dead attempt at it wrote."""
         ...
 
     def clean(self) -> int:
-        """Delete file versions that no kept commit reads; the number of files deleted."""
+        """Delete file versions that no retained commit reads; returns the number of files deleted."""
         ...
 
     def archive(self) -> int:
-        """Move old instants from the active timeline into the archived one; how many fewer are active."""
+        """Move old instants from the active timeline to the archive; returns how many."""
         ...
 
     def serve_metadata_table(self) -> None:
@@ -219,24 +218,24 @@ class Sink(Protocol[T]):
     """
 
     def open(self) -> AbstractContextManager[T]:
-        """The table, for as long as the block; created on first use.
+        """The table, open for the length of the block; created on first use.
 
         Raises:
-            ActionRequiredError: it can't be used, or differs from the pipeline in what a table keeps for life.
+            ActionRequiredError: it can't be used, or differs from the pipeline in settings that a table keeps for life.
         """
         ...
 
     def look(self) -> AbstractContextManager[T | None]:
-        """The table for looking only, None where it was never written."""
+        """The table for reading only; None if it doesn't exist yet."""
         ...
 
     def pin(self, table: T, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records are read, and how its rows are written.
 
         Args:
-            table: the table, whose last commit says which columns it has.
-            last: what the table's last START-COMMIT pinned, None where it isn't known any more.
-            topics: the topics that are read.
+            table: the table, whose last commit has its columns.
+            last: what the table's last START-COMMIT pinned; None if no longer known.
+            topics: the topics to read.
 
         Raises:
             ActionRequiredError: a schema can't be read, or the rows don't fit the table.
@@ -253,19 +252,19 @@ class KeepsQuarantine(Protocol[T]):
     """A sink that sets bad records aside, in a table of their own (capability `quarantine`)."""
 
     def pin_quarantine(self, table: T, writer: TableSpec) -> TableSpec:
-        """The table of bad records as START-COMMIT names it, of a table that is written so."""
+        """The table of bad records for START-COMMIT, given how the main table is written."""
         ...
 
     def open_quarantine(self, table: T, pinned: TableSpec) -> T:
         """The table of bad records, created on first use.
 
         Raises:
-            ActionRequiredError: at its path is another table.
+            ActionRequiredError: there is another table at its path.
         """
         ...
 
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records in files of the table of bad records, in the order of the paths and of their rows.
+        """The records in files of the table of bad records, in the order of the paths and their rows.
 
         Args:
             paths: relative to that table.
@@ -281,11 +280,11 @@ class TellsCatalogs(Protocol):
     """A sink of whose tables catalogs can be told (capability `catalogs`)."""
 
     def sync_catalogs(self) -> list[str]:
-        """Tell each catalog that the pipeline names of the table as it is now; their names.
+        """Update the table in each catalog that the pipeline names; returns the catalogs' names.
 
         Raises:
-            RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
-            ActionRequiredError: what it needs is not installed, or permission is missing.
+            RetryableError: a catalog refused; the table's commits are safe, and the next call catches up.
+            ActionRequiredError: something that it needs is not installed, or permission is missing.
         """
         ...
 
@@ -349,8 +348,8 @@ class MakesSink(Protocol):
         """The sink of one pipeline.
 
         Args:
-            pipeline: the whole file, since rows are made of more than the sink's own section.
-            jvm: opens a JVM, for a sink that works in one; it starts its own by default.
-            registries: where a schema registry is, by its connection's id.
+            pipeline: the whole pipeline, since rows depend on more than the sink's own section.
+            jvm: opens a JVM, for a sink that needs one; by default it starts its own.
+            registries: settings of a schema registry, by its connection's id.
         """
         ...

@@ -1,4 +1,4 @@
-"""A source as the coordinator sees it when it plans, and when it has committed."""
+"""The coordinator's view of a source, when it plans and after it has committed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """The cluster, as offsets name it."""
+        """The cluster's name in offsets."""
         ...
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
-        """The topics whose whole name matches a regular expression, without some and without the cluster's own."""
+        """The topics whose whole names match a regular expression, except `but_not` and the cluster's own."""
         ...
 
     def state(
@@ -38,40 +38,40 @@ class Source(Protocol):
         max_future: timedelta | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
-        """Bounds and identities of the topics' partitions, all asked for now.
+        """The present bounds and identities of the topics' partitions.
 
         Args:
             topics: the pipeline's topics.
-            window_end: records with a time before this belong to the window; None takes all there is.
-            window_start: records with a time before this don't belong to it; None takes all there is.
-            max_future: records that are dated further ahead of now bound no window; None lets all of them.
-            checkpoint: what the table knows of the logs, to see whether one was truncated since; None of nothing.
+            window_end: records with an earlier time belong to the window; None sets no bound.
+            window_start: records with an earlier time don't belong to it; None sets no bound.
+            max_future: records dated further ahead of now don't bound a window; None means that all do.
+            checkpoint: the table's knowledge of the logs, to detect truncated ones; None if it has none.
         """
         ...
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The id of each topic's present log; a topic that was made again has another one."""
+        """The id of each topic's present log, which changes when a topic is recreated."""
         ...
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """The partitions whose log has lost records that were read, each with the offset at which it was truncated.
+        """The partitions whose log has lost records that were read, with the offset at which it was truncated.
 
         Args:
-            read: of each partition up to which offset it was read, and its leader epoch before that.
+            read: for each partition the offset up to which it was read, and the leader epoch before that.
         """
         ...
 
     def sent_again(self, topic: str, table: str) -> Places:
-        """Where the records stand that were set aside and sent to their partition again.
+        """The places of records that were set aside and sent to their partition again.
 
         Args:
-            topic: the topic that remembers.
-            table: whose records they are.
+            topic: the topic that records what was sent.
+            table: the table whose records they are.
         """
         ...
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Copy next offsets to where lag monitors look. Nothing reads them back."""
+        """Publish next offsets for lag monitors; Sluice never reads them back."""
         ...
 
 
@@ -82,7 +82,7 @@ class MakesSource(Protocol):
         """The source of one pipeline.
 
         Args:
-            options: its section.
-            settings: of its connection, where it has one.
+            options: the source's section.
+            settings: its connection's settings, if it has one.
         """
         ...
