@@ -1,4 +1,4 @@
-"""Reads a control topic for onlookers: all tables' messages, with short timeouts, and nothing is ever written."""
+"""Reads a control topic for observers: all tables' messages, with short timeouts; it never writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ControlReader:
         }
 
     def bounds(self) -> TopicBounds:
-        """What the topic holds now: nothing where it doesn't exist yet, as before a first interval."""
+        """The offsets that the topic holds now; none if it doesn't exist yet, as before the first interval."""
         partition = KafkaTopicPartition(self.topic, 0)
         described = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
         ends = []
@@ -74,7 +74,7 @@ class ControlReader:
         return TopicBounds(topic_id, *ends)
 
     def read(self, start: int, end: int) -> Iterator[list[tuple[int, ControlMessage]]]:
-        """The messages of the offsets `[start, end)` in batches; those that aren't Sluice's are counted and skipped."""
+        """The messages at the offsets `[start, end)`, in batches; foreign messages are counted and skipped."""
         for records in self._records(start, end):
             batch = []
             for record in records:
@@ -96,13 +96,13 @@ class ControlReader:
     def messages(
         self, offsets: Sequence[int], table: str, *, most: int, most_bytes: int
     ) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """One table's messages at the given offsets (ascending) as they stand in the topic, and how many are left out.
+        """One table's messages at the given offsets (ascending), as they are in the topic, and how many are left out.
 
         Args:
-            offsets: where they stand.
-            table: whose they are.
-            most: how many are read; the last of them rather than those in the middle.
-            most_bytes: of JSON, after which no further one is read.
+            offsets: where the messages are.
+            table: the table they belong to.
+            most: the most messages to read; the last one rather than those in the middle.
+            most_bytes: bytes of JSON after which no further message is read.
         """
         wanted = offsets if len(offsets) <= most else [*offsets[: most - most // 4], *offsets[-(most // 4) :]]
         found: list[tuple[int, dict[str, Any]]] = []
@@ -125,7 +125,7 @@ class ControlReader:
         return found, left_out
 
     def _message(self, record: Message) -> ControlMessage | None:
-        """The message that stands at a record; None of a part before its last, or where such have left the topic.
+        """The message at a record; None for a part before the last, or if earlier parts have left the topic.
 
         Raises:
             ValueError: it isn't one of Sluice's.
@@ -150,7 +150,7 @@ class ControlReader:
                 enable_auto_commit=False,
                 enable_partition_eof=True,
                 auto_offset_reset="error",
-                isolation_level="read_uncommitted",  # as those who decide by it read it
+                isolation_level="read_uncommitted",  # as coordinators and participants read it
                 socket_timeout_ms=int(TIMEOUT * 1000),
             )
         )
@@ -158,7 +158,7 @@ class ControlReader:
             consumer.assign([KafkaTopicPartition(self.topic, 0, start)])
             position = start
             while position < end:
-                # No more than there are: it would wait for those that are yet to come.
+                # Ask for no more than there are: it would wait for further ones.
                 got = consumer.consume(min(_BATCH, end - position), timeout=TIMEOUT)
                 records = [r for r in got if r.error() is None]
                 yield [r for r in records if _offset(r) < end]
@@ -174,7 +174,7 @@ class ControlReader:
             consumer.close()
 
     def _ends(self, got: Sequence[Message]) -> Iterator[int]:
-        """Where a reader has come to an end: past a broker's own markers, or short of what another broker has."""
+        """Where reading reached a partition's end: past a broker's markers, or short of what another broker has."""
         for record in got:
             error = record.error()
             if error is None:
@@ -195,9 +195,9 @@ def _tell(topic: str) -> Callable[[int, str], None]:
 def log_ends(
     settings: KafkaSettings, topics: Collection[str], isolation_level: str = "read_committed"
 ) -> dict[TopicPartition, int]:
-    """Where the logs of all partitions of some topics end now, for a reader of the given isolation level.
+    """The present ends of all partitions of some topics, for a reader of the given isolation level.
 
-    Partitions that have no leader are left out: nobody knows where they end.
+    Partitions without a leader are left out: nobody knows their ends.
 
     Raises:
         RetryableError: the cluster can't be reached in time.
@@ -219,7 +219,7 @@ def log_ends(
 
 
 def _stretches(offsets: Sequence[int]) -> list[list[int]]:
-    """Offsets that are near each other together: what other tables have between them need not all be read."""
+    """Groups of nearby offsets, so that not all messages of other tables between them are read."""
     stretches: list[list[int]] = []
     for offset in offsets:
         if stretches and offset - stretches[-1][-1] <= _BATCH:
@@ -230,7 +230,7 @@ def _stretches(offsets: Sequence[int]) -> list[list[int]]:
 
 
 class _Admins:
-    """One client for each cluster: each has threads, buffers and connections of its own. Safe for use by any thread."""
+    """One client for each cluster, since a client has its own threads, buffers and connections. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: list[tuple[KafkaSettings, AdminClient]] = []
@@ -241,9 +241,9 @@ class _Admins:
             for known, admin in self._known:
                 if known == settings:
                     return admin
-            # Back soon when the broker is: librdkafka would wait up to ten seconds before it looks again.
+            # Reconnect soon after the broker is back: librdkafka would wait up to ten seconds.
             admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000))
-            # Of a connection that was changed, the client of before goes.
+            # Drop the client of a connection that was changed.
             self._known = [(known, client) for known, client in self._known if known.name != settings.name]
             self._known.append((settings, admin))
             return admin

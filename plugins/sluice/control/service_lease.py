@@ -1,7 +1,7 @@
 """A table service's lease on its table: a transaction without ranges, which the control topic orders like any other.
 
-While it is open, an interval that starts waits for it, or supersedes it where its run has ended. `decide` is the line
-that a superseded service can't pass: what changes the table for good comes after it.
+While it is open, a starting interval waits for it, or supersedes it if its run has ended. A superseded service can't
+get past `decide`; anything that changes the table for good comes after it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class ServiceLease:
-    """One service's transaction, and the log of the table that it stands in.
+    """One service's transaction, and the table's log that it is in.
 
     Attributes:
-        now: the time of this process's machine, which its messages bear.
+        now: the machine's time, with which messages are stamped.
     """
 
     control: ControlLog
@@ -43,7 +43,7 @@ class ServiceLease:
     def at(
         cls, control: ControlLog, table: str, control_offset: int, now: Callable[[], datetime] = _now
     ) -> ServiceLease:
-        """The lease whose START-COMMIT stands at that offset, for a process that didn't send it.
+        """The lease whose START-COMMIT is at that offset, for a process that didn't send it.
 
         Raises:
             IntervalError: there is none.
@@ -52,10 +52,10 @@ class ServiceLease:
         return cls(control, table_log, transaction_at(table_log, control_offset), now)
 
     def decide(self, holder: str) -> None:
-        """Send END-COMMIT: from here on nobody else plans or commits until the service has ended.
+        """Send END-COMMIT: from now on no other process plans or commits until the service has ended.
 
         Args:
-            holder: the process that carries the service out, as `sluice.process.identity` has it.
+            holder: the process that carries the service out, as returned by `sluice.process.identity`.
 
         Raises:
             IntervalError: the service was superseded or aborted meanwhile; it must not complete.
@@ -73,11 +73,11 @@ class ServiceLease:
 
     @contextmanager
     def renewed(self, holder: str, every: float) -> Iterator[None]:
-        """Renew the lease while the block runs: cleaning for the first time may take longer than a lease does.
+        """Renew the lease while the block runs: a first cleaning may take longer than a lease lasts.
 
         Args:
             holder: as for `decide`.
-            every: seconds between two renewals; some of them have to fit into `control.commit_timeout`.
+            every: seconds between renewals; several must fit into `control.commit_timeout`.
         """
         stop = threading.Event()
         thread = threading.Thread(target=self._renew, args=(holder, every, stop), name="sluice-lease", daemon=True)
@@ -94,25 +94,25 @@ class ServiceLease:
                 if not self._send_lease(holder):
                     log.warning("the lease on the table is lost", service=self.transaction.start.service)
                     return
-            except SluiceError as error:  # there is time for another try before the lease runs out
+            except SluiceError as error:  # there is time for another try before the lease expires
                 log.warning("the lease on the table was not renewed", reason=str(error))
 
     def _send_lease(self, holder: str) -> bool:
-        """Send END-COMMIT, in place of the last one if there is one; whether it counts."""
+        """Send END-COMMIT, replacing the last one if any; returns whether it counts."""
         envelope, last = self._envelope(), self.transaction.lease_offset
         offset = self.control.send(EndCommit(**envelope, reported=(), holder=holder, takes_over=last))
         self.control.extend(self.table_log)
         return self.transaction.lease_offset == offset
 
     def acknowledge(self) -> None:
-        """Send ACK-COMMIT: the service has ended, and whoever waits for the table may have it."""
+        """Send ACK-COMMIT: the service has ended, and the next transaction may have the table."""
         nothing = dict.fromkeys(COUNTS, 0)
         envelope: dict[str, Any] = {**self._envelope(), **nothing}
         self.control.send(AckCommit(**envelope, offsets=()))
         self.control.extend(self.table_log)
 
     def give_up(self, reason: str) -> None:
-        """Send ABORT-COMMIT; what the service has left on the timeline is for its next run to finish or take off."""
+        """Send ABORT-COMMIT; what is left on the timeline is finished or removed by the service's next run."""
         lease = self.transaction.lease_offset
         self.control.send(AbortCommit(**self._envelope(), reason=redact_text(reason), lease_offset=lease))
         self.control.extend(self.table_log)

@@ -34,7 +34,7 @@ from sluice.protocol.wire import MessagePart, assemble, decode, encode
 TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
-_LARGEST = 1_000_000_000  # bytes; librdkafka's own bound. The topic's limit is looked at before each message
+_LARGEST = 1_000_000_000  # bytes: librdkafka's own maximum. The topic's limit is checked before each message
 _LOOK_FOR_STOP = 0.1  # seconds
 
 
@@ -66,7 +66,7 @@ class ControlTopic:
         }
 
     def exists(self) -> bool:
-        """Whether there is such a topic."""
+        """Whether the topic exists."""
         return self._number_of_partitions() is not None
 
     def ensure(self) -> None:
@@ -94,7 +94,7 @@ class ControlTopic:
                 raise classify(error.args[0], "creating the control topic", **self._where) from error
 
     def _number_of_partitions(self) -> int | None:
-        """None where there is no such topic. It is asked for this topic alone: a cluster may have thousands."""
+        """None if there is no such topic. Only this topic is asked for: a cluster may have thousands."""
         with kafka_errors("looking for the control topic", **self._where):
             try:
                 return len(self._described().partitions)
@@ -109,10 +109,10 @@ class ControlTopic:
         return asked[self.topic].result()
 
     def expect_to_send(self) -> None:
-        """Connect a producer while other things are done: before its first message it takes half a second.
+        """Connect a producer in the background: it takes half a second before its first message.
 
-        librdkafka asks for a producer's id as soon as it is made, finds no connection that is up yet, and asks again
-        500 ms later, however near the broker is (`rd_kafka_idemp_pid_timer_restart`).
+        A new producer asks for its id at once, before any connection is up, and asks again 500 ms later, however near
+        the broker is (`rd_kafka_idemp_pid_timer_restart` of librdkafka).
         """
         if not self._producers:
             self._producers.append(self._producer())
@@ -128,7 +128,7 @@ class ControlTopic:
         )
 
     def end(self) -> int:
-        """The offset that the next message will get, or a later one."""
+        """The topic's end: the next message will get this offset or a later one."""
         return self._bound(OffsetSpec.latest())
 
     def _bound(self, spec: OffsetSpec) -> int:
@@ -138,8 +138,8 @@ class ControlTopic:
     @until_there_is_a_leader
     def _offset(self, spec: OffsetSpec) -> int:
         if not self._is_connected:
-            # librdkafka asks for the leader as soon as it is told to, and where no connection is up just then again
-            # after 3 seconds (`rd_kafka_topic_partition_list_query_leaders_async_worker`). This question waits for one.
+            # librdkafka asks for the leader at once, and if no connection is up yet, again only after 3 seconds
+            # (`rd_kafka_topic_partition_list_query_leaders_async_worker`). This request waits for a connection.
             self._admin.describe_cluster(request_timeout=TIMEOUT).result()
             self._is_connected = True
         answer = self._admin.list_offsets(
@@ -173,16 +173,16 @@ class ControlTopic:
                 **self._where,
             ) from error
         try:
-            producer = self._producers.pop()  # another thread that sends meanwhile makes its own
+            producer = self._producers.pop()  # another thread that sends at the same time creates its own
         except IndexError:
             producer = self._producer()
         earlier = self._deliver(producer, message, encoded.earlier)
         offset = self._deliver(producer, message, [encoded.last(earlier)])[0]
-        self._producers.append(producer)  # one that failed isn't used again
+        self._producers.append(producer)  # a producer that failed isn't reused
         return offset
 
     def _deliver(self, producer: Producer, message: ControlMessage, values: Sequence[bytes]) -> list[int]:
-        """Send values that are a message or parts of it, and return their offsets once all stand."""
+        """Send a message's value, or its parts, and return the offsets once all are acknowledged."""
         delivered: list[Message] = []
         failed: list[KafkaError] = []
 
@@ -210,7 +210,7 @@ class ControlTopic:
             return message_limit(self._admin, self.topic, TIMEOUT) - _OVERHEAD
 
     def table_log(self, table: str, start: int) -> TableLog:
-        """Fold all of a table's messages from offset `start` to the topic's present end."""
+        """Fold a table's messages from offset `start` to the topic's present end."""
         return self.extend(TableLog(table), start)
 
     def extend(self, table_log: TableLog, start: int | None = None) -> TableLog:
@@ -230,7 +230,7 @@ class ControlTopic:
         return list(self._messages(table, first, end)) if first < end else []
 
     def read_one(self, table: str, offset: int) -> ControlMessage | None:
-        """The message of a table at an offset; None where none stands there that counts.
+        """A table's message at an offset; None if none that counts is there.
 
         Raises:
             UnreadableError: it can't be read.
@@ -293,8 +293,8 @@ class ControlTopic:
                 error = record.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        # The last offsets may hold no record, but a broker's own marker; or the broker that answers
-                        # is behind the one that was asked for the end: then there is more to come.
+                        # The last offsets may hold a broker's markers instead of records, or the broker that answers
+                        # may lag behind the one that was asked for the end: then more records follow.
                         position = max(position, _offset(record))
                         continue
                     if error.fatal() or not error.retriable():
@@ -312,8 +312,8 @@ class ControlTopic:
                 enable_auto_commit=False,
                 enable_partition_eof=True,
                 auto_offset_reset="error",
-                # What stands, stands: none of ours is in a Kafka transaction, and one of somebody else's that is open
-                # would hide all that comes after it.
+                # Messages count as soon as they are in the log: ours are never in a Kafka transaction, and somebody
+                # else's open transaction would hide everything after it.
                 isolation_level="read_uncommitted",
                 fetch_wait_max_ms=50,
             )
@@ -344,7 +344,7 @@ class ControlTopic:
         return None if whole is None else self._counting(record, whole, table)
 
     def _whole(self, last: MessagePart, offset: int, table: str) -> ControlMessage | None:
-        """The message whose last part stands at an offset; None where its first parts have left the topic."""
+        """The message whose last part is at an offset; None if its first parts have left the topic."""
         wanted = last.offsets_before(offset)
         if wanted[0] < self._bound(OffsetSpec.earliest()):
             return None
@@ -355,7 +355,7 @@ class ControlTopic:
         return assemble(last, [found[o] for o in wanted if o in found])
 
     def _counting(self, record: Message, message: ControlMessage, table: str) -> ControlMessage | None:
-        """The message, None of one that names what is outside of its table: it is told once, and doesn't count."""
+        """The message; None if it names anything outside its table, which is logged once and doesn't count."""
         reason = refusal(message, table)
         if reason is None:
             return message

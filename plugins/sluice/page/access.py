@@ -1,4 +1,4 @@
-"""Who may see what: Airflow's log-in, and its permission to read a DAG's runs, decide for every request."""
+"""Who may see what: each request is checked by Airflow's log-in and its permission to read a DAG's runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.security import HTTPAuthorizationCredentials
 
-BY_HAND = "sluice"  # the DAG id that commands by hand write into their messages
+BY_HAND = "sluice"  # the DAG id in messages of manual commands
 
 
 class Viewer:
-    """Somebody who is logged in, and which DAGs they may read. Lives as long as one request."""
+    """A logged-in user, and which DAGs they may read; made for one request."""
 
     def __init__(self, user: BaseUser) -> None:
         self._user = user
@@ -26,8 +26,8 @@ class Viewer:
     def may_read(self, dag_id: str | None) -> bool:
         """Whether they may read the DAG and its runs; None asks for all DAGs.
 
-        Without a DAG's id, FAB's auth manager looks at the permission for "DAG Runs" alone, which those have, too, who
-        may read single DAGs only. So for all DAGs the permission for all DAGs is asked for as well.
+        Without a DAG's id, FAB's auth manager checks only the permission for "DAG Runs", which users who may read
+        only single DAGs have, too. So the permission for all DAGs is checked as well.
         """
         if dag_id not in self._verdicts:
             team = DagModel.get_team_name(dag_id) if dag_id else None
@@ -50,14 +50,14 @@ class Viewer:
 
 
 def viewer(user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
-    """Of a request; without a log-in it ends here, as 401."""
+    """The user of a request; without a log-in the request fails with 401."""
     return Viewer(user)
 
 
 async def logged_in_or_sent_to_log_in(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
 ) -> None:
-    """For the page itself, which a browser opens: without a log-in it is sent to Airflow's."""
+    """For the page itself: a browser without a log-in is redirected to Airflow's log-in page."""
     try:
         await get_user(request, None, bearer)
     except HTTPException as error:

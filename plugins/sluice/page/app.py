@@ -1,4 +1,4 @@
-"""The page as a FastAPI app that Airflow's API server mounts: JSON, and one page that shows it. It changes nothing."""
+"""The page as a FastAPI app that Airflow's API server mounts: JSON and one page that shows it. It is read-only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/static/{version}/{name}", dependencies=[Depends(get_user)])
     def static(version: str, name: str) -> Response:
-        """A part of the page. Its address changes with its content, so a browser never asks for it twice."""
+        """A file of the page. Its address changes with its content, so a browser never fetches it twice."""
         if name not in _files():
             raise HTTPException(status.HTTP_404_NOT_FOUND)
         lasting = "private, max-age=31536000, immutable" if version == _version() else "no-cache"

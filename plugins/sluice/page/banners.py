@@ -1,4 +1,4 @@
-"""The page's banners: what can't be read, why, and how old is what stands there instead."""
+"""The page's banners: what can't be read, why, and how old the data shown instead is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sluice.page.follower import Progress
 from sluice.page.present import Json
 from sluice.redact import redact
 
-_OLD = 15.0  # seconds after which what is shown is called old
+_OLD = 15.0  # seconds after which data counts as old
 
 
 def banner(level: str, text: str, since: datetime | None = None) -> Json:
-    """One banner; `since` is as of when what stands there is."""
+    """One banner; `since` is the time of the data shown."""
     return {"level": level, "text": redact(text), "since": since.isoformat() if since is not None else None}
 
 
@@ -27,7 +27,7 @@ def file_banner(error: PipelineFileError) -> Json:
 
 
 def read_banner(what: str, snapshot: Snapshot[Any]) -> list[Json]:
-    """What is read in the background could not be, or not yet; none where it was."""
+    """Data couldn't be read in the background, or hasn't been yet; no banner otherwise."""
     if snapshot.error is not None:
         return [banner("error", snapshot.error, snapshot.at)]
     if snapshot.at is None:
@@ -36,7 +36,7 @@ def read_banner(what: str, snapshot: Snapshot[Any]) -> list[Json]:
 
 
 def topic_banner(entry: Entry, snapshot: Snapshot[Progress], progress: Progress | None) -> list[Json]:
-    """The control topic can't be read, is being read, or doesn't answer any more."""
+    """The control topic can't be read, is being read, or no longer answers."""
     name = entry.control.topic if entry.control else ""
     if snapshot.error is not None:
         return [banner("error", snapshot.error, snapshot.at)]
@@ -49,5 +49,5 @@ def topic_banner(entry: Entry, snapshot: Snapshot[Progress], progress: Progress 
 
 
 def each_once(banners: Iterable[Json]) -> list[Json]:
-    """The same banners without repetition, in their order."""
+    """The banners without duplicates, in order."""
     return list({(b["level"], b["text"]): b for b in banners}.values())

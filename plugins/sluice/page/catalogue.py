@@ -1,4 +1,4 @@
-"""Which pipelines there are: those of the pipeline files, and those that only control topics and DAG tags tell of."""
+"""The known pipelines: those of the pipeline files, and those known only from control topics and DAG tags."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Entry:
     """One pipeline.
 
     Attributes:
-        key: what the page calls it: the DAG's id; the table's path where no DAG is known.
-        dag_id: its DAG, None where only commands by hand have written the table.
-        table: the table's path, None of a DAG that has no pipeline file and has started no transaction yet.
-        control: where its messages stand.
-        pipeline: what its file says, None where there is no file.
+        key: its name on the page: the DAG's id, or the table's path if no DAG is known.
+        dag_id: its DAG; None if only manual commands have written the table.
+        table: the table's path; None for a DAG without a pipeline file that has started no transaction yet.
+        control: the control topic of its messages.
+        pipeline: the pipeline of its file; None if there is no file.
     """
 
     key: str
@@ -64,8 +64,8 @@ class Entry:
 def may_look_at(entry: Entry) -> bool:
     """Whether the table's own files may be read.
 
-    A path that only messages tell of may be anybody's who can write to a control topic: this process's rights are not
-    for looking wherever they point. It must be in a folder that the environment names.
+    A path known only from messages may come from anyone with write access to a control topic, who must not make this
+    process read arbitrary places with its own rights. So it must be in a folder that the environment names.
     """
     if entry.pipeline is not None:
         return True
@@ -91,7 +91,7 @@ class Catalogue:
             return self._followers[control]
 
     def entries(self, tagged: frozenset[str]) -> tuple[list[Entry], list[PipelineFileError]]:
-        """All pipelines by name, and what is wrong with the files that are wrong.
+        """All pipelines by name, and the errors of files that can't be loaded.
 
         Args:
             tagged: the ids of the DAGs that Airflow knows under the tag `sluice`.
@@ -112,7 +112,7 @@ class Catalogue:
     def _topics(self, of_files: list[Entry], others: frozenset[str]) -> Mapping[ControlTopicId, None]:
         topics = [entry.control for entry in of_files if entry.control]
         connection = Kafka.model_fields["connection"].default
-        for dag_id in sorted(others):  # made in Python: theirs are the default ones unless the environment names others
+        for dag_id in sorted(others):  # DAGs made in Python have default topics, unless the environment names others
             topics.append(ControlTopicId(connection, default_control_topic(dag_id)))
         if others:
             topics.append(ControlTopicId(connection, SHARED_CONTROL_TOPIC))
@@ -127,7 +127,7 @@ class Catalogue:
         return dict.fromkeys(topics)
 
     def _of_topics(self, of_files: list[Entry], topics: Mapping[ControlTopicId, None]) -> list[Entry]:
-        """The tables that the control topics tell of and no file does, under the DAG that wrote them last."""
+        """Tables that are in control topics but in no file, under the DAG that last wrote them."""
         found: dict[str, Entry] = {}
         known, keys = {e.table for e in of_files}, {e.key for e in of_files}
         refresh_all(self.follower(control).cached for control in topics)
@@ -141,7 +141,7 @@ class Catalogue:
                 }
             for table, dag_id in latest.items():
                 entry = Entry(dag_id or table, dag_id, table, control, None)
-                if entry.key in keys or entry.key in found:  # a DAG that has been given another table
+                if entry.key in keys or entry.key in found:  # a DAG whose table was changed
                     entry = replace(entry, key=f"{dag_id} {table}")
                 found[entry.key] = entry
         return list(found.values())
@@ -155,12 +155,12 @@ class Catalogue:
             if isinstance(found, PipelineFileError):
                 errors.append(found)
             else:
-                for pipeline in found:  # of two files with one name neither is a DAG; Airflow says so
+                for pipeline in found:  # files that share a name become no DAG, which Airflow shows as an error
                     pipelines.setdefault(pipeline.name, pipeline)
         return pipelines, errors
 
     def _load(self, path: Path) -> tuple[Pipeline, ...] | PipelineFileError:
-        """Parsed once for each time that it is written."""
+        """Load a file; it is parsed again only when it has changed."""
         try:
             status = path.stat()
             stamp = (status.st_mtime_ns, status.st_size)
@@ -179,6 +179,6 @@ class Catalogue:
 
 
 def control_topic(pipeline: Pipeline) -> ControlTopicId:
-    """Where a pipeline's messages stand."""
+    """The control topic of a pipeline's messages."""
     control = pipeline.control
     return ControlTopicId(control.connection or pipeline.kafka_connection, pipeline.control_topic)

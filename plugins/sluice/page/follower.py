@@ -1,4 +1,4 @@
-"""Follows control topics: the histories of all their tables, kept in memory and read on when somebody asks."""
+"""Follows control topics: the histories of all their tables, cached in memory and read further on request."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from sluice.kafka.config import KafkaSettings
 from sluice.page.cache import Cached
 from sluice.protocol.history import TableHistory, TransactionSummary, fold
 
-_LASTS = 2.0  # seconds between two looks into a topic
-# Of all tables together, in each API server process; of one table at most a part. What is thinned is read again when
-# somebody looks.
+_LASTS = 2.0  # seconds between two reads of a topic
+# Limits for all tables together in each API server process, and lower ones for each table. Dropped details are read
+# again on request.
 _REMEMBERED = 60_000
 _PARTITIONS = 300_000
 _REMEMBERED_OF_TABLE = 20_000
 _PARTITIONS_OF_TABLE = 50_000
 _FEWEST = 50
-_MESSAGES = 200  # that one request is answered with
+_MESSAGES = 200  # at most in one response
 _MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class MemoryBudget:
-    """How much all followers of a process may keep: shared out evenly, so that more tables take no more memory."""
+    """How much all followers of a process may keep: shared evenly, so that more tables take no more memory."""
 
     def __init__(self) -> None:
         self._tables: dict[object, int] = {}
         self._lock = threading.Lock()
 
     def of_each(self, follower: object, tables: int) -> tuple[int, int]:
-        """How many transactions and values of single partitions each table may keep; `tables` the follower has now."""
+        """How many transactions and per-partition values each table may keep, if the follower has `tables` of them."""
         with self._lock:
             self._tables[follower] = tables
             number = max(1, sum(self._tables.values()))
@@ -41,7 +41,7 @@ class MemoryBudget:
 
 
 class Progress(NamedTuple):
-    """How far the topic is read: up to `position` of `[first, end)`, and how many messages there aren't Sluice's."""
+    """How far the topic has been read: to `position` in `[first, end)`; `unreadable` counts foreign messages."""
 
     first: int
     position: int
@@ -50,7 +50,7 @@ class Progress(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Everything that stood in the topic at the last look has been read."""
+        """Whether everything up to the end seen last has been read."""
         return self.position >= self.end
 
 
@@ -58,9 +58,9 @@ class ControlFollower:
     """One control topic.
 
     Args:
-        settings: gives the cluster's settings, which may have been changed in Airflow since.
+        settings: returns the cluster's settings, which may change in Airflow.
         topic: the control topic.
-        budget: what is shared with all other followers.
+        budget: shared with all other followers.
     """
 
     def __init__(self, settings: Callable[[], KafkaSettings], topic: str, budget: MemoryBudget) -> None:
@@ -76,17 +76,17 @@ class ControlFollower:
 
     @property
     def progress(self) -> Progress | None:
-        """How far it is read, also while it is being read; None before the first look."""
+        """How far it has been read, also during reading; None before the first read."""
         return self._progress
 
     @contextmanager
     def tables(self) -> Iterator[dict[str, TableHistory]]:
-        """The histories by table; nothing is folded into them inside the block."""
+        """The histories by table; they don't change inside the block."""
         with self._lock:
             yield self._tables
 
     def messages(self, transaction: TransactionSummary) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """A transaction's messages, read again from the topic, and how many were left out since there are too many.
+        """A transaction's messages, read again from the topic, and how many were left out because of the limit.
 
         Raises:
             RetryableError, ActionRequiredError: the topic can't be read.
@@ -117,7 +117,7 @@ class ControlFollower:
                 position = batch[-1][0] + 1 if batch else position
                 self._progress = Progress(bounds.first, position, bounds.end, self._reader.unreadable)
         with self._lock:
-            self._apply_budget()  # other followers may have come to more tables
+            self._apply_budget()  # other followers may have more tables by now
         self._progress = Progress(bounds.first, bounds.end, bounds.end, self._reader.unreadable)
         return self._progress
 

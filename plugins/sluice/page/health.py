@@ -1,4 +1,4 @@
-"""A pipeline's state in one word, from what Airflow and the control topic say. Pure."""
+"""A pipeline's state in one word, derived from Airflow and the control topic. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_LEAST = timedelta(minutes=5)
 
 
 class Run(Protocol):
-    """What is asked of a DAG run."""
+    """What `health` needs to know of a DAG run."""
 
     @property
     def state(self) -> str: ...  # noqa: D102
@@ -25,7 +25,7 @@ class Run(Protocol):
 
 @dataclass(frozen=True)
 class Health:
-    """The state, why it is so in a sentence if it isn't plain, and how many runs in a row have failed."""
+    """The state, a sentence of explanation if it needs one, and how many runs in a row have failed."""
 
     word: Word
     why: str | None
@@ -34,7 +34,7 @@ class Health:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What Airflow says of a DAG's schedule: `due` is when its next run is to be created."""
+    """A DAG's schedule in Airflow: `due` is when its next run is to be created."""
 
     paused: bool
     due: datetime | None
@@ -51,14 +51,14 @@ def health(
 ) -> Health:
     """The state of a pipeline.
 
-    A failure outweighs that its next try is running just now; who looks wants to know that it has failed.
+    A failed run counts even while the next one is running: whoever looks wants to know that it failed.
 
     Args:
-        schedule: of its DAG; None where Airflow doesn't know the DAG.
+        schedule: its DAG's schedule; None if Airflow doesn't know the DAG.
         runs: its latest runs, newest first.
         now: the present time.
-        behind_since: the time up to which the table is complete, where records wait to be loaded; None otherwise.
-        has_history: whether the control topic tells of any transaction.
+        behind_since: the time up to which the table is complete, if records wait to be loaded; None otherwise.
+        has_history: whether the control topic has any transaction.
     """
     failures = failures_in_a_row(runs)
     if schedule is None:
@@ -76,7 +76,7 @@ def health(
 
 
 def failures_in_a_row(runs: Sequence[Run]) -> int:
-    """How many of the latest ended runs failed, up to the first that didn't; newest first."""
+    """How many of the latest ended runs failed in a row; `runs` has the newest first."""
     failures = 0
     for run in runs:
         if run.state == "success":

@@ -17,8 +17,8 @@ from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
 
 Json = dict[str, Any]
-_LAG_LINES = 6  # partitions that are drawn each by itself; the others are summed
-_ROWS = 200  # partitions that are listed, whatever there are
+_LAG_LINES = 6  # partitions that have a line each; the others are summed
+_ROWS = 200  # at most so many partitions are listed
 _TOTALS = (*COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
 
 
@@ -57,7 +57,7 @@ def transaction(found: TransactionSummary, history: TableHistory, timeline: Time
 def whole_transaction(
     found: TransactionSummary, history: TableHistory, timeline: Timeline | None, detail: TransactionSummary
 ) -> Json:
-    """A transaction with its plan, its ranges and every attempt at them, which `detail` knows if it was thinned."""
+    """A transaction with its plan, its ranges and all attempts, taken from `detail` if they were dropped."""
     ranges = [_range(i, r, detail) for i, r in enumerate(detail.ranges)]
     return {
         **transaction(found, history, timeline),
@@ -72,7 +72,7 @@ def whole_transaction(
 
 
 def run_without_transaction(run: RunFacts) -> Json:
-    """A DAG run that opened no transaction: its window was empty, or it failed before, or it has only just begun."""
+    """A DAG run that opened no transaction: its window was empty, it failed before that, or it has just begun."""
     state = {"success": "empty", "failed": "failed"}.get(run.state, "running")
     return {
         "run_id": run.run_id,
@@ -98,7 +98,7 @@ def run(facts: RunFacts) -> Json:
 def partitions(
     history: TableHistory, ends: Mapping[TopicPartition, int], last_times: Mapping[TopicPartition, datetime]
 ) -> list[Json]:
-    """Where partitions stand: committed, the log's end, and the lag between them; those that lag most, no more."""
+    """The partitions that lag most: committed offset, the log's end, and the lag between them."""
     lags: dict[TopicPartition, int | None] = {}
     for tp in {*history.committed, *ends}:
         end, committed = ends.get(tp), history.committed.get(tp, (None, None))[0]
@@ -131,7 +131,7 @@ def last_record_times(newest_first: Iterable[TransactionSummary]) -> dict[TopicP
 
 
 def lag_lines(oldest_first: Sequence[TransactionSummary]) -> list[Json]:
-    """The lag that each transaction left in each partition: the partitions that lag most, and the sum of the others."""
+    """The lag that each transaction left: a line for each of the partitions that lag most, and one for all others."""
     most: Counter[TopicPartition] = Counter()
     for found in oldest_first:
         for p in found.planned:
@@ -146,7 +146,7 @@ def lag_lines(oldest_first: Sequence[TransactionSummary]) -> list[Json]:
 
 
 def _lags(found: TransactionSummary, place: Mapping[TopicPartition, int], number: int) -> list[int | None]:
-    """The lag of each line: those of the partitions that have one, and last the sum of the others'."""
+    """The lag of each line: first the partitions' own, last the sum of all others."""
     sums: list[int | None] = [None] * number
     for p in found.planned:
         lag = found.lag_left_in(p)
@@ -157,7 +157,7 @@ def _lags(found: TransactionSummary, place: Mapping[TopicPartition, int], number
 
 
 def other_commit(instant: Instant) -> Json:
-    """A completed instant of another writer, or of a table service."""
+    """A completed instant of another writer or of a table service."""
     return {"instant": instant.requested, "action": instant.action, "at": _time(instant.modified)}
 
 
@@ -210,5 +210,5 @@ def _time(time: datetime | None) -> str | None:
 
 
 def facts(of: Any) -> Json:
-    """A commit's metadata in short."""
+    """A summary of a commit's metadata."""
     return asdict(of)

@@ -1,4 +1,4 @@
-"""What Airflow's own database says of the pipelines' DAGs and of their latest runs."""
+"""The pipelines' DAGs and their latest runs, from Airflow's database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from sluice.airflow.dag import TAG
 
-LATEST = 200  # runs of one DAG that are looked at
+LATEST = 200  # runs to read of each DAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class DagFacts:
-    """One DAG. `due` is when its next run is to be created, `period` the time between two runs; None if unscheduled."""
+    """One DAG. `due` is when its next run is to be created, `period` the time between runs; None if unscheduled."""
 
     dag_id: str
     paused: bool
@@ -42,7 +42,7 @@ class DagFacts:
 
 
 def tagged_dags(session: Session) -> frozenset[str]:
-    """The ids of all DAGs that carry Sluice's tag and still are in the DAGs folder."""
+    """The ids of all DAGs that have Sluice's tag and are still in the DAGs folder."""
     rows = session.scalars(
         select(DagTag.dag_id)
         .join(DagModel, DagModel.dag_id == DagTag.dag_id)
@@ -52,7 +52,7 @@ def tagged_dags(session: Session) -> frozenset[str]:
 
 
 def dags(session: Session, dag_ids: Collection[str]) -> dict[str, DagFacts]:
-    """The DAGs that Airflow knows of the given ones."""
+    """Those of the given DAGs that Airflow knows."""
     wanted = (
         DagModel.dag_id,
         DagModel.is_paused,
@@ -78,7 +78,7 @@ def latest_runs(session: Session, dag_ids: Collection[str], number: int) -> dict
 
 
 def one_run(session: Session, dag_id: str, run_id: str) -> RunFacts | None:
-    """One run, None where Airflow doesn't know it any more."""
+    """One run; None if Airflow doesn't know it any more."""
     found = _runs(session, (DagRun.dag_id == dag_id) & (DagRun.run_id == run_id))
     return next(iter(found.get(dag_id, [])), None)
 

@@ -30,20 +30,20 @@ from sluice.redact import redact
 
 _RUNS_IN_LIST = 10
 _SPARK = 24  # transactions in the list's small chart
-_BY_HAND = ("None", "Never, external triggers only")  # as Airflow names it
+_BY_HAND = ("None", "Never, external triggers only")  # Airflow's names for it
 _OTHERS = 12  # commits of other writers that are shown
 
-# So many read messages again at a time; each may hold some tens of megabytes.
+# Requests that may read messages again at the same time; each may take tens of megabytes.
 _reading_messages = BoundedSemaphore(2)
 
 
 class NotFoundError(Exception):
-    """There is no such pipeline or transaction, or this person may not know of it."""
+    """There is no such pipeline or transaction, or the user may not see it."""
 
 
 @dataclass
 class PipelineView:
-    """What is known of one pipeline at one request."""
+    """What is known about one pipeline during one request."""
 
     entry: Entry
     history: TableHistory
@@ -55,14 +55,14 @@ class PipelineView:
 
     @property
     def lag(self) -> int | None:
-        """Records that wait, by the logs' ends; None where they aren't known. Offsets without a record count too."""
+        """Waiting records by the logs' ends, also counting offsets without a record; None if the ends are unknown."""
         if not self.ends:
             return None
         return sum(max(end - self.history.committed.get(tp, (0, ""))[0], 0) for tp, end in self.ends.items())
 
 
 class Page:
-    """Answers for one API server process; keeps nothing that a restart would miss."""
+    """Answers the requests of one API server process; its caches may be lost at any time."""
 
     def __init__(self) -> None:
         self._catalogue = Catalogue()
@@ -152,7 +152,7 @@ class Page:
         }
 
     def messages(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
-        """One transaction's messages as they stand in the control topic.
+        """One transaction's messages as they are in the control topic.
 
         Raises:
             SluiceError: the topic can't be read now.
@@ -218,7 +218,7 @@ class Page:
         return entry, found
 
     def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
-        """The transaction with all its partitions, from its messages; as it is kept where they are gone."""
+        """The transaction with all its partitions, from its messages; as it is cached if the messages are gone."""
         with _reading_messages:
             messages, _ = self._catalogue.follower(_control(entry)).messages(found)
         decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
@@ -226,7 +226,7 @@ class Page:
 
     @staticmethod
     def _may_read(viewer: Viewer, entry: Entry, found: TransactionSummary) -> bool:
-        """Another DAG may have written the table, too; what was done by hand belongs to the pipeline."""
+        """A transaction may be another DAG's; those of manual commands belong to the pipeline."""
         return found.dag_id in (entry.dag_id, BY_HAND) or viewer.may_read(found.dag_id)
 
     @contextmanager
@@ -357,7 +357,7 @@ def _control(entry: Entry) -> Any:
 def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
     """The pipeline's topics by connection: those of its file, else those whose offsets it has committed."""
     if entry.pipeline is not None and not entry.pipeline.source.capabilities.holds_control_log:
-        return {}  # no cluster that could be asked for the ends of its logs
+        return {}  # no cluster whose log ends could be read
     if entry.pipeline is not None and entry.pipeline.source.options.topics:
         return {entry.pipeline.source.options.connection: set(entry.pipeline.source.options.topics)}
     topics: dict[str, set[str]] = {}

@@ -12,8 +12,8 @@ from sluice.control.reader import log_ends
 from sluice.page.cache import Cached
 from sluice.protocol.offsets import TopicPartition
 
-_LASTS = 5.0  # seconds for which a log's end or a timeline is shown before it is asked for again
-_REMEMBERED = 2000  # commits whose metadata is cached; what is completed never changes
+_LASTS = 5.0  # seconds until a log's end or a timeline is read again
+_REMEMBERED = 2000  # commits whose metadata is cached; a completed one never changes
 
 LogEnds = dict[TopicPartition, int]
 
@@ -35,7 +35,7 @@ class Tables:
             return self._timelines[sink, table]
 
     def log_ends(self, connection: str, topics: Collection[str], isolation_level: str) -> Cached[LogEnds]:
-        """Where the logs of a cluster's topics end."""
+        """The log ends of a cluster's topics."""
         key = (connection, frozenset(topics), isolation_level)
         with self._lock:
             if key not in self._ends:
@@ -54,7 +54,7 @@ def _log_ends(connection: str, topics: frozenset[str], isolation_level: str) -> 
 
 @lru_cache(maxsize=_REMEMBERED)
 def commit_facts(sink: str, table: str, instant: Instant) -> CommitFacts:
-    """What a completed commit's metadata says.
+    """A summary of a completed commit's metadata.
 
     Raises:
         RetryableError, ActionRequiredError: it can't be read.

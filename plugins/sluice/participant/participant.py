@@ -1,6 +1,6 @@
 """The transaction participant: one attempt at one range of an interval, which answers with WRITE-STATUS (RFC-32).
 
-What it says and when is here; how rows are read and written is its job's.
+What it reports, and when, is here; its `RangeJob` reads and writes the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sluice.redact import redact_text
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a write job is told on its command line; all else stands in the START-COMMIT at that offset."""
+    """A write job's command-line arguments; everything else is in the START-COMMIT at that offset."""
 
     table: str
     control_topic: str
@@ -35,33 +35,33 @@ class Assignment:
 
 
 class RunningJob(Protocol):
-    """What reads and writes a range, once it is up."""
+    """A started job, which reads and writes a range."""
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
-        """Write a range under the transaction's instant; the fields of WRITE-STATUS that say what came of it.
+        """Write a range under the transaction's instant, and return the fields of WRITE-STATUS that report the result.
 
         Args:
             start: the plan.
             number: which of its ranges.
             attempt: this attempt's id.
-            check: to be called when the last file is closed; raises where the transaction has ended meanwhile.
+            check: to be called when the last file is closed; raises if the transaction has ended meanwhile.
         """
         ...
 
     def cancel(self) -> None:
-        """End `write` soon; from another thread."""
+        """Make `write` end soon; called from another thread."""
         ...
 
     def classified(self, error: Exception, start: StartCommit, number: int) -> SluiceError:
-        """What an error of `write` means to those who run the interval."""
+        """The error to report for an exception of `write`."""
         ...
 
 
 class RangeJob(Protocol):
-    """Starts what reads and writes ranges."""
+    """Starts jobs that read and write ranges."""
 
     def running(self, start: StartCommit) -> AbstractContextManager[RunningJob]:
-        """The job, for as long as the block."""
+        """The job, running for the length of the block."""
         ...
 
 
@@ -86,7 +86,7 @@ class Participant:
         transaction = self._transaction(table_log)
         try:
             status = self._write(transaction, table_log)
-            self._control.send(status)  # a status that no message holds has to be told, too
+            self._control.send(status)  # inside: a status too large for any message must be reported, too
         except SluiceError as error:
             self._report_failure(transaction, error)
             raise
@@ -135,7 +135,7 @@ class Participant:
         )
         try:
             self._control.send(status)
-        except SluiceError as unsent:  # the first error is the one to tell; this one only hides it from the coordinator
+        except SluiceError as unsent:  # raise the first error: this one only hides it from the coordinator
             log.warning("the failure could not be reported to the control topic", reason=str(unsent))
 
     def _envelope(self, start: StartCommit) -> dict[str, Any]:
@@ -149,8 +149,8 @@ class Participant:
 class Watch:
     """Follows the control topic while a job runs, and cancels it once the transaction has ended.
 
-    A zombie that goes on after its interval would close files under a committed instant. Awaiting the message stops it
-    at once; what it manages to close in between, the next START sweeps up.
+    A zombie that outlives its interval would close files under a committed instant. Following the topic stops it at
+    once; files that it closes before that are swept up by the next START.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class Watch:
 
     @property
     def ended(self) -> bool:
-        """Whether the transaction is not open any more."""
+        """Whether the transaction is no longer open."""
         return not self._transaction.is_open
 
     def check(self) -> None:
-        """Read the control topic to its end, and raise if the transaction is not open any more."""
+        """Read the control topic to its end, and raise if the transaction is no longer open."""
         self._stop.set()
         self._thread.join()
         self._control.extend(self._log)
@@ -197,7 +197,7 @@ class Watch:
 
 
 def ended(transaction: Transaction) -> IntervalError:
-    """What is said of a transaction for which nothing more can be written."""
+    """The error of writing for a transaction that is no longer open."""
     return IntervalError(
         f"The transaction is not open any more: it is {transaction.state.value}. Nothing of this attempt will be seen.",
         next_step="none for this task; if rows are missing, run the next interval.",

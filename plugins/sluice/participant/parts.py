@@ -1,7 +1,7 @@
-"""A range in parts, each a Spark job of its own: a task carries the counts of its job's partitions there and back.
+"""Splits a range into parts, each a Spark job, since every task carries the counts of all its job's partitions.
 
-Of thousands of partitions in one job that would be millions of counts. What the jobs have written and counted is joined
-here, so that the range is reported as one.
+With thousands of partitions in one job that would be millions of counts. The jobs' results are joined here, so that
+the range is reported as one.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from sluice.rows.changes import ChangeCounts
 from sluice.rows.records import Counted
 
 AT_ONCE = 64
-"""Partitions of one Spark job, unless Spark has more cores: each costs a task some ms, and a job costs a second."""
+"""Partitions of one Spark job, unless Spark has more cores: one costs each task some ms, and a job costs a second."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What Spark has written of some of a range's partitions.
+    """What Spark wrote for some of a range's partitions.
 
     Attributes:
-        records_read: what the source delivered.
+        records_read: records that the source delivered.
         records_written: rows written for records, rather than for a truncate.
-        committables: what it hands to the commit.
-        left_out: what became of the records that are no rows.
-        keys: what was seen of keys, by topic.
+        committables: what is handed to the commit.
+        left_out: what became of the records that aren't rows.
+        keys: where keys were found, by topic.
         partitions: what was done with each partition.
-        skipped: records of which the table has a newer version.
+        skipped: records that the table has a newer version of.
         void: changes from before a truncate.
-        truncated: rows that a truncate took away.
+        truncated: rows that a truncate removed.
     """
 
     records_read: int
@@ -49,7 +49,7 @@ class Part:
 
 
 def can_be_parted(start: StartCommit) -> bool:
-    """Whether jobs may write a range one after the other: no two write to one file group, and none reads the table."""
+    """Whether several jobs may write the range one by one: no two share a file group, and none reads the table."""
     if not start.writer.upserts:
         return True
     by_partition = start.placement is None or start.placement.buckets is None
@@ -57,7 +57,7 @@ def can_be_parted(start: StartCommit) -> bool:
 
 
 def parted(start: StartCommit, planned: Sequence[PlannedRange], cores: int) -> list[tuple[PlannedRange, ...]]:
-    """The ranges of each job, in their order; those of one partition are together, since they share file groups."""
+    """The ranges of each job, in order; a partition's ranges stay together, since they share file groups."""
     at_once = max(AT_ONCE, cores)
     if not can_be_parted(start):
         return [tuple(planned)]
@@ -73,7 +73,7 @@ def parted(start: StartCommit, planned: Sequence[PlannedRange], cores: int) -> l
 
 
 def joined(parts: Sequence[Part]) -> Part:
-    """All of a range's parts as one."""
+    """Join all parts of a range."""
     if len(parts) == 1:
         return parts[0]
     return Part(

@@ -24,7 +24,7 @@ Read = Callable[[Sequence[PlannedRange]], DataFrame]
 
 @dataclass(frozen=True)
 class SetAside:
-    """A range's bad records in the quarantine: their number, the committables, and the first of them."""
+    """A range's bad records in the quarantine: their number, the committables, and the first record."""
 
     records: int = 0
     committables: tuple[Committable, ...] = ()
@@ -44,14 +44,14 @@ def set_aside(
     Args:
         spark: the session.
         start: the interval's START-COMMIT.
-        counted: what the first pass has counted.
+        counted: the first pass's counts.
         read: reads planned ranges, with headers.
         writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
-        attempt: the range's number, and the attempt's id.
+        attempt: the range's number and the attempt's id.
 
     Raises:
-        ActionRequiredError: there are more than the pipeline takes.
-        IntervalError: the second pass did not find what the first has counted.
+        ActionRequiredError: there are more than the pipeline tolerates.
+        IntervalError: the second pass did not find the records that the first counted.
     """
     if not counted.bad:
         return SetAside()
@@ -96,7 +96,7 @@ def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None
 
 
 def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataFrame:
-    """Rows of the columns that START-COMMIT has pinned for the quarantine, in their order, and `KAFKA_COLUMNS`."""
+    """Rows with the quarantine's columns as START-COMMIT pinned them, in that order, and `KAFKA_COLUMNS`."""
     assert start.quarantine is not None
     pinned = [field.name for field in parse_ddl(bad.sparkSession, start.quarantine.schema_ddl)]
     record = F.col(RECORD)
@@ -126,6 +126,6 @@ def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataF
 
 
 def _by_topic(values: Mapping[str, str | None]) -> Column:
-    """The value of a record's topic; null where it has none."""
+    """The value for a record's topic; null if there is none."""
     known = [F.lit(part) for topic, value in values.items() if value is not None for part in (topic, value)]
     return F.create_map(*known)[F.col("_kafka_topic")] if known else F.lit(None).cast("string")

@@ -1,7 +1,7 @@
-"""Carries a planned compaction or clustering out in Spark, and completes it only while its transaction holds the table.
+"""Carries out a planned compaction or clustering in Spark, completing it only while its transaction holds the table.
 
-The work is done while the transaction is open, so that an interval may supersede a job that nobody looks after any
-more. What readers see changes after END-COMMIT alone: the files are written first, and committed last.
+The work is done while the transaction is open, so that an interval may supersede an abandoned job. What readers see
+changes only after END-COMMIT: the files are written first, and committed last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sluice.protocol.transaction import State
 
 @dataclass(frozen=True)
 class ServiceAssignment:
-    """What the job is told on its command line; all else stands in the START-COMMIT at that offset, and the plan."""
+    """The job's command-line arguments; everything else is in the plan and in the START-COMMIT at that offset."""
 
     table: str
     control_topic: str
@@ -46,7 +46,7 @@ class ServiceJob:
         """Carry the plans out, and send END-COMMIT and ACK-COMMIT.
 
         Raises:
-            IntervalError: the transaction doesn't hold the table any more; nothing was completed.
+            IntervalError: the transaction no longer holds the table; nothing was completed.
             RetryableError: the Spark job failed.
         """
         self._control.expect_to_send()

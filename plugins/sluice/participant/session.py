@@ -1,4 +1,4 @@
-"""The driver's Spark session, with the settings that may not stand on its command line."""
+"""The driver's Spark session, with the settings that must not be on its command line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def spark_session(name: str) -> SparkSession:
 
 
 def readable_error(error: Exception) -> Exception:
-    """The error with a text that stays, or what asking for it has raised.
+    """The error with its text as read now, or the error that reading it raised.
 
-    Each time that one wants the text of a Java error, the JVM is asked for it, which may be at its end.
+    A Java error's text is fetched from the JVM on every access, and the JVM may be gone by then.
     """
     try:
         text = str(error)

@@ -28,10 +28,10 @@ from sluice.rows.records import RecordChain, bad_record
 
 
 def participant(assignment: Assignment, source: Any, control: KafkaSettings) -> Participant:
-    """A participant that reads and writes by Spark.
+    """A participant that reads and writes with Spark.
 
     Args:
-        assignment: what it is told.
+        assignment: its command-line arguments.
         source: the settings of the source's connection.
         control: the cluster that holds the control topic.
     """
@@ -39,14 +39,14 @@ def participant(assignment: Assignment, source: Any, control: KafkaSettings) -> 
 
 
 class SparkJob:
-    """Reads and writes in a Spark session, by the source and the sink that START-COMMIT names."""
+    """Reads and writes in a Spark session, with the source and the sink that START-COMMIT names."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
 
     @contextmanager
     def running(self, start: StartCommit) -> Iterator[RunningSparkJob]:
-        """A session that lasts as long as the block.
+        """The job in a session that lasts as long as the block.
 
         Raises:
             ActionRequiredError: a connector is not installed here.
@@ -58,7 +58,7 @@ class SparkJob:
         finally:
             try:
                 spark.stop()
-            except Exception as error:  # py4j's, OSError, TypeError: what a lost JVM's Python raises differs each time
+            except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
                 log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
 
 
@@ -67,7 +67,7 @@ class RunningSparkJob:
 
     Args:
         spark: the session.
-        reader: the source's.
+        reader: the source's reader.
         writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
     """
 
@@ -87,14 +87,14 @@ class RunningSparkJob:
         writing.remember_deletes([r for r in start.later if r.topic_partition in here])
         parts = []
         for ranges in parted(start, planned, spark.sparkContext.defaultParallelism):
-            if self._cancelled:  # what was cancelled is the part that ran, if one did
+            if self._cancelled:  # `cancel` stops only the part that was running
                 raise RuntimeError("the job was cancelled")
             parts.append(writing.part(ranges, start.emptied_at))
         whole = joined(parts)
         if whole.left_out.changes.truncates:
             require_truncates_apply(start, whole.left_out.changes)
-            # Rare enough for a second write, of which alone the stats are committed: what is in the table isn't read
-            # before it is known that it has to go.
+            # Rare enough to write a second time and commit only that write's stats: the table is not read until it is
+            # known that its rows must go.
             whole = writing.part(planned, format(whole.left_out.changes.emptied_at, "f"), truncates=True)
         reach("participant.after_write")
         aside = set_aside(
@@ -104,12 +104,12 @@ class RunningSparkJob:
         return _results(whole, aside)
 
     def cancel(self) -> None:
-        """Cancel what Spark is at, and begin nothing more."""
+        """Cancel what Spark is doing, and start nothing more."""
         self._cancelled = True
         self._spark.sparkContext.cancelAllJobs()
 
     def classified(self, error: Exception, start: StartCommit, number: int) -> SluiceError:
-        """What an error means; see `RunningJob`."""
+        """The error to report; see `RunningJob`."""
         if isinstance(error, SluiceError):
             return error
         error = readable_error(error)
@@ -121,7 +121,7 @@ class RunningSparkJob:
 
 
 class _Writing:
-    """What writes an interval's ranges, some at a time."""
+    """Writes an interval's ranges, a few at a time."""
 
     def __init__(self, spark: SparkSession, start: StartCommit, reader: SourceReader, writer: SinkWriter) -> None:
         self._spark = spark
@@ -130,12 +130,12 @@ class _Writing:
         self._writer = writer
 
     def remember_deletes(self, later: Sequence[PlannedRange]) -> None:
-        """Leave out what offsets that the table has already have deleted."""
+        """Leave out rows that later offsets, already in the table, have deleted."""
         if later:
             self._writer.remember_deletes(self._chain(later).rows(self._read(later)))
 
     def part(self, ranges: Sequence[PlannedRange], emptied_at: str | None, *, truncates: bool = False) -> Part:
-        """Write some ranges by one Spark job; see `SinkWriter.write`."""
+        """Write some ranges in one Spark job; see `SinkWriter.write`."""
         keys, chain = KeyCheck(self._spark, self._start, ranges), self._chain(ranges)
         written = self._writer.write(chain.rows(self._read(ranges, keys.watch)), emptied_at, truncates=truncates)
         left_out, counts = chain.counts(written.dataset), counted(written.dataset, ranges)
@@ -196,7 +196,7 @@ def _classified(error: Exception, start: StartCommit, planned: Sequence[PlannedR
             offsets=", ".join(map(str, planned)),
             **where,
         )
-    log.error(text)  # Spark's own loggers, which would say it a few times over, are off
+    log.error(text)  # Spark's own loggers, which would repeat it, are off
     reason = next((line.strip() for line in text.splitlines() if "Caused by" in line), text.strip().splitlines()[0])
     return RetryableError(
         "The Spark job failed.",
@@ -207,14 +207,14 @@ def _classified(error: Exception, start: StartCommit, planned: Sequence[PlannedR
 
 
 def _out_of_memory(error: Exception, text: str) -> str | None:
-    """What to say of an error that memory is behind, for certain or most likely; None of any other.
+    """The message for an error that is caused by memory, certainly or probably; None for any other.
 
-    Spark ends its JVM where a task runs out of memory; a kernel that ends it says nothing at all.
+    Spark ends its JVM if a task runs out of memory; a JVM killed by the kernel leaves no message at all.
     """
     if "OutOfMemoryError" in text or "exit code 52" in text:
         return "The Spark job ran out of memory."
     lost = isinstance(error, Py4JError | ConnectionError)  # a Java error has become its text
-    if lost or "SparkContext was shut down" in text:  # by the JVM's own end: nobody else stops it while a job runs
+    if lost or "SparkContext was shut down" in text:  # because the JVM ended: nothing else stops it during a job
         return "Spark's JVM was lost while the range was written; most likely it ran out of memory."
     if "ExecutorLostFailure" in text:
         return "Spark lost an executor while the range was written; most likely it ran out of memory."
