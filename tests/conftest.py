@@ -100,6 +100,15 @@ def registry(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark session in the test's own process, with the write jobs' settings and jars."""
+    from .spark import session
+
+    with session() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def bootstrap(broker: LocalBroker) -> str:
     return broker.bootstrap
 

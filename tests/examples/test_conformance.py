@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 
@@ -12,9 +13,47 @@ import pytest
 
 from sluice.pipeline import Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
-from sluice.testing import SinkConformance
+from sluice.testing import SinkConformance, SourceConformance
 from sluice_lines.options import JsonLines, Lines
+from sluice_lines.reader import LinesReader
 from sluice_lines.sink import JsonLinesSink, JsonLinesTable, read, write_file
+from sluice_lines.source import LinesSource
+
+# PySpark leaves it to the garbage collector to close the socket that rows came by.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+class TestLines(SourceConformance):
+    """What `sluice.testing` asks of every source."""
+
+    calls = tuple((Path, name) for name in ("read_bytes", "stat"))
+    make_source, make_reader = LinesSource, LinesReader
+
+    @pytest.fixture(autouse=True)
+    def _in_one_session(self, spark):
+        self._spark = spark
+
+    def topics(self, folder):
+        for name in ("a.log", "b.log"):
+            (folder / name).touch()
+        return "a.log", "b.log"
+
+    def source(self, folder):
+        return self.make_source(f"file://{folder}")
+
+    def reader(self, folder):
+        return self.make_reader(self._spark, None)
+
+    def capabilities(self):
+        return Lines(folder="/in", topics=("a",)).capabilities
+
+    def add(self, folder, topic, records):
+        with (folder / topic).open("ab") as file:
+            file.writelines(record.value + b"\n" for record in records)
+
+    def make_again(self, folder, topic):
+        (folder / topic).rename(folder / f"{topic}.old")
+        (folder / topic).touch()
 
 
 class TestJsonLines(SinkConformance):
@@ -158,6 +197,18 @@ def test_a_sink_that_breaks_a_rule_fails(tmp_path, broken, jvm):
             except (Exception, pytest.fail.Exception):
                 return
     pytest.fail("no test of the conformance suite has found it")
+
+
+@pytest.mark.parametrize("named", [{"quarantine": True}, {"services": frozenset({"cleaning"})}, {"catalogs": True}])
+def test_a_sink_without_a_part_that_it_names_fails(tmp_path, named, jvm):
+    class Tested(TestJsonLines):
+        _jvm = jvm
+
+        def capabilities(self):
+            return replace(super().capabilities(), **named)
+
+    with pytest.raises(AssertionError):
+        Tested().test_it_has_the_parts_that_the_capabilities_name(tmp_path)
 
 
 @pytest.mark.parametrize("of", ["an_interval", "a_roll_back"])

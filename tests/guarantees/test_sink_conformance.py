@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sluice.connectors.data import writer_of
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
+from sluice.protocol.messages import StartCommit
 from sluice.sinks.hudi.sink import HudiSink
 from sluice.sinks.hudi.strays import Strays
-from sluice.testing import SinkConformance
+from sluice.testing import SinkConformance, UpsertConformance, Version
 
 _META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path")
 
@@ -100,3 +104,68 @@ class TestAppendTable(SinkConformance):
             assert table.sweep({instant: set()}, ()) == [f"p1/{name}"]
             assert not file.exists()
             assert not markers.exists()
+
+
+@contextmanager
+def _begun_in_time(table: Path, instant: str) -> Iterator[None]:
+    """Have the instant on the timeline while an attempt writes: one that is late has begun before it was rolled back.
+
+    Hudi looks for it when an upsert begins, and never again.
+    """
+    files = [table / ".hoodie" / "timeline" / f"{instant}.deltacommit.{state}" for state in ("requested", "inflight")]
+    gone = [file for file in files if not file.exists()]
+    for file in gone:
+        file.touch()
+    yield
+    for file in gone:
+        file.unlink()
+
+
+# PySpark leaves it to the garbage collector to close the socket that rows came by.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+class TestUpsertTable(UpsertConformance):
+    """Versions are written by Sluice's own writer in Spark, and read as Spark's readers do: by the metadata table."""
+
+    calls = ()
+    test_a_process_may_die_at_each_call_of_an_interval = None
+    test_a_process_may_die_at_each_call_of_a_roll_back = None
+
+    @pytest.fixture(autouse=True)
+    def _in_two_jvms(self, shared_jvm, spark) -> None:
+        self._jvm, self._spark = shared_jvm, spark
+
+    def pipeline(self, folder: Path) -> Pipeline:
+        hudi = Hudi(
+            path=str(folder / "table"),
+            operation="upsert",
+            record_key="id",
+            ordering_field="ts",
+            key_placement="trusted",
+            schema_="id BIGINT, ts BIGINT, v STRING",
+        )
+        return Pipeline(name="t", source=Source(kafka=Kafka(topics=("t",))), sink=Sink(hudi=hudi))
+
+    def sink(self, folder):
+        return HudiSink(self.pipeline(folder), self._jvm)
+
+    def capabilities(self):
+        return self.pipeline(Path("/any")).sink.capabilities
+
+    def write_versions(self, folder, table, instant, attempt, versions):
+        start = StartCommit(
+            table=table.writer.path, transaction=instant, epoch=1, dag_id="t", run_id="r", sender="coordinator",
+            time=datetime.now(UTC), read_position=0, ranges=(), writer=table.writer,
+            placement=self.pipeline(folder).sink.options.placement({"t": 1}),
+        )  # fmt: skip
+        columns = "id BIGINT, ts BIGINT, v STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
+        rows = [(v.key, v.order, v.value, "t", 0, offset) for offset, v in enumerate(versions)]
+        with _begun_in_time(folder / "table", instant):
+            written = writer_of("hudi")(self._spark, start, attempt).write(self._spark.createDataFrame(rows, columns))
+        return list(written.committables)
+
+    def versions(self, folder):
+        path = folder / "table"
+        if not list(path.glob(".hoodie/timeline/*.deltacommit")):
+            return []  # a table without a commit has no columns to read
+        found = self._spark.read.format("hudi").load(str(path)).select("id", "ts", "v").collect()
+        return [Version(*row) for row in found]

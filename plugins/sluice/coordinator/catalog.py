@@ -1,4 +1,4 @@
-"""Registers the table in the catalogs that a pipeline names: after a commit, and never as a part of it."""
+"""The catalogs that a pipeline names are told of its table: after a commit, and never part of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sluice.pipeline.model import Pipeline
 
 
 def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
-    """Update the table in each catalog, and return the catalogs' names.
+    """Tell each catalog of the table, and return their names.
 
     Raises:
-        RetryableError: a catalog refused; the table's commits are safe, and the next call catches up.
+        RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
         ActionRequiredError: a catalog's jars or permission are missing.
     """
     return catalogs_of(sink_of(pipeline, jvm)).sync_catalogs()

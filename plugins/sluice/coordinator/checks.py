@@ -1,4 +1,4 @@
-"""Checks that a transaction must pass to be committed: before END-COMMIT, and again under the lease."""
+"""What has to be true of a transaction for it to be committed: looked at before END-COMMIT, and under the lease."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sluice.protocol.transaction import Transaction
 
 
 def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
-    """The audited statuses that count, by range, and the ranges that are missing.
+    """The statuses that count, each audited, by range; and the ranges that are missing.
 
     Raises:
-        SluiceError: the missing ranges' own error, if none may be missing or all are.
+        SluiceError: what the missing ranges say, where none may be missing or none is there.
         IntervalError: a count doesn't add up.
     """
     missing = transaction.end.missing if transaction.end else transaction.missing_ranges()
@@ -40,10 +40,10 @@ def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int
 
 
 def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
-    """Refuse if a topic was recreated while the interval ran: its planned offsets were read from another log.
+    """A topic recreated while the interval ran was read at the planned offsets, but of another log.
 
     Raises:
-        IntervalError: a topic was recreated.
+        IntervalError: there is one.
     """
     planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
     now = session.source.topic_ids(list(planned))
@@ -59,10 +59,10 @@ def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
 
 
 def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
-    """Refuse if a leader election while the interval ran replaced records that it has read.
+    """An election while the interval ran may have put other records where it has read.
 
     Raises:
-        IntervalError: records were replaced.
+        IntervalError: it has.
     """
     cluster = session.source
     epochs = leader_epochs(transaction.start)
@@ -84,10 +84,10 @@ def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
 
 
 def fitting(session: Session, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
-    """By topic, the partitioners that explain the placement of all keys.
+    """By topic, the partitioners that explain where all keys are.
 
     Raises:
-        ActionRequiredError: there is none, so a row may be in the table twice.
+        ActionRequiredError: there is none, so that a row may be doubled.
     """
     reported, _ = audited(transaction)
     keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
@@ -101,10 +101,10 @@ def fitting(session: Session, transaction: Transaction, committed: Committed) ->
 
 
 def require_replaceable(table: Table, transaction: Transaction) -> None:
-    """Check again that a replay can still replace its rows: a table service may have moved them since START.
+    """Check again that a replay still can take its rows off: a table service may have moved them since START.
 
     Raises:
-        IntervalError: they were moved. The transaction must be given up, although its commit was decided.
+        IntervalError: they were moved. That it was decided to commit doesn't help any more: it has to be given up.
     """
     try:
         require_whole(table, str(transaction.start.replays))

@@ -1,4 +1,4 @@
-"""END-COMMIT, Hudi's commit and ACK-COMMIT, and the lease that lets one process at a time carry them out."""
+"""END-COMMIT, Hudi's commit and ACK-COMMIT; and the lease under which one process at a time carries them out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PARTITIONS_NAMED = (
 
 
 class Committer:
-    """The `commit` step, and everything else that settles a transaction."""
+    """The `commit` step, and whatever else settles a transaction."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -81,10 +81,10 @@ class Committer:
         return self.outcome(transaction)
 
     def resolve_unfinished(self, table: Table, table_log: TableLog) -> bool:
-        """Settle a commit that END-COMMIT decided but nobody acknowledged; True if there was one.
+        """Settle a commit that was decided by END-COMMIT but never acknowledged; True if there was one.
 
         Raises:
-            RetryableError: the process that carries it out may still be working.
+            RetryableError: the process that carries it out may still be at it.
         """
         unfinished = table_log.unfinished()
         if unfinished is None:
@@ -111,9 +111,9 @@ class Committer:
         if transaction.state is State.OPEN:
             refuse_recreated_topics(self._session, transaction)
             refuse_truncated_logs(self._session, transaction)
-            if transaction.start.placement is not None:  # otherwise no keys were checked
+            if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
                 fitting(self._session, transaction, self._session.committed(table))
-        table.await_clock()  # first: waiting would use up the lease
+        table.await_clock()  # before the lease, which is not for waiting
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
         try:
@@ -129,7 +129,7 @@ class Committer:
             self._release_lease(transaction)
             raise
         reach("coordinator.after_hudi_commit")
-        # This process may have been suspended inside Hudi's commit while others ended the transaction.
+        # This process may have stood still inside Hudi's commit, and others have ended the transaction meanwhile.
         self._session.control.extend(table_log)
         self.fence.repair(table, table_log)
         if transaction.state is not State.COMMITTED:
@@ -138,7 +138,7 @@ class Committer:
     # The lease -----------------------------------------------------------------------------------------------------
 
     def take_lease(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
-        """Send END-COMMIT: it decides the commit, and makes this process the only one that carries it out.
+        """Send END-COMMIT: it decides for commit, and makes this process the only one that carries the commit out.
 
         Raises:
             RetryableError: another process has the lease.
@@ -176,7 +176,7 @@ class Committer:
         )
 
     def _release_lease(self, transaction: Transaction) -> None:
-        """Release the lease, so that a retry need not wait until it expires."""
+        """Say that this process has stopped, so that a retry need not wait for the lease to run out."""
         if transaction.end is None:
             return
         released = transaction.end.model_copy(
@@ -184,7 +184,7 @@ class Committer:
         )
         try:
             self._session.control.send(released)
-        except SluiceError as error:  # report the failure that led here instead
+        except SluiceError as error:  # the failure that led here is the one to tell
             log.warning("the lease was not released; it runs out by itself", reason=str(error))
 
     def _hudi_commit(self, table: Table, transaction: Transaction) -> None:
@@ -235,31 +235,31 @@ class Committer:
         table.commit(transaction.id, committables, extra, replaced)
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
-        """Whether the offsets were moved by a commit that doesn't count, which is off the timeline now."""
+        """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
         control, first = self._session.control, committed.recent_control_offsets[0]
         return self.fence.repair(table, control.table_log(self._session.table_id, first))
 
     def _signed_from(self, transaction: Transaction, committed: Committed) -> int | None:
-        """The control-topic offset after which every message of the table must be signed; None if none must."""
+        """The control-topic offset after which each message of the table has to be signed, None where none has."""
         if not self._session.control.signatures.asked_for:
             return None
         known = None if committed.elsewhere else committed.transaction.get("signed_from")
         return transaction.lease_offset if known is None else int(known)
 
     def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> bool:
-        """Do what follows the table's own commit: the quarantine's commit, the dead letters, and ACK-COMMIT.
+        """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
 
-        Each part first checks whether it is done, so that after a crash the next process resumes where the last one
-        stopped. Only the holder of the lease commits the quarantine.
+        Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
+        stopped. One process at a time commits the quarantine: the holder of the lease.
 
         Returns:
-            Whether the transaction is committed; False if another process has given it up meanwhile.
+            Whether the transaction is committed; False where somebody else has given it up meanwhile.
 
         Raises:
-            RetryableError: Kafka or Hudi don't answer, or another process is committing.
+            RetryableError: Kafka or Hudi don't answer, or another process is at it.
             ActionRequiredError: the quarantine or the dead-letter topic can't be used. The table is committed.
         """
-        if transaction.state is State.COMMITTED:  # by another process, while this one was suspended
+        if transaction.state is State.COMMITTED:  # by another process, while this one stood still
             return True
         if set_aside(transaction):
             if not self._leases.is_held_here(transaction.lease_offset):
@@ -272,10 +272,10 @@ class Committer:
         return self._acknowledge(table_log, transaction)
 
     def _acknowledge(self, table_log: TableLog, transaction: Transaction) -> bool:
-        """Send ACK-COMMIT for the commit on the timeline, and copy the offsets to the consumer group.
+        """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group.
 
         Returns:
-            Whether it counts: it doesn't if another process has given the transaction up meanwhile.
+            Whether it counts. It doesn't where somebody else has given the transaction up since this process looked.
         """
         reported = committed_statuses(transaction)
         counts = count_records(reported)
@@ -334,9 +334,9 @@ class Committer:
     # ABORT-COMMIT --------------------------------------------------------------------------------------------------
 
     def give_up(self, table: Table, table_log: TableLog, transaction: Transaction, reason: str) -> bool:
-        """Send ABORT-COMMIT and roll back, in this order; False if a commit was decided first.
+        """Send ABORT-COMMIT and roll back, in this order; False where a commit was decided first.
 
-        Only the holder of its lease may give up a decided transaction.
+        A decided transaction is given up only by the holder of its lease.
         """
         if transaction.state is not State.ABORTED:
             self.send_abort(transaction, reason, table.marker_partitions(transaction.id))
@@ -351,7 +351,7 @@ class Committer:
         return True
 
     def send_abort(self, transaction: Transaction, reason: str, opened_in: Collection[str] = ()) -> None:
-        """Send ABORT-COMMIT with the offsets that remain valid and the table partitions where files were opened."""
+        """Send ABORT-COMMIT with the offsets that still stand, and the table partitions in which files were opened."""
         standing = tuple(
             r.model_copy(update={"end": r.start}) for r in (*transaction.start.offset_ranges, *transaction.start.idle)
         )
@@ -369,5 +369,5 @@ class Committer:
 
 
 def _named(partitions: Collection[str]) -> tuple[str, ...]:
-    """The table partitions to list in a message."""
+    """Table partitions as a message names them."""
     return tuple(sorted(filter(is_inside, partitions)))[:_PARTITIONS_NAMED]

@@ -1,4 +1,4 @@
-"""The coordinator's three steps: start, commit and abort."""
+"""The coordinator's three steps behind one door."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 def _with_file_keys(step: Callable[Concatenate[Coordinator, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
-    """Make errors name the source's and the sink's keys as the pipeline file does."""
+    """Have errors name keys of source and sink as the pipeline's file does."""
 
     @wraps(step)
     def wrapper(self: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -51,9 +51,9 @@ class Coordinator:
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
-        is_running: whether a DAG run still runs, by its DAG's id and its own. `start` waits for a running run's
-            transaction, and takes over any other; by default none runs.
-        registries: settings of a schema registry, by its connection's id; from the environment by default.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs. `start` waits for a transaction of a run
+            that does, and takes over from one that doesn't; by default none does.
+        registries: where a schema registry is, by its connection's id; by default the environment says so.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Coordinator:
 
     @_with_file_keys
     def plan(self, request: Request) -> tuple[Task, Position]:
-        """What a run would do, and the positions of the table and its topics; nothing is written.
+        """What a run would do, and where the table and its topics stand; nothing is written anywhere.
 
         Raises:
             RetryableError, ActionRequiredError: as `start`.
@@ -104,7 +104,7 @@ class Coordinator:
 
     @_with_file_keys
     def position(self) -> Position:
-        """The positions of the table and its topics.
+        """Where the table and its topics stand.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
@@ -115,7 +115,7 @@ class Coordinator:
 
     @_with_file_keys
     def rows(self) -> tuple[RecordPlan, TableSpec]:
-        """How the next interval's records would become rows, and with which columns.
+        """How the next interval's records would become rows, and of which columns.
 
         Raises:
             ActionRequiredError: there is no table yet, or records and table don't fit.
@@ -129,7 +129,7 @@ class Coordinator:
             return self._session.sink.pin(table, None, self._session.topics)
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
-        """The checkpoints of committed intervals, by instant; unknown instants are left out.
+        """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.
 
         Raises:
             RetryableError, ActionRequiredError: Hudi doesn't answer, or the table can't be used.
@@ -155,19 +155,19 @@ class Coordinator:
         return self._committer.commit(control_offset, instant, digest)
 
     def needs_abort(self, control_offset: int) -> bool:
-        """Whether the transaction still has to be ended; reads only the control topic, so it starts no JVM."""
+        """Whether the transaction still has to be ended; asks the control topic only, so it costs no JVM."""
         session = self._session
         transaction = transaction_at(session.control.table_log(session.table_id, control_offset), control_offset)
         return transaction.state not in (State.COMMITTED, State.ABORTED)
 
     def abort(self, run: Run, reason: str | None = None) -> Outcome:
-        """End everything that the DAG run left open. A committed transaction is acknowledged, never undone.
+        """End whatever the DAG run has left open. A transaction that was committed is acknowledged, never undone.
 
         Raises:
-            RetryableError: another process may still be committing, or Kafka or Hudi don't answer.
+            RetryableError: a process that carries the commit out may still be at it, or Kafka or Hudi don't answer.
         """
         session = self._session
-        session.control.ensure()  # a run may have died before it created the topic
+        session.control.ensure()  # a run may have died before it made the topic
         with session.table() as table:
             committed = session.committed(table)
             table_log = session.control.table_log(session.table_id, committed.control_offset)
@@ -181,7 +181,7 @@ class Coordinator:
         if transaction.state is State.COMMITTED:
             return None
         if transaction.state is State.ABORTED:
-            table.rollback(transaction.id)  # the process that aborted it may have died before this
+            table.rollback(transaction.id)  # whoever aborted it may have died before this
             self._committer.fence.repair(table, table_log)
             return None
         completed = table.state_of(transaction.id) == "completed"
@@ -198,5 +198,5 @@ class Coordinator:
 
 
 def completed_by_previous_holder(table: Table, transaction: Transaction) -> bool:
-    """Whether the last holder of the lease has completed the commit after all, as the new holder has to ask."""
+    """Whether the commit stands, for who has just taken its lease: who had it before may have completed it since."""
     return table.state_of(transaction.id) == "completed"

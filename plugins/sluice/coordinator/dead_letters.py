@@ -1,4 +1,4 @@
-"""The dead-letter topic: filled from the quarantine's committed files, one Kafka transaction per chunk of letters."""
+"""The dead-letter topic: fed from the quarantine's committed files, a chunk of letters in each Kafka transaction."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _BATCH_OVERHEAD = 1024
 
 
 def prepare_dead_letters(session: Session) -> int:
-    """Check, before anything is decided, that the dead-letter topic and the topic of its notes can be used.
+    """See before anything is decided that the pipeline's dead-letter topic, and that of the notes, can be used.
 
     Returns:
         The dead-letter topic's message limit in bytes; 0 where there is no such topic.
 
     Raises:
-        RetryableError, ActionRequiredError: Kafka doesn't answer, or one of them is missing and can't be created.
+        RetryableError, ActionRequiredError: Kafka doesn't answer, or one of them is not there and can't be created.
     """
     topic = session.pipeline.errors.dead_letter_topic
     if topic is None:
@@ -40,11 +40,11 @@ def prepare_dead_letters(session: Session) -> int:
 def send_dead_letters(session: Session, transaction: Transaction, paths: Sequence[str]) -> None:
     """Send a committed interval's bad records to the dead-letter topic, if the pipeline names one.
 
-    Exactly once, in chunks: each chunk's Kafka transaction includes a note of how many of the interval's letters were
-    sent, and a repeated step resumes there. The letters have the order of the quarantine's committed files.
+    Exactly once, in chunks: the Kafka transaction of each has a note of how far the interval's letters were sent, and a
+    step that is repeated goes on from there. Their order is that of the quarantine's committed files.
 
-    The topic is the one that the pipeline file names now: if START-COMMIT's topic is unusable, the table must be able
-    to go on once the file names another one, or none. The old topic keeps what it got; the new one gets all letters.
+    The topic is the pipeline file's as it is now: where START-COMMIT's can't be used any more, a table has to get on
+    once the file names another one, or none. What the old one has of the interval, it keeps; the new one gets all.
 
     Args:
         session: the pipeline's clusters.
@@ -58,7 +58,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
     statuses = set_aside(transaction).values()
     if start.quarantine is None or not statuses:
         return
-    errors = session.pipeline.errors  # not START-COMMIT's, which anyone with write access could forge
+    errors = session.pipeline.errors  # not START-COMMIT's: whoever writes to that topic could name any
     topic = errors.dead_letter_topic
     if topic != start.records.errors.dead_letter_topic:
         log.warning(
@@ -88,12 +88,12 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
 
 
 def _sent(session: Session, sender: TransactionalSender, topic: str, instant: str, letters: int) -> int:
-    """How many of the interval's letters were sent by earlier processes, which `sender` has fenced off.
+    """How many of the interval's letters were sent, by processes that `sender` has fenced out.
 
-    If a later interval's letters are there, all of this one's are.
+    A later interval's stand only where all of this one's do.
     """
     last = SentLetters(session.parts.kafka, topic, session.table_id).last()
-    if last is None:  # earlier versions sent intervals whole
+    if last is None:  # intervals of earlier versions were sent whole
         before = sender.remembered(topic)
         return letters if before is not None and before >= instant else 0
     if last.instant > instant:
@@ -109,7 +109,7 @@ def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Ite
         cut = [*context, ("sluice.left_out", words.encode())]
         timestamp = int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else None
         own = [*record.headers]
-        # It is nearly always the value that is large, but it may be the headers or the key.
+        # What makes it large is the value nearly always, but it may be the headers or the key.
         for key, value, headers in (
             (record.key, record.value, [*own, *context]),
             (record.key, None, [*own, *cut]),
@@ -126,7 +126,7 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:
     """Connect's context headers, then ours."""
     pinned = start.records.key if record.stage == "key" and start.records.key else start.records.value
     name = pinned.converter
-    # Consumers of dead letters know these names, from releases in which the modules were there.
+    # The names that consumers of dead letters know: they are of releases that had these modules elsewhere.
     converter = f"sluice.spark.converters.{name}.Converter" if name in CONVERTERS else name
     connect = {
         "topic": record.topic,

@@ -1,14 +1,14 @@
-"""Removes commits from the timeline that don't count by the control topic: the fence behind the lease.
+"""Takes commits off the timeline that the control topic says are none: the fence behind the lease.
 
-A process that carries a commit out may be suspended inside Hudi for longer than its lease, and complete the commit when
-it wakes up, although another process has rolled it back or completed it meanwhile. No storage that Hudi works on can
-refuse that file. But the control topic decides what counts. So that process itself, and every later one, checks what
-is completed before trusting it:
+A process that carries a commit out may stand still inside Hudi for longer than its lease, and complete the commit when
+it wakes up, though the transaction was rolled back meanwhile, or completed by another. No storage that Hudi works on
+refuses that file. But what counts is said by the control topic. So whoever comes next, and first of all that process
+itself, looks at what is completed before it believes it:
 
-- a commit whose transaction was aborted is taken off the timeline, and rolled back if it wasn't yet;
-- if a commit was completed twice, the first completion stays: both have the same rows and offsets;
-- a compaction or clustering has its own instant, and a repeated attempt first deletes what the last one wrote. The
-  completion whose files exist stays; one that names only deleted files never does.
+- a commit whose transaction was aborted is taken off the timeline, and rolled back where it was not yet;
+- of a commit that was completed twice the first completion stays: both hold the same rows and offsets;
+- a compaction or clustering names its own instant, and whoever does it again first deletes what the one before wrote.
+  Of its completions the one stays whose files are there, and none that names only files which are gone.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Fence:
         self._session = session
 
     def repair(self, table: Table, table_log: TableLog) -> bool:
-        """Make the timeline agree with the control topic; returns whether anything had to be done.
+        """Bring the timeline into accord with the control topic; whether anything had to be done.
 
         Args:
             table: the table.
-            table_log: the topic's messages. Older commits with traces of a roll-back are looked up.
+            table_log: what the topic tells. A commit from before it that has a sign of a roll-back is looked up.
 
         Raises:
             RetryableError: Kafka or Hudi don't answer.
@@ -55,9 +55,9 @@ class Fence:
         return repaired
 
     def _settle_service(self, table: Table, instant: str, completion: Completion) -> bool:
-        """Leave one completion of an instant that isn't in the topic, or none if all its files are gone."""
+        """Leave one completion of an instant that the topic doesn't name, and none where all its files are gone."""
         found = {name: table.registered(name) for name in completion.files}
-        best = min(found, key=lambda name: found[name].lost)  # a cleaner may have deleted some since
+        best = min(found, key=lambda name: found[name].lost)  # a cleaner may have taken some of it since
         void = [name for name in found if name != best or found[name].is_void]
         if not void:
             return False
@@ -84,9 +84,9 @@ class Fence:
         table.rollback(transaction.id)
 
     def _is_of(self, table: Table, transaction: Transaction) -> bool:
-        """Whether a commit belongs to the transaction: its note has the offset of its START.
+        """Whether a commit is that of the transaction: its note says where its START stands.
 
-        Anyone with write access to the topic could send a START and an ABORT that name a committed instant.
+        Anybody who may write to the topic could name a committed instant in a START and an ABORT of their own.
         """
         written = table.written_by(transaction.id)
         if written is None:
@@ -99,20 +99,20 @@ class Fence:
         return False
 
     def _look_back(self, table: Table, instant: str) -> Transaction | None:
-        """The transaction of one of our commits that began before the log that was read."""
+        """The transaction of a commit of ours that began before the log that is at hand."""
         written = table.written_by(instant)
         if written is None or "control_offset" not in written.note:
             return None
         start = int(written.note["control_offset"])
         topic = str(written.note.get("control_topic") or self._session.control.topic)
         if topic != self._session.control.topic:
-            return None  # the table has moved since, which settled everything on the old topic
+            return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)
         return found if found is not None and found.start_offset == start else None
 
 
 def keep_first_completions(table: Table) -> None:
-    """Keep only each commit's first completion, in a table that is never rolled back, such as a quarantine.
+    """Of each commit of a table that is never rolled back, such as a quarantine, leave the first completion alone.
 
     Raises:
         RetryableError: Hudi doesn't answer.
@@ -133,9 +133,9 @@ def _keep_first(table: Table, instant: str, completion: Completion) -> None:
 
 
 def _service_left(table_log: TableLog) -> str | None:
-    """The instant of the oldest compaction or clustering that another process has ended, if any.
+    """The oldest START-COMMIT, by its instant, of a compaction or clustering that somebody else has ended, if any.
 
-    Only then may two jobs have carried out the same plan.
+    Only then can there be two jobs that carried out the same plan.
     """
     left = (t for t in table_log.transactions.values() if t.start.service in PLANNED and t.state in _NOT_BY_ITSELF)
     return min((t.id for t in left), default=None)

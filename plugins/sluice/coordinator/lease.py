@@ -1,8 +1,8 @@
-"""How old a lease on a commit is, measured by monotonic clocks wherever possible.
+"""How old a lease on a commit is, by clocks that nobody sets wherever that is possible.
 
-The holder counts from before it sent END-COMMIT, every other process from when it first saw the message, which is
-later. So a lease expires for its holder first. A process that has just started hasn't seen it for long: it goes by the
-time in END-COMMIT, and allows for the clock difference that the pipeline configures.
+Its holder counts from before it sent END-COMMIT; everybody else from when they first saw it, which is later. So a lease
+has run out for its holder before it has for anybody else. A process that has just begun has seen nothing for long: it
+goes by the time in END-COMMIT, and allows for as much difference between the clocks as the pipeline says.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Leases:
     """What one process knows of the leases on one table.
 
     Args:
-        table: the table's id in messages.
-        timeout: how long a lease lasts.
-        skew: how much the clocks of two machines may differ.
-        machine: the machine that this process runs on.
+        table: as the messages name it.
+        timeout: for how long a lease is given.
+        skew: by how much the clocks of two machines may differ.
+        machine: that of the process.
     """
 
     def __init__(self, table: str, timeout: timedelta, skew: timedelta, machine: Machine = THIS_MACHINE) -> None:
@@ -31,15 +31,15 @@ class Leases:
         self._own: dict[int, float] = {}
 
     def sent(self, offset: int, before: float) -> None:
-        """Note that this process sent the END-COMMIT at an offset; `before` is the time before it did."""
+        """This process has sent the END-COMMIT that stands at the offset; `before`: when it began to."""
         self._own[offset] = before
 
     def is_held_here(self, offset: int) -> bool:
-        """Whether the lease is this process's own and has not expired."""
+        """Whether the lease is this process's own, and has not run out."""
         return offset in self._own and self._machine.steady() - self._own[offset] < self._timeout.total_seconds()
 
     def is_free(self, offset: int, lease: EndCommit) -> bool:
-        """Whether another process's lease may be taken over: released, its holder dead, or expired."""
+        """Whether another process's lease may be taken over: given back, left by a dead process, or run out."""
         now = self._machine.steady()
         seen = now - self._machine.seen.setdefault((self._table, offset, lease.time), now)
         age = self._machine.now() - lease.time

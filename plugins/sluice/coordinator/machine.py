@@ -1,4 +1,4 @@
-"""What a process knows from its machine: the time, by two clocks, and which processes have ended."""
+"""What a process knows by its machine: the time, by two clocks, and which processes have ended."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Machine(Protocol):
     """The machine that a process runs on.
 
     Attributes:
-        seen: when this process first saw each lease, by `steady`; shared by all parts of the process.
+        seen: when this process first saw each lease, by `steady`. All parts of a process share it.
     """
 
     @property
     def seen(self) -> MutableMapping[Lease, float]: ...  # noqa: D102
 
     def steady(self) -> float:
-        """Seconds on a monotonic clock that keeps counting while the machine is suspended."""
+        """Seconds on a clock that nobody sets, and that counts while the machine is suspended."""
         ...
 
     def now(self) -> datetime:
-        """The wall-clock time."""
+        """The time, as somebody has set it."""
         ...
 
     def is_gone(self, holder: str) -> bool:
-        """Whether a process, named as by `sluice.process.identity`, has certainly ended."""
+        """Whether a process has ended for certain, by its name (`sluice.process.identity`)."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Moves a table from one control topic to another, in the first step that starts a transaction on the new one.
+"""A table's way from one control topic to another, taken by the first step that begins a transaction on the new one.
 
-Transactions on the old topic are settled there: a decided one is finished, and a MOVED message, which counts by the
-turn rule as a START-COMMIT does, supersedes open ones. From then on nothing can be started or committed through the
-old topic, even by a process that is still configured with it. Each part is safe to repeat: every start runs them,
-until the first commit that notes the new topic.
+What stands on the old topic is settled there: what was decided is finished, and a MOVED message, which counts by the
+turn rule as a START-COMMIT does, supersedes what is open. From then on nothing can be begun or committed by way of the
+old topic, whichever process still has it in its configuration. Each part is safe to run again: until the first commit
+that notes the new topic, every start goes through them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mover:
     Args:
         session: the pipeline, on its own control topic.
         is_running: whether a DAG run still runs.
-        end_superseded: rolls back and sweeps up what intervals on the old topic left behind, as START does.
+        end_superseded: rolls back and sweeps up what intervals on the old topic left, as START does.
     """
 
     def __init__(self, session: Session, is_running: IsRunning, end_superseded: EndSuperseded) -> None:
@@ -38,7 +38,7 @@ class Mover:
         self._end_superseded = end_superseded
 
     def settle(self, table: Table, run: Run, committed: Committed) -> bool:
-        """Settle the table on the topic of its last commit, if that isn't the pipeline's; False to start over.
+        """Settle the table on the topic of its last commit, if that isn't the pipeline's; False to look again.
 
         Raises:
             ActionRequiredError: the table has left the pipeline's topic for another one.
@@ -81,10 +81,10 @@ class Mover:
         moved = old.control.extend(table_log).moved
         if moved is not None:
             log.info("MOVED", table=old.table_id, from_topic=old.control.topic, to=moved.to)
-        return False  # the next try finishes the move, or finds whose message came first
+        return False  # the next look finishes what follows from it, or finds whose message came first
 
     def _refuse_to_go_back(self) -> None:
-        """A topic that the table has left stays closed: otherwise two configurations would move it back and forth."""
+        """A topic that the table has left stays closed: two configurations would move it to and fro."""
         self.require_here(self._session.control.table_log(self._session.table_id, 0))
 
     def require_here(self, table_log: TableLog) -> None:

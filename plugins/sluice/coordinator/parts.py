@@ -25,9 +25,9 @@ class Parts:
     Attributes:
         source: the cluster that is read.
         control: a control log, by its topic.
-        sink: the sink of the rows.
+        sink: where rows go.
         kafka: the source's connection, for dead letters.
-        machine: the machine that this process runs on.
+        machine: that of this process.
     """
 
     source: Source
@@ -51,7 +51,7 @@ def parts_of(
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
-        registries: settings of a schema registry, by its connection's id.
+        registries: where a schema registry is, by its connection's id.
     """
     source_of: MakesSource = load(pipeline.source.options.connector)
     return Parts(

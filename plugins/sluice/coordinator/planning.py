@@ -1,4 +1,4 @@
-"""Turns a run's request into what its transaction reads, passes over and replaces."""
+"""From what a run is asked to do to what its transaction reads, passes over and replaces."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Task:
     Attributes:
         plan: what it reads.
         passed_over: offsets that a correction leaves out.
-        replaced_file_groups: by table partition, the file groups that its commit removes.
+        replaced_file_groups: by table partition, the file groups that its commit takes off the table.
         keep_newer: its records may be older than rows of the table.
-        out_of_order: the partitions whose records may be; empty means all.
-        records_before: how many records its ranges held before; see START-COMMIT.
+        out_of_order: the partitions of which they may be; of all where none is named.
+        records_before: how many records its ranges have held before, as START-COMMIT has it.
     """
 
     plan: IntervalPlan
@@ -45,7 +45,7 @@ class Task:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to read and nothing to record."""
+        """There is nothing to read and nothing to record."""
         return self.plan.is_empty and not self.passed_over
 
     def in_words(self) -> str:
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Position:
-    """A table's position by its last commit, and the state of its clusters at the same time."""
+    """Where a table stands, by its last commit, and what its clusters say at the same time."""
 
     checkpoint: Checkpoint
     state: ClusterState
@@ -84,15 +84,15 @@ class Planner:
         self._sink = session.pipeline.sink.capabilities
 
     def plan(self, request: Request, committed: Committed, table: Table | None) -> tuple[Task, ClusterState]:
-        """The run's task, and the cluster's state now.
+        """What the run is to do, and what the cluster says now.
 
         Args:
-            request: the run's request.
-            committed: the table's last commit.
-            table: the table; None if there is none yet.
+            request: what it was asked.
+            committed: where the table stands.
+            table: the table, None where there is none yet.
 
         Raises:
-            ActionRequiredError: offsets are gone, or the request doesn't fit the table.
+            ActionRequiredError: offsets are gone, or what was asked doesn't fit the table.
             RetryableError: Kafka or Hudi don't answer.
         """
         self._refuse_gone_topics(committed.checkpoint)
@@ -136,7 +136,7 @@ class Planner:
         return self._task_of(plan, "continue")
 
     def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
-        """Where to start in a topic that was never read.
+        """Where a topic begins that was never read.
 
         One that a pattern finds after the first interval was made since, or just not found before: all of it is new.
         """
@@ -148,7 +148,7 @@ class Planner:
         return "earliest" if source.topics_pattern is not None and has_begun else source.starting_offsets
 
     def _task_of(self, plan: IntervalPlan, kind: IntervalKind) -> Task:
-        """The task of a plan, including what an upsert must watch for: later versions of the rows that it reads."""
+        """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
         if not self._sink.upsert:
             return Task(plan)
         if policy_of(kind).keeps_newer == "always":
@@ -161,7 +161,7 @@ class Planner:
             (tp for tp in state.leaderless if request.wants(tp.topic, tp.partition)), state, self._table_id
         )
         windows = self._asked_for(request, state)
-        if request.offsets or request.to_time is not None:  # otherwise it reads to the log's present end
+        if request.offsets or request.to_time is not None:  # else it goes on to wherever the log ends just now
             by_times = not request.offsets
             refuse_held_back(windows, state.partitions, by_times=by_times, table=self._table_id)
         plan = plan_window(
@@ -237,7 +237,7 @@ class Planner:
             for r in written.note["ranges"]
         ]
         refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)
-        # The table may have moved on to another log since, in which the same offsets are other records.
+        # The table may have gone on from another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
         refuse_other_logs(request.kind, written.checkpoint, state.log_ids, self._table_id, topics)
         plan = plan_again(
@@ -255,7 +255,7 @@ class Planner:
         return replace(task, replaced_file_groups=dict(written.file_groups))
 
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
-        """Bad records that were sent again are rows of a later interval: replaying would append them twice."""
+        """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
         topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
         places = self._session.source.sent_again(topic, self._table_id)
         sent = [
@@ -298,7 +298,7 @@ class Planner:
         return Task(IntervalPlan(ranges=()), passed_over=tuple(passed_over))
 
     def _refuse_unknown_times(self, bounded: Request) -> None:
-        """Refuse bounds by time for a source that has no times: it would read without bounds."""
+        """A source that knows no times would take the window for one without bounds."""
         source = self._session.pipeline.source
         if (bounded.from_time or bounded.to_time) and not source.capabilities.windows_by_time:
             raise ActionRequiredError(
@@ -309,7 +309,7 @@ class Planner:
             )
 
     def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
-        """A pattern doesn't name its topics, so a deleted topic, and the loss of its records, would go unnoticed."""
+        """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
         source, cluster = self._session.pipeline.source.options, self._session.source.name
         known = checkpoint.clusters.get(cluster)
         if source.topics_pattern is None or known is None:
@@ -324,7 +324,7 @@ class Planner:
             )
 
     def _refuse_moved_keys(self, checkpoint: Checkpoint, state: ClusterState) -> None:
-        """Upsert finds a key's file group by its Kafka partition, which changes with the number of partitions."""
+        """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
         for (cluster, topic), _ in state.topic_ids.items():
             known = checkpoint.topic(cluster, topic)
             now = {tp.partition for tp in state.all_partitions if tp.topic == topic}
@@ -342,7 +342,7 @@ class Planner:
 
 
 def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRange, ...]:
-    """Offsets in the table that come after those that the plan reads, by partition."""
+    """The offsets that the table has, and that come after what a plan reads of their partition."""
     first: dict[TopicPartition, int] = {}
     planned: dict[TopicPartition, list[tuple[int, int]]] = {}
     for r in plan.offset_ranges:
@@ -357,7 +357,7 @@ def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRa
 
 
 def require_whole(table: Table, instant: str) -> None:
-    """Check that an append interval's rows are still in its own file groups, and nowhere else.
+    """Check that the file groups of an append interval still hold its rows, and nothing else does.
 
     Raises:
         ActionRequiredError: clustering, an earlier replay or another writer has moved them.

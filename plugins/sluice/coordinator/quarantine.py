@@ -1,7 +1,7 @@
 """The quarantine table, committed right after the table itself, under the same instant.
 
-The commit opens its instant: participants write files under an instant that isn't on the quarantine's timeline yet, so
-no reader sees them, and an interval without bad records costs nothing.
+Its instant is opened by the commit: participants write their files under an instant that the quarantine's timeline
+doesn't have yet, so that no reader sees them, and an interval without bad records costs nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from sluice.protocol.transaction import State, Transaction
 
 
 class Quarantine:
-    """One pipeline's quarantine, for its coordinator."""
+    """The quarantine of one pipeline, seen by its coordinator."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def prepare(self, table: Table, writer: TableSpec) -> TableSpec | None:
-        """Make sure that the quarantine exists, to be named in START-COMMIT; None if bad records stop the interval.
+        """See that the quarantine is there, for START-COMMIT to name it; None where bad records stop the interval.
 
         Raises:
-            ActionRequiredError: there is another table at its path, or the dead-letter topic can't be used.
-            RetryableError: Kafka doesn't answer.
+            ActionRequiredError: at its path is another table, or the dead-letter topic can't be used.
+            RetryableError: Kafka doesn't say.
         """
         errors = self._session.pipeline.errors
         if errors.tolerance == "none":
@@ -50,9 +50,9 @@ class Quarantine:
         return pinned
 
     def commit(self, table: Table, transaction: Transaction) -> None:
-        """Commit a committed interval's bad records, and send them to the dead-letter topic.
+        """Commit the bad records of an interval that is committed, and send them to the dead-letter topic.
 
-        Neither repeats what was done before.
+        Both look first whether they were done.
         """
         quarantine = self._open(table, transaction)
         committables = [c for _, status in sorted(set_aside(transaction).items()) for c in status.quarantine_stats]
@@ -68,7 +68,7 @@ class Quarantine:
         reach("coordinator.after_dead_letters")
 
     def clear(self, table: Table, transactions: Iterable[Transaction]) -> list[str]:
-        """Delete files that attempts of ended transactions left in the quarantine and that no commit names.
+        """Delete what attempts of transactions that have ended left in the quarantine, but what their commit named.
 
         Returns:
             The files that were deleted.
@@ -93,7 +93,7 @@ class Quarantine:
         return [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
 
     def _open(self, table: Table, transaction: Transaction) -> Table:
-        """Open the pipeline's quarantine, which must be the one that the transaction's START-COMMIT names.
+        """The pipeline's quarantine, which has to be the one that a transaction's START-COMMIT names.
 
         Raises:
             ActionRequiredError: it names another one.

@@ -1,9 +1,9 @@
-"""Table services: each is a transaction of its own, which holds the table as an interval does.
+"""Table services beside the intervals: each is a transaction of its own, which holds the table as an interval does.
 
 `begin` waits until no interval holds the table, then sends a START-COMMIT without ranges. Cleaning, archiving and the
 metadata table's own services are done here. A compaction or clustering is planned here and carried out by a Spark job,
 which sends END-COMMIT before it completes. Whatever dies in between leaves a plan on the timeline at most: that of a
-compaction is carried out by the service's next run, that of a clustering is removed and made again.
+compaction is carried out by the service's next run, that of a clustering is taken off by it and made anew.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Services:
         source: the cluster that is read.
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
-        is_running: whether a DAG run still runs, by its DAG's id and its own. A service waits for a running run's
-            interval, and takes the table over from any other; by default every run counts as running.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs. A service waits for an interval whose
+            run does, and takes the table over from one whose run doesn't; by default each is taken to run.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Services:
             client = services_of(self._session.sink).maintenance(table)
             left = client.pending(service)
             if service == "clustering":
-                # Too late to carry it out: an interval may have replaced the files that it would rewrite.
+                # Not carried out any more: an interval may have replaced the files that it would rewrite.
                 for instant in left:
                     client.take_off(instant)
                 left = []
@@ -117,11 +117,11 @@ class Services:
         return Planned(service, instants, transaction.start_offset, start_digest(transaction.start))
 
     def state(self, control_offset: int) -> State:
-        """The state of the transaction whose START-COMMIT is at a control-topic offset."""
+        """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
         return self._lease_at(control_offset).transaction.state
 
     def give_up(self, control_offset: int, reason: str) -> None:
-        """Abort a service that its Spark job left open; a completed or superseded one stays as it is."""
+        """End a service that its Spark job has left open; what was completed or superseded stays as it is."""
         lease = self._lease_at(control_offset)
         if lease.transaction.state in (State.OPEN, State.DECIDED):
             lease.give_up(reason)
@@ -143,7 +143,7 @@ class Services:
 
     @contextmanager
     def _leased(self, run: Run, service: Service) -> Iterator[tuple[Table, ServiceLease]]:
-        """The table and the service's lease, once no interval holds it; the lease is given up if the block fails."""
+        """The table, once no interval holds it any more, held for the service; given up where the block fails."""
         sink = self._session.pipeline.sink
         if service not in sink.capabilities.services:
             raise ActionRequiredError(

@@ -1,4 +1,4 @@
-"""What the coordinator's steps share: the pipeline's clusters, control topic and table, and its last commit."""
+"""What the coordinator's steps share: the pipeline's clusters, control topic and table, and what stands committed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sluice.protocol.transaction import Transaction
 
 @dataclass(frozen=True)
 class Run:
-    """The DAG run of an interval, and its request."""
+    """The DAG run that is this interval, and what it is asked to do."""
 
     dag_id: str
     run_id: str
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Started:
-    """An open transaction: the offset of its START-COMMIT, and the ranges to read."""
+    """An open transaction: where its START-COMMIT stands, and what its ranges are to read."""
 
     instant: str
     control_offset: int
@@ -42,7 +42,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a step: one sentence for people, counts for programs."""
+    """How a step left the interval, as one sentence for people and as counts for programs."""
 
     state: Literal["empty", "planned", "committed", "aborted", "nothing"]
     summary: str
@@ -53,32 +53,32 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Committed:
-    """The last commit on the timeline: its checkpoint, and our note of the transaction that wrote it."""
+    """What the timeline says: the last checkpoint, and our own note of the transaction that wrote it."""
 
     checkpoint: Checkpoint
     transaction: Mapping[str, Any]
     elsewhere: str | None = None
-    """The control topic of its START; None if that is the pipeline's."""
+    """The control topic in which its START stands, None where that is the pipeline's."""
 
     @property
     def control_offset(self) -> int:
-        """The offset of the last commit's START in this control topic; 0 before the first."""
+        """Where the START of the last commit stands in the control topic, 0 before the first in this one."""
         return 0 if self.elsewhere else int(self.transaction.get("control_offset", 0))
 
     @property
     def valid_through(self) -> datetime | None:
-        """The time up to which the table is complete; None if unknown."""
+        """The time up to which the table is complete, None where it isn't known."""
         known = self.transaction.get("valid_through")
         return datetime.fromisoformat(known) if known else None
 
     @property
     def recent_control_offsets(self) -> list[int]:
-        """The offsets of the last commits' STARTs in this control topic, oldest first."""
+        """Where the STARTs of the last commits stand in the control topic, oldest first."""
         return [0] if self.elsewhere else self.offsets_there
 
     @property
     def offsets_there(self) -> list[int]:
-        """The same, in the control topic that the last commit was made on."""
+        """The same, in whichever control topic they stand."""
         last = int(self.transaction.get("control_offset", 0))
         return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
 
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics to read: those of the pipeline file, or the existing ones that match its pattern.
+        """The topics that are read: those of the pipeline file, or those that are there now and match its pattern.
 
         Raises:
             ActionRequiredError: none matches.
@@ -114,15 +114,15 @@ class Session:
         return self._topics
 
     def table(self) -> AbstractContextManager[Table]:
-        """The table, open for the length of the block; created on first use."""
+        """The table, opened for as long as the block; created on first use."""
         return self.sink.open()
 
     def existing_table(self) -> AbstractContextManager[Table | None]:
-        """The table for reading only; None if it doesn't exist yet."""
+        """The table, for looking only: None where it was never written."""
         return self.sink.look()
 
     def committed(self, table: Table | None) -> Committed:
-        """The last commit on the timeline."""
+        """What the timeline says."""
         metadata = table.last_checkpoint() if table else None
         if metadata is None:
             return Committed(Checkpoint(), {}, self._elsewhere({}))
@@ -135,7 +135,7 @@ class Session:
         return committed
 
     def _elsewhere(self, note: Mapping[str, Any]) -> str | None:
-        """The control topic of the last commit, None if it is this one. Earlier releases didn't note its name."""
+        """The control topic of the last commit where it isn't this one. Earlier releases didn't note its name."""
         topic = note.get("control_topic") or self.pipeline.control.topic or SHARED_CONTROL_TOPIC
         return str(topic) if topic != self.control.topic else None
 
@@ -159,6 +159,6 @@ class Session:
         }
 
     def envelope_of(self, transaction: Transaction) -> dict[str, Any]:
-        """The same for a transaction that was started."""
+        """The same, of a transaction that was started."""
         start = transaction.start
         return self.envelope(transaction.id, start.epoch, Run(start.dag_id, start.run_id))

@@ -1,4 +1,4 @@
-"""START-COMMIT: plans the interval, opens its transaction, and cleans up after earlier ones."""
+"""START-COMMIT: plans the interval, opens its transaction, and clears up after those before it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
 _WIDE_JOB = 256
-"""Partitions of one Spark job: each of its tasks carries the counts of all of them, about 1 ms per partition."""
+"""Partitions of one Spark job: each of its tasks carries the counts of all of them, a millisecond or so for each."""
 
 
 class Starter:
@@ -60,12 +60,12 @@ class Starter:
             self._turns.wait_for(started)
 
     def _only_plan(self, run: Run) -> Outcome:
-        """Report what the run would do."""
+        """Say what the run would do."""
         task, _ = self.plan(run.request)
         return Outcome("planned", f"Dry run, nothing opened: {run.request.kind} {task.in_words()}.")
 
     def plan(self, request: Request) -> tuple[Task, Position]:
-        """What a run would do, and from which position; writes to neither control topic nor table."""
+        """What a run would do, and where it would start from; the control topic and the table stay untouched."""
         with self._session.existing_table() as table:
             committed = self._session.committed(table)
             task, state = self._planner.plan(request, committed, table)
@@ -74,7 +74,7 @@ class Starter:
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
-        """Start, or return the transaction of another running run that holds the table."""
+        """Start, or name the transaction of another run that goes on and holds the table."""
         with self._session.table() as table:
             for _ in range(_ATTEMPTS_TO_START):
                 started = self._try_start(table, run)
@@ -92,7 +92,7 @@ class Starter:
         committed = self._session.committed(table)
         if not self.settle_elsewhere(table, run, committed):
             return None
-        # Read further back than needed to judge this one: a zombie may sleep for several intervals.
+        # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
         table_log = self._session.control.table_log(self._session.table_id, committed.recent_control_offsets[0])
         self.require_here(table_log)
         self._refuse_unknown_secret(committed)
@@ -128,7 +128,7 @@ class Starter:
         reach("coordinator.before_open_instant")
         table.open(start.transaction, replaces=start.replaces_files)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
-            # The process that superseded this START may have looked for its instant before it was there.
+            # Whoever superseded this START may have looked for its instant before it was there.
             table.rollback(start.transaction)
             log.info("another run took over while this one was starting; planning again", instant=start.transaction)
             return None
@@ -145,11 +145,11 @@ class Starter:
         return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
 
     def settle_elsewhere(self, table: Table, run: Run, committed: Committed) -> bool:
-        """Settle the table on another control topic, if its last commit was there; False to start over."""
+        """Settle the table on another control topic, if its last commit was there; False to look at it all again."""
         return self._mover.settle(table, run, committed)
 
     def require_here(self, table_log: TableLog) -> None:
-        """Raise ActionRequiredError if the table has left this control topic."""
+        """Check that the table hasn't left this control topic; raises ActionRequiredError where it has."""
         self._mover.require_here(table_log)
 
     def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
@@ -166,7 +166,7 @@ class Starter:
         return Outcome("empty", summary, remarks=remarks)
 
     def _refuse_unknown_secret(self, committed: Committed) -> None:
-        """The last commit's START can't be forged: if its signature is refused, our secret is another one."""
+        """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
         control, offset = self._session.control, committed.control_offset
         if committed.elsewhere is None and committed.transaction and offset in control.signatures.refused:
             raise ActionRequiredError(
@@ -179,7 +179,7 @@ class Starter:
             )
 
     def _refuse_foreign_rows(self, table: Table, committed: Committed) -> None:
-        """Refuse rows of other writers: an upsert finds a key's row only in file groups that Sluice wrote."""
+        """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
         if self._session.pipeline.sink.capabilities.upsert and not committed.transaction and not table.is_empty():
             raise ActionRequiredError(
                 "Another writer has loaded this table, so an upsert by Kafka partition would not find its rows.",
@@ -223,8 +223,8 @@ class Starter:
             records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
-            # Before a table's first commit all of them count: files of their zombies are older than the timeline, so
-            # Hudi takes them for files of an archived commit.
+            # Before a table's first commit all count: whatever file their zombies make is older than the timeline, and
+            # Hudi takes the file of such an instant for one whose commit was archived.
             oldest_unsettled=table_log.oldest_unsettled(read_position)
             if committed.transaction
             else table_log.oldest(read_position),
@@ -248,7 +248,7 @@ class Starter:
         )
 
     def _tell_of_wide_jobs(self, task: Task) -> None:
-        """Warn of wide ranges that can't be split: their records go to any file group, or are compared with rows."""
+        """Of ranges that have to be one job each: their records go to any file group, or are compared with rows."""
         sink = self._session.pipeline.sink.capabilities
         widest = max(map(len, task.plan.ranges), default=0)
         if widest > _WIDE_JOB and sink.upsert and (task.keep_newer or not sink.finds_keys_by_partition):
@@ -261,7 +261,7 @@ class Starter:
             )
 
     def end_superseded(self, table: Table, table_log: TableLog, committed: Committed, own: str) -> None:
-        """Roll back what earlier intervals left open, and delete files that their zombies finished late."""
+        """Roll back what earlier intervals left open, and sweep up files that their zombies finished late."""
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
         anywhere = False
@@ -275,7 +275,7 @@ class Starter:
                 if transaction.state is State.SUPERSEDED:
                     self._committer.send_abort(transaction, f"superseded by {own}")
                 continue
-            # An ABORT-COMMIT names these partitions already; a committed interval has closed its files.
+            # What was aborted has said so in its ABORT-COMMIT; what was committed closes its files before that.
             ended_before = transaction.state in (State.COMMITTED, State.ABORTED)
             opened_in = set() if ended_before else table.marker_partitions(transaction.id)
             rolled_back = transaction.id in finished or (
@@ -303,7 +303,7 @@ def _end_superseded_on(session: Session, table: Table, table_log: TableLog, comm
 
 
 def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyPlacement | None:
-    """How the pipeline's upserts find their rows; None for an append."""
+    """How the pipeline's upserts find their rows, None of an append."""
     return pipeline.sink.options.placement(Counter(tp.topic for tp in state.all_partitions) if state else {})
 
 
@@ -315,7 +315,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]
 
 
 def _forgets(records: RecordPlan) -> bool:
-    """Whether compaction leaves no trace of a delete."""
+    """Whether deletes leave nothing behind once they are compacted."""
     return records.changes is not None and records.changes.delete == "hard"
 
 

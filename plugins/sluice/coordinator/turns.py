@@ -1,4 +1,4 @@
-"""Taking turns on a table: which transaction holds it, and waiting until it has ended."""
+"""Taking turns on a table: whose transaction holds it, and waiting until that has ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LOOK_AGAIN = 10.0  # seconds between two looks at whether the run that is waite
 
 
 class Turns:
-    """Finds and awaits the other transactions of a table.
+    """Who else is at the table.
 
-    Airflow's view of what runs decides only whether to wait; the control topic alone decides what may commit.
+    Airflow's word on what runs decides only about waiting; what may commit is decided by the control topic alone.
 
     Args:
         session: whose table it is.
-        is_running: whether a DAG run still runs, by its DAG's id and its own.
+        is_running: whether a DAG run, by its DAG's and its own id, still runs.
     """
 
     def __init__(self, session: Session, is_running: IsRunning) -> None:
@@ -28,10 +28,10 @@ class Turns:
         self._is_running = is_running
 
     def held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
-        """The transaction that holds the table, if it belongs to another run that still runs.
+        """The transaction that holds the table, if it is of another run that still runs.
 
-        Backfills and table services run beside the schedule's runs: if they superseded each other, none would progress.
-        What an earlier task or attempt of the same run left behind is not waited for.
+        Backfills and table services go beside the schedule's runs: superseding each other, none would get on. What an
+        earlier task or attempt of the same run has left is not waited for.
         """
         holder = table_log.holder()
         if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
@@ -39,11 +39,11 @@ class Turns:
         return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
 
     def wait_for(self, held: Transaction, until: float | None = None) -> None:
-        """Follow the control topic until the transaction, or the run that left it open, has ended.
+        """Follow the control topic until the transaction has ended, or its run has without ending it.
 
         Args:
-            held: the transaction from `held_by_another`.
-            until: when to give up waiting, by the machine's monotonic clock.
+            held: what `held_by_another` named.
+            until: when to stop waiting all the same, by the machine's steady clock.
         """
         start = held.start
         what = start.service or start.kind

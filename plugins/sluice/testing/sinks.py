@@ -7,13 +7,11 @@ protocol rests on what a sink then does.
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Literal
-from unittest import mock
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,17 +20,7 @@ from sluice.connectors.sink import HasServices, KeepsQuarantine, Sink, Table, Te
 from sluice.errors import SluiceError
 from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
-
-When = Literal["before", "after"]
-FILE_CALLS: tuple[tuple[Any, str], ...] = (
-    *((os, name) for name in ("link", "mkdir", "remove", "rename", "replace", "rmdir", "unlink")),
-    *((Path, name) for name in ("touch", "write_bytes", "write_text")),
-)
-"""Calls that change a file system of this machine's."""
-
-
-class Death(BaseException):
-    """The process dies here: no `except Exception` keeps it alive, and its later calls change nothing."""
+from sluice.testing.deaths import FILE_CALLS, When, deaths, dying
 
 
 class SinkConformance(ABC):
@@ -93,7 +81,7 @@ class SinkConformance(ABC):
             assert table.state_of(instant) == "pending"
             assert table.last_checkpoint() is None
             assert self._seen(tmp_path) == []
-            table.commit(instant, written, _extra(1))
+            table.commit(instant, written, extra(1))
             assert table.state_of(instant) == "completed"
         assert self._state(tmp_path) == ([1, 2], 1)
 
@@ -124,12 +112,12 @@ class SinkConformance(ABC):
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path: Path, when: When) -> None:
         """Readers see the interval whole or not at all, with the checkpoint that goes with it, then and afterwards."""
-        for number in self._deaths():
+        for number in deaths(self.calls):
             folder = tmp_path / str(number)
             self._load(folder, 1, [1, 2])
             with self._table(folder) as table:
                 instant = table.new_instant()
-            with self._dying(number, when) as died:
+            with dying(self.calls, number, when) as died:
                 self._interval(folder, instant, 2, [3, 4])
             assert self._state(folder) in (([1, 2], 1), ([1, 2, 3, 4], 2))
             self._recover(folder, instant, [3, 4])
@@ -141,14 +129,14 @@ class SinkConformance(ABC):
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path: Path, when: When) -> None:
         """The next one finishes it."""
-        for number in self._deaths():
+        for number in deaths(self.calls):
             folder = tmp_path / str(number)
             self._load(folder, 1, [1, 2])
             with self._table(folder) as table:
                 instant = table.new_instant()
                 table.open(instant)
                 self.write(folder, table, instant, "a", [3])
-            with self._dying(number, when) as died, self._table(folder) as table:
+            with dying(self.calls, number, when) as died, self._table(folder) as table:
                 table.rollback(instant)
             assert self._state(folder) == ([1, 2], 1)
             self._recover(folder, instant, [3])
@@ -163,9 +151,9 @@ class SinkConformance(ABC):
             instant = table.new_instant()
             table.open(instant)
             written = self.write(tmp_path, table, instant, "a", [1])
-            table.commit(instant, written, _extra(1))
+            table.commit(instant, written, extra(1))
         with self._table(tmp_path) as table, _refused():
-            table.commit(instant, written, _extra(1))
+            table.commit(instant, written, extra(1))
         assert self._state(tmp_path) == ([1], 1)
 
     def test_what_is_committed_is_not_rolled_back(self, tmp_path: Path) -> None:
@@ -183,7 +171,7 @@ class SinkConformance(ABC):
             table.open(instant)
             self.write(tmp_path, table, instant, "a", [1])
             second = self.write(tmp_path, table, instant, "b", [1])
-            table.commit(instant, second, _extra(1))
+            table.commit(instant, second, extra(1))
         assert self._state(tmp_path) == ([1], 1)
 
     def test_what_an_attempt_finishes_after_the_commit_is_swept_up(self, tmp_path: Path) -> None:
@@ -192,7 +180,7 @@ class SinkConformance(ABC):
             instant = table.new_instant()
             table.open(instant)
             written = self.write(tmp_path, table, instant, "a", [1])
-            table.commit(instant, written, _extra(1))
+            table.commit(instant, written, extra(1))
             late = self.write(tmp_path, table, instant, "b", [1])
         assert self._state(tmp_path) == ([1], 1)
         self._sweep(tmp_path, instant, written, late)
@@ -227,7 +215,7 @@ class SinkConformance(ABC):
             with self._table(tmp_path) as table:
                 assert table.rollback(instant)
             with _refused():
-                frozen.commit(instant, written, _extra(2))
+                frozen.commit(instant, written, extra(2))
         with self._table(tmp_path) as table:
             for name, completion in table.completions().items():
                 if name == instant:
@@ -250,7 +238,7 @@ class SinkConformance(ABC):
             table.open(instant, replaces=True)
             again = self.write(tmp_path, table, instant, "a", [1, 2])
             assert self._state(tmp_path) == ([1], 1)
-            table.commit(instant, again, _extra(2), written.file_groups)
+            table.commit(instant, again, extra(2), written.file_groups)
         assert self._state(tmp_path) == ([1, 2], 2)
 
     # How
@@ -282,7 +270,7 @@ class SinkConformance(ABC):
     def _interval(self, folder: Path, instant: str, number: int, rows: Sequence[int]) -> None:
         with self._table(folder) as table:
             table.open(instant)
-            table.commit(instant, self.write(folder, table, instant, "a", rows), _extra(number))
+            table.commit(instant, self.write(folder, table, instant, "a", rows), extra(number))
 
     def _late(self, folder: Path, table: Any) -> tuple[str, Sequence[Committable]]:
         """An interval that was rolled back, and what an attempt at it has finished after that."""
@@ -308,47 +296,9 @@ class SinkConformance(ABC):
             assert table.sweep({instant: {one.path for one in named}}, partitions) != []
             assert table.sweep({instant: {one.path for one in named}}, partitions) == []
 
-    def _deaths(self) -> Iterator[int]:
-        if not self.calls:
-            pytest.skip("its calls are another process's: it dies between the steps alone")
-        return iter(range(1, 1000))
 
-    @contextmanager
-    def _dying(self, number: int, when: When) -> Iterator[list[str]]:
-        """The process dies at a call, the first being 1; the list says at which, and is empty where it had fewer."""
-        died: list[str] = []
-        left = number
-
-        def dying(real: Any, name: str) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                nonlocal left
-                if died:  # what a `finally` would do, a dead process doesn't
-                    raise Death(name)
-                left -= 1
-                mine = left == 0
-                if not mine:
-                    return real(*args, **kwargs)
-                if when == "after":
-                    with suppress(Exception):  # a call that is refused is one, too
-                        real(*args, **kwargs)
-                died.append(name)
-                raise Death(name)
-
-            return call
-
-        patches = [mock.patch.object(owner, name, dying(getattr(owner, name), name)) for owner, name in self.calls]
-        for patch in patches:
-            patch.start()
-        try:
-            yield died
-        except Death:
-            pass
-        finally:
-            for patch in reversed(patches):
-                patch.stop()
-
-
-def _extra(number: int) -> dict[str, str]:
+def extra(number: int) -> dict[str, str]:
+    """What an interval's commit carries, so that one sees of which interval it is."""
     return {OFFSETS_KEY: Checkpoint().model_dump_json(), TRANSACTION_KEY: json.dumps({"number": number})}
 
 

@@ -1,0 +1,333 @@
+"""What every source has to keep, as tests: make a class of your own of `SourceConformance`, and run pytest on it.
+
+An attempt that is repeated, by whatever process and whenever, has to read what the first one read: the protocol counts
+on that and on nothing else of a source. Reads need a Spark session; see `SourceConformance.reader`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sluice.connectors.capabilities import SourceCapabilities
+from sluice.connectors.data import SourceReader
+from sluice.connectors.source import Source
+from sluice.protocol.messages import PlannedRange
+from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.state import PartitionBounds
+from sluice.testing.deaths import When, deaths, dying
+
+COLUMNS = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "key": "binary",
+    "value": "binary",
+}
+HEADERS = "array<struct<key:string,value:binary>>"
+_DAY = datetime(2026, 1, 31, 12, tzinfo=UTC)
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that a test adds.
+
+    Attributes:
+        value: what it says.
+        key: None for a source whose records have no keys.
+        time: when it happened; None for a source that doesn't know times, or for now.
+    """
+
+    value: bytes
+    key: bytes | None = None
+    time: datetime | None = None
+
+
+class SourceConformance(ABC):
+    """The tests. A subclass says how its source is made, read, and added to.
+
+    Each test has a folder of its own; a source that isn't in one may take the folder's name for names of its own.
+
+    Attributes:
+        calls: the calls of a source's methods at each of which the process dies once before and once after they have
+            had their effect, as (object, name). None of them, where they can't be replaced.
+        isolation: the section's `read_isolation`.
+    """
+
+    calls: ClassVar[Sequence[tuple[Any, str]]] = ()
+    isolation: ClassVar[str] = "read_committed"
+
+    # What a subclass says
+
+    @abstractmethod
+    def topics(self, folder: Path) -> tuple[str, str]:
+        """The names of two topics of one partition each; made when they are first asked for, without a record."""
+
+    @abstractmethod
+    def source(self, folder: Path) -> Source:
+        """The source; asked anew for each process."""
+
+    @abstractmethod
+    def reader(self, folder: Path) -> SourceReader:
+        """Its reader in a Spark session, which all readers of a test may share; asked anew for each process."""
+
+    @abstractmethod
+    def capabilities(self) -> SourceCapabilities:
+        """What it says that it can do."""
+
+    @abstractmethod
+    def add(self, folder: Path, topic: str, records: Sequence[Record]) -> None:
+        """Add records at the end of a topic, in their order."""
+
+    @abstractmethod
+    def make_again(self, folder: Path, topic: str) -> None:
+        """Delete a topic and make another one of its name, without a record."""
+
+    # What is tested: bounds
+
+    def test_it_can_be_used_for_exactly_once(self) -> None:
+        """The same offsets are the same records, or Sluice refuses the pipeline file."""
+        assert self.capabilities().replayable
+
+    def test_a_topic_without_records_has_bounds_with_nothing_between(self, tmp_path: Path) -> None:
+        """It is named all the same: its first records are read from where it began."""
+        topics = self.topics(tmp_path)
+        bounds = self._bounds(tmp_path, topics)
+        assert sorted({b.topic_partition.topic for b in bounds}) == sorted(topics)
+        for one in bounds:
+            assert one.log_start == one.log_end == one.window_end == one.end_of_records
+            assert self._rows(tmp_path, _range(one)) == []
+
+    def test_offsets_grow_with_what_is_added(self, tmp_path: Path) -> None:
+        """What was beyond the end is what comes later; what stands before it stays."""
+        topic = self.topics(tmp_path)[0]
+        before, seen = self._one(tmp_path, topic), 0
+        for number in (1, 2, 3):
+            self.add(tmp_path, topic, _records(number))
+            now = self._one(tmp_path, topic)
+            assert before.log_start == now.log_start
+            assert before.log_end < now.log_end == now.window_end <= now.end_of_records
+            offsets = self._offsets(tmp_path, now)
+            assert all(offset >= before.log_end for offset in offsets[seen:])
+            assert all(now.log_start <= offset < now.log_end for offset in offsets)
+            assert len(offsets) == seen + number
+            before, seen = now, len(offsets)
+
+    def test_it_is_called_the_same_in_each_process(self, tmp_path: Path) -> None:
+        """Checkpoints name it so, and its topics; what is added to a topic changes neither name nor id."""
+        topics = self.topics(tmp_path)
+        name, ids = self.source(tmp_path).name, self.source(tmp_path).topic_ids(topics)
+        assert name
+        assert sorted(ids) == sorted(topics)
+        self.add(tmp_path, topics[0], _records(2))
+        again = self.source(tmp_path)
+        assert (again.name, again.topic_ids(topics)) == (name, ids)
+        assert {b.topic_partition.cluster for b in self._bounds(tmp_path, topics)} == {name}
+        told = again.state(topics, None).topic_ids
+        assert {topic: told[name, topic] for topic in topics} == ids
+
+    def test_a_topic_that_is_made_again_has_another_id(self, tmp_path: Path) -> None:
+        """Its offsets mean other records: by the id alone it is seen that they do."""
+        topics = self.topics(tmp_path)
+        before = self.source(tmp_path).topic_ids(topics)
+        self.add(tmp_path, topics[0], _records(1))
+        self.make_again(tmp_path, topics[0])
+        after = self.source(tmp_path).topic_ids(topics)
+        assert before[topics[0]] != after[topics[0]]
+        assert before[topics[1]] == after[topics[1]]
+
+    def test_what_was_read_is_not_said_to_be_gone(self, tmp_path: Path) -> None:
+        """Of a topic that lost nothing, and of none at all."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(3))
+        source = self.source(tmp_path)
+        state = source.state((topic,), None)
+        (bounds,) = state.partitions
+        epoch = state.leader_epochs.get(bounds.topic_partition, 0)
+        assert source.truncated_since({bounds.topic_partition: (bounds.log_end, epoch)}) == {}
+        assert source.truncated_since({}) == {}
+        assert state.truncated == {}
+        sent = source.sent_again(f"{topic}.redriven", "a table")
+        assert not any(sent.has((topic, 0, offset), None) for offset in range(bounds.log_start, bounds.log_end))
+
+    def test_a_window_bounds_it_as_the_capabilities_say(self, tmp_path: Path) -> None:
+        """By the times of its records; a source without times takes all there is, and says when it looked."""
+        topic = self.topics(tmp_path)[0]
+        timed = self.capabilities().windows_by_time
+        times = [_DAY + i * _MINUTE for i in range(4)]
+        self.add(tmp_path, topic, [Record(b"%d" % i, time=time if timed else None) for i, time in enumerate(times)])
+        whole = self._one(tmp_path, topic)
+        offsets = self._offsets(tmp_path, whole)
+        source = self.source(tmp_path)
+        (bounds,) = source.state((topic,), times[3], times[1]).partitions
+        if timed:
+            assert (bounds.window_start, bounds.window_end) == (offsets[1], offsets[3])
+            assert bounds.valid_through == times[3]
+        else:
+            assert (bounds.window_start, bounds.window_end) == (whole.window_start, whole.log_end)
+        (all_of_it,) = source.state((topic,), _DAY + timedelta(hours=1)).partitions
+        assert all_of_it.window_end == whole.log_end
+
+    # What is tested: reads
+
+    def test_records_have_the_columns_that_are_told(self, tmp_path: Path) -> None:
+        """With headers or without: each has its place, and its value as it was added."""
+        topic = self.topics(tmp_path)[0]
+        keyed = self.capabilities().keyed
+        self.add(tmp_path, topic, [Record(b"one", b"k" if keyed else None), Record(b"two")])
+        bounds = self._one(tmp_path, topic)
+        for headers in (False, True):
+            frame = self._frame(tmp_path, [_range(bounds)], headers=headers)
+            assert dict(frame.dtypes) == {**COLUMNS, **({"headers": HEADERS} if headers else {})}
+            rows = frame.orderBy("offset").collect()
+            assert [(row["topic"], row["partition"]) for row in rows] == [bounds.topic_partition[1:]] * 2
+            assert [bytes(row["value"]) for row in rows] == [b"one", b"two"]
+            assert [row["key"] for row in rows] == [bytearray(b"k") if keyed else None, None]
+            assert not any(row["headers"] for row in rows if headers)
+
+    def test_a_range_begins_and_ends_where_it_is_told(self, tmp_path: Path) -> None:
+        """Each stretch of a topic, the empty ones among them; the end is not read."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(4))
+        bounds = self._one(tmp_path, topic)
+        offsets = self._offsets(tmp_path, bounds)
+        edges = [*offsets, bounds.log_end]
+        for first, last in ((0, 1), (1, 3), (3, 4), (0, 4), (2, 2)):
+            found = self._rows(tmp_path, _range(bounds, edges[first], edges[last]))
+            assert [row["offset"] for row in found] == offsets[first:last]
+            assert [bytes(row["value"]) for row in found] == [b"%d" % i for i in range(first, last)]
+
+    def test_records_are_in_their_order_as_the_capabilities_say(self, tmp_path: Path) -> None:
+        """As they were added, and by their offsets, in each read."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(20))
+        found = self._frame(tmp_path, [_range(self._one(tmp_path, topic))]).collect()
+        offsets = [row["offset"] for row in found]
+        assert len(set(offsets)) == 20
+        if self.capabilities().ordered:
+            assert offsets == sorted(offsets)
+            assert [bytes(row["value"]) for row in found] == [b"%d" % i for i in range(20)]
+
+    def test_the_same_range_is_the_same_records_whenever_it_is_read(self, tmp_path: Path) -> None:
+        """Twice by one process, and by another one after more was added."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(3))
+        planned = _range(self._one(tmp_path, topic))
+        reader = self.reader(tmp_path)
+        first = [_sorted(reader.read([planned], self.isolation, headers=True).collect()) for _ in range(2)]
+        self.add(tmp_path, topic, _records(5))
+        assert first[0] == first[1] == _sorted(self._frame(tmp_path, [planned], headers=True).collect())
+        assert len(first[0]) == 3
+
+    def test_each_range_is_a_task_of_its_own(self, tmp_path: Path) -> None:
+        """By its task it is known which range's rows a file holds; nothing of another topic is among them."""
+        a, b = self.topics(tmp_path)
+        self.add(tmp_path, a, _records(2))
+        self.add(tmp_path, b, _records(3))
+        ranges = [_range(self._one(tmp_path, topic)) for topic in (b, a)]
+        frame = self._frame(tmp_path, ranges)
+        assert frame.rdd.getNumPartitions() == 2
+        found = frame.selectExpr("topic", "spark_partition_id() AS task").collect()
+        tasks = {topic: {row["task"] for row in found if row["topic"] == topic} for topic in (a, b)}
+        assert sorted(len(numbers) for numbers in tasks.values()) == [1, 1]
+        assert tasks[a] != tasks[b]
+        assert len(found) == 5
+
+    def test_a_read_that_cannot_deliver_all_fails(self, tmp_path: Path) -> None:
+        """Offsets that aren't there must not be taken for offsets without a record."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(2))
+        bounds = self._one(tmp_path, topic)
+        with pytest.raises(Exception, match=r"(?s).+"):  # whatever kind its reader, or Spark, makes of it
+            self._rows(tmp_path, _range(bounds, bounds.log_start, bounds.log_end + 3))
+
+    # What is tested: deaths
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_process_may_die_at_each_call_while_it_looks(self, tmp_path: Path, when: When) -> None:
+        """The next one sees the same."""
+        topics = self.topics(tmp_path)
+        self.add(tmp_path, topics[0], _records(2))
+
+        def look() -> Any:
+            source = self.source(tmp_path)
+            bounds = [(b.topic_partition, b.log_start, b.log_end) for b in source.state(topics, None).partitions]
+            return bounds, source.topic_ids(topics)
+
+        seen = look()
+        for number in deaths(self.calls):
+            with dying(self.calls, number, when) as died:
+                look()
+            assert look() == seen
+            if not died:
+                assert number > 1, "a look makes none of the `calls`: name those that the source makes, or none"
+                return
+
+    def test_a_read_that_was_broken_off_is_whole_when_it_is_repeated(self, tmp_path: Path) -> None:
+        """A job that fails at its second record has changed nothing for the next."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(5))
+        bounds = self._one(tmp_path, topic)
+        planned, offsets = _range(bounds), self._offsets(tmp_path, bounds)
+        fails = f"CASE WHEN offset >= {offsets[1]} THEN raise_error('the job dies') END"
+        with pytest.raises(Exception, match="the job dies"):
+            self._frame(tmp_path, [planned]).selectExpr("offset", f"{fails} AS dies").collect()
+        assert self._frame(tmp_path, [planned]).limit(1).count() == 1
+        assert [row["offset"] for row in self._rows(tmp_path, planned)] == offsets
+
+    def test_a_copy_for_monitors_changes_nothing(self, tmp_path: Path) -> None:
+        """Made twice, it moves no bound: what is read next, the table's own checkpoint says."""
+        topic = self.topics(tmp_path)[0]
+        self.add(tmp_path, topic, _records(2))
+        before = self._one(tmp_path, topic)
+        for _ in range(2):
+            self.source(tmp_path).copy_to_group(f"group-of-{topic}", {before.topic_partition: before.log_end})
+        self.source(tmp_path).copy_to_group(f"group-of-{topic}", {})
+        after = self._one(tmp_path, topic)
+        assert (after.log_start, after.log_end) == (before.log_start, before.log_end)
+        assert len(self._rows(tmp_path, _range(after))) == 2
+
+    # How
+
+    def _bounds(self, folder: Path, topics: Collection[str]) -> list[PartitionBounds]:
+        return list(self.source(folder).state(tuple(topics), None).partitions)
+
+    def _one(self, folder: Path, topic: str) -> PartitionBounds:
+        (bounds,) = self._bounds(folder, (topic,))
+        assert bounds.topic_partition == TopicPartition(self.source(folder).name, topic, 0)
+        return bounds
+
+    def _frame(self, folder: Path, ranges: Sequence[PlannedRange], *, headers: bool = False) -> Any:
+        return self.reader(folder).read(ranges, self.isolation, headers=headers)
+
+    def _rows(self, folder: Path, planned: PlannedRange) -> list[Any]:
+        return _sorted(self._frame(folder, [planned]).collect())
+
+    def _offsets(self, folder: Path, bounds: PartitionBounds) -> list[int]:
+        return [row["offset"] for row in self._rows(folder, _range(bounds))]
+
+
+def _records(number: int) -> list[Record]:
+    return [Record(b"%d" % i) for i in range(number)]
+
+
+def _range(bounds: PartitionBounds, start: int | None = None, end: int | None = None) -> PlannedRange:
+    place = bounds.topic_partition._asdict()
+    return PlannedRange(
+        **place,
+        start=bounds.log_start if start is None else start,
+        end=bounds.log_end if end is None else end,
+    )
+
+
+def _sorted(rows: Sequence[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: (row["topic"], row["offset"]))
