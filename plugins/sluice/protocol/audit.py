@@ -1,4 +1,4 @@
-"""The audit before the commit: every record delivered is accounted for, and every range was read to its end."""
+"""The audit before a commit: every delivered record is accounted for, and every range was read to its end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     The rule is `read = written + deleted + quarantined + filtered + skipped`, the committables agree with
     `written`, `deleted` and `quarantined` and name no error, and each partition's next offset is its planned end.
 
-    A sink counts as deletes also the rows that moved out of a table partition, and those that a truncate took away; the
-    latter as writes where deletes are soft.
+    A sink also counts as deletes the rows that moved out of a table partition, and those that a truncate removed; the
+    latter count as writes if deletes are soft.
 
     Raises:
         IntervalError: they differ; the interval must not be committed.
@@ -68,15 +68,15 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
 
 
 def audit_again(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None:
-    """Check that an interval which was read again had as many records as before.
+    """Check that an interval that was read again had as many records as before.
 
-    The bounds of its offsets fit even where compaction has taken records from between them, or where aborted ones were
-    read before and aren't now. An append's replay takes the old rows off the table, so one that read fewer records
-    would lose rows. An upsert's replay takes no row away: what it doesn't read again stays as it is. More records than
-    before are of another log, or weren't meant to be read.
+    The bounds of its offsets are right even if compaction has removed records between them, or if aborted records were
+    read before and aren't now. An append's replay removes the old rows, so rows would be lost if it read fewer records.
+    An upsert's replay removes no rows: what it doesn't read again stays. If there are more records than before, they
+    are from another log, or weren't meant to be read.
 
     Raises:
-        ActionRequiredError: there were others.
+        ActionRequiredError: the number differs.
     """
     if not start.policy.records_as_before or not start.records_before:
         return

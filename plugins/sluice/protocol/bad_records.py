@@ -1,7 +1,7 @@
 """How many bad records an interval may have. Pure.
 
-The participants count; the rule is applied where the counts of all ranges are known, and earlier by a participant for
-which no other count could change the verdict.
+The participants count. The rule is applied once the counts of all ranges are known, or earlier by a participant whose
+own count already decides it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEXT_STEP = (
 
 
 def limit_broken(errors: Errors, bad: int, read: int) -> str | None:
-    """Which limit of the pipeline's `errors` so many bad records of so many read ones are over; None if none is."""
+    """The limit of the pipeline's `errors` that is exceeded by `bad` of `read` records; None if none is."""
     if errors.max_records is not None and bad > errors.max_records:
         return "max_records"
     if errors.max_rate is not None and bad > errors.max_rate * read:
@@ -28,12 +28,12 @@ def limit_broken(errors: Errors, bad: int, read: int) -> str | None:
 
 
 def too_many(start: StartCommit, bad: int, read: int, first: BadRecord | None) -> ActionRequiredError | None:
-    """The error of an interval with more bad records than the pipeline takes, None where it takes them.
+    """The error of an interval with more bad records than the pipeline tolerates; None if it tolerates them.
 
     Args:
         start: the interval's START-COMMIT.
         bad: how many bad records are known.
-        read: how many records were read, or can have been read at most.
+        read: how many records were read, or the most that can have been read.
         first: the first bad record.
     """
     limit = limit_broken(start.records.errors, bad, read)
@@ -51,9 +51,9 @@ def too_many(start: StartCommit, bad: int, read: int, first: BadRecord | None) -
 
 
 def certainly_too_many(start: StartCommit, bad: int, first: BadRecord | None) -> ActionRequiredError | None:
-    """The same of one range's count: whatever the other ranges find, the interval is over a limit.
+    """The same for one range's count: the limit is exceeded whatever the other ranges find.
 
-    Every planned offset may be a good record, and there can't be more.
+    At most, every planned offset is a good record.
     """
     return too_many(start, bad, sum(r.end - r.start for r in start.offset_ranges), first)
 

@@ -1,6 +1,6 @@
-"""What a participant hands to the commit: the outcome of a write that nobody sees until it is committed. Pure.
+"""What a participant hands to the commit: the result of a write, invisible until it is committed. Pure.
 
-The audit reads the counts, the sweeping up of strays the place, and the payload only the sink that made it.
+The audit uses the counts, the sweep of stray files the path, and only the sink that made it the payload.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pydantic import PlainSerializer, PlainValidator
 
 from sluice.errors import IntervalError
 
-# Version 1 of the protocol has these names of Hudi's write stats on the wire, and keeps them: messages of earlier
-# releases are read, and earlier releases read ours.
+# Version 1 of the protocol has these names, from Hudi's write stats, on the wire. They stay, so that releases can read
+# each other's messages.
 _ROWS, _DELETES, _ERRORS, _BYTES = "numWrites", "numDeletes", "totalWriteErrors", "totalWriteBytes"
 _PATH, _PARTITION, _PAYLOAD = "path", "partitionPath", "payload"
 
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """What one writer has left behind for the commit, such as one file.
+    """What one writer produced for the commit, such as one file.
 
     Attributes:
         rows: rows written.
-        deletes: rows taken away.
-        errors: rows that couldn't be written; the commit is refused unless there are none.
-        bytes: how large it is.
-        path: the file, relative to the table; empty where it is none.
-        partition: the table partition in which it lies; empty for the table itself.
+        deletes: rows deleted.
+        errors: rows that couldn't be written; the commit is refused if there are any.
+        bytes: its size.
+        path: the file, relative to the table; empty if it isn't a file.
+        partition: its table partition; empty for the table itself.
         payload: what the sink needs to commit it, as JSON.
-        inline: whether the payload says all of the above itself, under the names that travel, as Hudi's write stats do.
+        inline: whether the payload itself has all of the above, under the wire's names, as Hudi's write stats do.
     """
 
     rows: int = 0
@@ -45,7 +45,7 @@ class Committable:
 
     @classmethod
     def of_wire(cls, sent: Any) -> Committable:
-        """From what travels: the sink's payload under its own key, or all in one as Hudi's write stats are.
+        """Parse the wire form: the payload under its own key, or everything in one object, as Hudi's write stats are.
 
         Raises:
             ValueError: it isn't one.
@@ -69,11 +69,11 @@ class Committable:
         )
 
     def whole(self) -> dict[str, Any]:
-        """The payload, of a sink whose payloads say all of the above themselves.
+        """The payload, for a sink whose payloads are inline.
 
         Raises:
-            IntervalError: this one says it beside the payload, which could then name other files than those that
-                readers of the control topic have looked at, and other counts than those that were audited.
+            IntervalError: it isn't inline: the payload could name other files than readers of the control topic have
+                checked, and other counts than were audited.
         """
         if not self.inline:
             raise IntervalError(
@@ -84,7 +84,7 @@ class Committable:
         return dict(self.payload)
 
     def as_wire(self) -> dict[str, Any]:
-        """As it travels."""
+        """The wire form."""
         if self.inline:
             return self.whole()
         return {

@@ -1,13 +1,13 @@
 """What a message of the control topic may name: nothing outside of its table. Pure, so that all readers agree.
 
-Whoever may write to the topic could else have files deleted, other tables written, or Hudi's options chosen. Three
-rules keep a message to its table:
+Otherwise anyone with write access to the topic could have files deleted, other tables written, or Hudi's options
+chosen. Three rules confine a message to its table:
 
-- `refusal`, asked by each reader of each message: instants, file names, file groups and table partitions are names
+- each reader checks each message with `refusal`: instants, file names, file groups and table partitions must be names
   inside the table. A message that names anything else doesn't count, as if it were not there;
-- `start_digest` travels from the coordinator to its write jobs beside the topic, so that these take the plan, the
-  schema and Hudi's options of that START-COMMIT and of no other;
-- a coordinator takes paths and options of table and quarantine from its pipeline, and the schema alone from a START.
+- `start_digest` travels from the coordinator to its write jobs outside the topic, so that they take the plan, the
+  schema and Hudi's options from that START-COMMIT and no other;
+- a coordinator takes the paths and options of table and quarantine from its pipeline, and only the schema from a START.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _INNER_FOLDERS = (".hoodie", ".hoodie_partition_metadata")
 
 
 def refusal(message: ControlMessage, table: str) -> str | None:
-    """Why a message doesn't count, None of one that names nothing outside of its table.
+    """Why a message doesn't count; None if it names nothing outside its table.
 
     Args:
-        message: what was read.
+        message: the message.
         table: the message's key.
     """
     return next(_refusals(message, table), None)
 
 
 def is_inside(partition: str) -> bool:
-    """Whether a table partition's path is one below the table, and none of Hudi's own folders."""
+    """Whether a table partition's path is below the table, and not one of Hudi's own folders."""
     parts = partition.split("/")
     plain = not any(part in (".", "..") for part in parts) and not any(ord(c) < 32 for c in partition)
     return plain and not partition.startswith("/") and not _SCHEME.match(partition) and parts[0] not in _INNER_FOLDERS
@@ -85,10 +85,10 @@ def _of_committable(one: Committable, instant: str) -> Iterator[str]:
 
 
 def _of_stat(path: str, partition: str, stat: Mapping[str, Any], instant: str) -> Iterator[str]:
-    """Of Hudi's write stats, which name more files than one, each with what it has to be called."""
+    """Check the file names in one of Hudi's write stats, which names several files."""
     group = str(stat.get("fileId") or "")
     if not path and not partition and not group:
-        return  # it names nothing; the audit or Hudi will say what they think of it
+        return  # it names no files; the audit or Hudi will judge the rest
     folder, _, name = path.rpartition("/")
     base, log = _BASE_FILE.fullmatch(name), _LOG_FILE.fullmatch(name)
     found = base or log
@@ -103,20 +103,20 @@ def _of_stat(path: str, partition: str, stat: Mapping[str, Any], instant: str) -
 
 
 def start_digest(start: StartCommit) -> str:
-    """SHA-256 in hex of all that a START-COMMIT says: of its meaning, however it is packed, without defaults."""
+    """SHA-256 in hex of a START-COMMIT's content without defaults, however it is packed."""
     said = start.model_dump(exclude_defaults=True, exclude_none=True)
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def require_digest(start: StartCommit, digest: str | None) -> None:
-    """Check that the START-COMMIT is the one that the coordinator has sent.
+    """Check that the START-COMMIT is the one that the coordinator sent.
 
     Args:
-        start: what stands in the control topic.
-        digest: what the coordinator has told; None of one of an earlier release, which told nothing.
+        start: the message in the control topic.
+        digest: the coordinator's digest; None from an earlier release, which had none.
 
     Raises:
-        IntervalError: another one stands there.
+        IntervalError: it is another one.
     """
     if digest is not None and start_digest(start) != digest:
         raise IntervalError(
@@ -128,5 +128,5 @@ def require_digest(start: StartCommit, digest: str | None) -> None:
 
 
 def with_schema_of(start: TableSpec, own: TableSpec) -> TableSpec:
-    """A table's writer as the pipeline has it, with the schema that a START-COMMIT has pinned."""
+    """The pipeline's own table settings, with the schema that a START-COMMIT pinned."""
     return own.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})

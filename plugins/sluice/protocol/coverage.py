@@ -1,7 +1,7 @@
 """Sets of offsets of one partition, as sorted `[start, end)` pairs that neither overlap nor touch.
 
-A table's coverage is what was committed, whatever the order: the schedule reads on from its position, a backfill reads
-before or after it, and neither may read what the other has.
+A table's coverage is what was committed, in whatever order: the schedule reads on from its position, a backfill reads
+before or after it, and neither may read what the other has read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Coverage = tuple[tuple[int, int], ...]
 
 
 def add(coverage: Iterable[tuple[int, int]], *ranges: tuple[int, int]) -> Coverage:
-    """The coverage with further ranges in it; empty ones add nothing."""
+    """The coverage with further ranges added; empty ones add nothing."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(r for r in (*coverage, *ranges) if r[0] < r[1]):
         if merged and start <= merged[-1][1]:
@@ -23,7 +23,7 @@ def add(coverage: Iterable[tuple[int, int]], *ranges: tuple[int, int]) -> Covera
 
 
 def missing(coverage: Coverage, start: int, end: int) -> Coverage:
-    """What of `[start, end)` is not covered."""
+    """The parts of `[start, end)` that are not covered."""
     found, position = [], start
     for covered_start, covered_end in coverage:
         if covered_end <= position:
@@ -39,7 +39,7 @@ def missing(coverage: Coverage, start: int, end: int) -> Coverage:
 
 
 def first_missing(coverage: Coverage, offset: int) -> int:
-    """The first offset from the given one on that is not covered."""
+    """The first offset that is not covered, from the given one on."""
     for start, end in coverage:
         if start <= offset < end:
             return end
@@ -47,7 +47,7 @@ def first_missing(coverage: Coverage, offset: int) -> int:
 
 
 def before(coverage: Coverage, offset: int) -> Coverage:
-    """What of a coverage lies before an offset."""
+    """The part of a coverage before an offset."""
     return tuple((start, min(end, offset)) for start, end in coverage if start < offset)
 
 

@@ -1,4 +1,4 @@
-"""Windows into which an open Kafka transaction reaches: their records can't be read yet, and nobody would miss them."""
+"""Refuses windows that overlap an open Kafka transaction, whose records can't be read yet and would go missing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def refuse_held_back(
     by_times: bool,
     table: str,
 ) -> None:
-    """Refuse a window of which an open transaction holds records back.
+    """Refuse a window if an open transaction holds back some of its records.
 
-    Its run would be green, and who asked for the window would take all of its records for loaded. The schedule comes to
-    them later, but a window may lie before the offset that the schedule begins at.
+    The run would succeed, and all of the window's records would be believed to be loaded. The schedule reads such
+    records later, but a window may lie before the offset at which the schedule begins.
 
     Args:
-        windows: `[start, end)` of each partition that is asked for.
-        partitions: what the cluster says of the partitions now.
-        by_times: the windows are of record times, and so end at the last stable offset where they reach it.
+        windows: `[start, end)` for each requested partition.
+        partitions: the partitions' present bounds.
+        by_times: whether record times bound the windows, which then end at the last stable offset if they reach it.
         table: the table's name, for errors.
 
     Raises:

@@ -1,10 +1,10 @@
-"""The transactions of a table in short: what the control topic tells of each, without Hudi's bulky write stats.
+"""A summary of each of a table's transactions, from the control topic, without Hudi's bulky write stats.
 
-Made for looking back (a page, a command line) over thousands of transactions, and for being extended as messages come.
-Which state a transaction is in is `TableLog`'s verdict and nobody else's. It is only handed what it needs for that: a
-transaction that is neither open nor decided is taken out of it, and put back when a late message names it. So folding
-takes the same time for the ten thousandth transaction as for the tenth, and comes to the same states as a `TableLog`
-that keeps all messages; a test compares the two.
+Made for looking back over thousands of transactions (page, command line), and for being extended as messages arrive.
+Only `TableLog` decides a transaction's state, and it holds only what it needs for that: a transaction that is neither
+open nor decided is taken out of it, and put back when a late message names it. So folding the ten thousandth
+transaction takes no longer than the tenth, and the states are the same as those of a `TableLog` that keeps all
+messages; a test compares the two.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _UNDER_WAY = (State.OPEN, State.DECIDED)
 
 
 class TableHistory:
-    """All transactions of one table that the control topic tells of, oldest first; extended as messages come.
+    """All transactions of one table in the control topic, oldest first; extended as messages arrive.
 
     Args:
         table: the table's path.
-        remembers: how many transactions are kept; the oldest are forgotten. None keeps all.
-        partitions: how many values of single partitions are kept; the oldest transactions are thinned. None keeps all.
+        remembers: how many transactions to keep; the oldest are dropped first. None keeps all.
+        partitions: how many per-partition values to keep; the oldest transactions lose theirs first. None keeps all.
 
     Attributes:
         transactions: by instant, in the order of their STARTs.
-        committed: where each partition stands, and the instant whose ACK brought it there. A replay or a service moves
-            nothing; a backfill, a range or a correction only where it goes on from what is committed.
+        committed: each partition's position, and the instant whose ACK moved it there. A replay or a service moves
+            nothing; a backfill, a range or a correction does so only if it continues from the committed position.
         valid_through: the time up to which the table is complete, by the last ACK of an interval that reads on.
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
@@ -79,7 +79,7 @@ class TableHistory:
         return self._log.position
 
     def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableHistory:
-        """Fold further messages, as (control-topic offset, message), in order; those of other tables are skipped."""
+        """Fold further messages, in order, as (control-topic offset, message); other tables' messages are skipped."""
         for offset, message in messages:
             if message.table == self.table and offset >= self.position:
                 self._fold(offset, message)
@@ -94,11 +94,11 @@ class TableHistory:
         return list(self._runs.get((dag_id, run_id), ()))
 
     def newest(self) -> Iterator[TransactionSummary]:
-        """All transactions, the one that started last first."""
+        """All transactions, newest first."""
         return reversed(self.transactions.values())
 
     def failures_in_a_row(self) -> int:
-        """How many transactions were aborted since the last one that was committed."""
+        """How many transactions were aborted since the last commit."""
         aborted = 0
         for transaction in self.newest():
             if transaction.state is State.COMMITTED:
@@ -111,7 +111,7 @@ class TableHistory:
         return tuple(reversed(self._dag_ids))
 
     def keep(self, remembers: int | None, partitions: int | None) -> None:
-        """Keep so many from now on, as `__init__` has it; what is too much goes at once."""
+        """Change the limits of `__init__`, and drop at once what exceeds them."""
         self._remembers, self._partitions = remembers, partitions
         self._drop_oldest()
 
@@ -124,7 +124,7 @@ class TableHistory:
         under_way = [t for t in self._log.transactions.values() if t.is_open]
         self._log.extend([(offset, _without_files(message))])
         transaction = self._log.get(message.transaction)
-        if transaction is None:  # its START is older than the topic remembers
+        if transaction is None:  # its START has left the topic
             return
         if known is None and isinstance(message, StartCommit):
             known = self._start(message, transaction)
@@ -188,7 +188,7 @@ class TableHistory:
             of.append(known.instant)
 
     def _stands_at(self, planned: Iterable[PlannedPartition]) -> None:
-        """A plan that counts reads on from where the table stands, which may lie behind offsets covered before."""
+        """Take over a counting plan's positions: it starts at the table's, which may be past covered offsets."""
         for p in planned:
             stood, instant = self.committed.get(p.topic_partition, (p.start, ""))
             if stood != p.start:
@@ -202,14 +202,14 @@ class TableHistory:
         return acknowledged.start <= stands < acknowledged.end
 
     def _settle(self) -> None:
-        """Take over all states, and let go of the transactions that are neither open nor decided any more."""
+        """Take over all states, and drop from the log the transactions that are no longer open or decided."""
         for transaction in list(self._log.transactions.values()):
             self.transactions[transaction.id].state = transaction.state
             if transaction.state not in _UNDER_WAY:
                 del self._log.transactions[transaction.id]
 
     def _drop_oldest(self) -> None:
-        """Thin or forget the oldest transactions, up to the first that is under way."""
+        """Thin or drop the oldest transactions, up to the first that is under way."""
         while self._partitions is not None and self._kept_partitions > self._partitions and len(self._not_thinned) > 1:
             if self._not_thinned[0].under_way:
                 break
@@ -234,7 +234,7 @@ class TableHistory:
         self.replayed_by.pop(oldest.instant, None)
 
     def _put_back(self, known: TransactionSummary) -> None:
-        """A late message is about to be judged: the verdict needs state and lease, and nothing of the plan."""
+        """Put a transaction back for a late message, whose verdict needs its state and lease but not its plan."""
         start = StartCommit.model_construct(
             table=self.table, transaction=known.instant, epoch=known.epoch, ranges=((),) * len(known.ranges)
         )
@@ -243,7 +243,7 @@ class TableHistory:
 
 
 def _without_files(message: ControlMessage) -> ControlMessage:
-    """The message without what takes most room and no verdict asks for."""
+    """The message without its committables, which take most memory and which no verdict needs."""
     if not isinstance(message, WriteStatus):
         return message
     return message.model_copy(update={"stats": (), "quarantine_stats": ()})
@@ -258,7 +258,7 @@ def _interned(r: PlannedRange) -> TopicPartition:
 
 
 def _note(known: TransactionSummary, message: ControlMessage, transaction: Transaction) -> None:
-    """Note what one message adds, after the verdict on it."""
+    """Record what a message adds, after the verdict on it."""
     if isinstance(message, WriteStatus):
         _note_status(known, message, transaction)
     elif isinstance(message, EndCommit) and transaction.lease is message:
@@ -275,7 +275,7 @@ def _note(known: TransactionSummary, message: ControlMessage, transaction: Trans
 
 def _note_status(known: TransactionSummary, status: WriteStatus, transaction: Transaction) -> None:
     if not 0 <= status.range < len(known.ranges):
-        return  # of a range that the plan doesn't have; no commit asks for it
+        return  # a range that isn't in the plan is never committed
     summary = known.ranges[status.range]
     attempt = next((a for a in summary.attempts if a.attempt == status.attempt), None)
     if attempt is None:
@@ -315,7 +315,7 @@ def fold(
     remembers: int | None = None,
     partitions: int | None = None,
 ) -> Mapping[str, TableHistory]:
-    """Fold messages of any tables into the histories of their tables, making those that are new with the limits."""
+    """Fold messages of any tables into their tables' histories, creating new histories with the limits."""
     for offset, message in messages:
         history = into.get(message.table)
         if history is None:

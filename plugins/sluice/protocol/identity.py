@@ -1,4 +1,4 @@
-"""Whether the log is still the one that a table's offsets are of: by Kafka's own ids of cluster and topic."""
+"""Whether a log is still the one that a table's offsets refer to, by Kafka's ids of cluster and topic."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Topic = tuple[str, str]
 
 @dataclass(frozen=True)
 class LogId:
-    """Kafka's own ids of a topic and of its cluster: which log an offset is of. None where one isn't known."""
+    """Kafka's ids of a topic and its cluster, which identify an offset's log. None if unknown."""
 
     cluster: str | None = None
     topic: str | None = None
 
     def other_than(self, now: LogId) -> str | None:
-        """Why the log that is there now is another one; None where nothing says so.
+        """Why the present log is another one; None if nothing indicates that.
 
-        Where one of two ids isn't known nothing is said: brokers before 2.8 give none.
+        An unknown id indicates nothing: brokers before 2.8 have no topic ids.
         """
         if self.cluster and now.cluster and self.cluster != now.cluster:
             return f"the connection now leads to another cluster ({now.cluster}, was {self.cluster})"
@@ -34,7 +34,7 @@ class LogId:
 
 @dataclass(frozen=True)
 class LogIds:
-    """Kafka's own ids of clusters and topics, as they are now; None where a broker is too old to give them."""
+    """Kafka's present ids of clusters and topics; None if a broker is too old to have them."""
 
     clusters: Mapping[str, str | None]
     topics: Mapping[Topic, str | None]
@@ -45,13 +45,13 @@ class LogIds:
 
 
 def log_known_by(checkpoint: Checkpoint, cluster: str, topic: str) -> LogId:
-    """The log of a topic that a checkpoint knows offsets of."""
+    """The log of a topic to which a checkpoint's offsets refer."""
     known = checkpoint.topic(cluster, topic)
     return LogId(checkpoint.clusters[cluster].cluster_id, known.topic_id) if known is not None else LogId()
 
 
 def other_logs(checkpoint: Checkpoint, now: LogIds) -> dict[Topic, str]:
-    """The topics whose log is another one than the checkpoint knows of, each with why."""
+    """The topics whose log is not the checkpoint's any more, each with the reason."""
     found = {}
     for cluster, topic in now.topics:
         known = checkpoint.topic(cluster, topic)
@@ -66,17 +66,17 @@ def other_logs(checkpoint: Checkpoint, now: LogIds) -> dict[Topic, str]:
 def refuse_other_logs(
     kind: IntervalKind, checkpoint: Checkpoint, now: LogIds, table: str, topics: Collection[Topic] | None = None
 ) -> None:
-    """Refuse a request by offsets that mean other records now.
+    """Refuse a request by offsets if they now refer to other records.
 
     Args:
-        kind: what is asked for.
-        checkpoint: what is known of the log that the request's offsets are of.
-        now: what the clusters say.
+        kind: the kind of request.
+        checkpoint: what is known of the log that the request's offsets refer to.
+        now: the present ids.
         table: the table's name, for errors.
-        topics: those that the request is about; all of them where it isn't given.
+        topics: the request's topics; all by default.
 
     Raises:
-        ActionRequiredError: the request rests on offsets of another log, and may not resume a loss.
+        ActionRequiredError: the request depends on offsets of another log, and may not resume after a loss.
     """
     policy = policy_of(kind)
     if policy.may_resume_losses or not policy.rests_on_offsets:
@@ -93,10 +93,10 @@ def refuse_other_logs(
 
 
 def refuse_truncated_logs(kind: IntervalKind, truncated: Mapping[TopicPartition, int], table: str) -> None:
-    """Refuse a request by offsets of a log that was cut off under what the table knows of it.
+    """Refuse a request by offsets of a log that was truncated below what the table has read.
 
     Raises:
-        ActionRequiredError: the request rests on offsets, and may not resume a loss.
+        ActionRequiredError: the request depends on offsets, and may not resume after a loss.
     """
     policy = policy_of(kind)
     if policy.may_resume_losses or not policy.rests_on_offsets:

@@ -1,6 +1,6 @@
-"""What one transaction came to, in one small value: for alerts, metrics, asset events and lineage.
+"""One transaction's outcome in a small value, for alerts, metrics, asset events and lineage.
 
-All of it is folded from the control topic's messages, so whoever asks again gets the same answer.
+It is folded from the control topic's messages, so the answer is always the same.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class IntervalFacts(BaseModel):
     Attributes:
         instant: the transaction's id on Hudi's timeline.
         planned: the offsets that it was to read, partition by partition.
-        stands: where each partition stands now (of more than 500 partitions, those that had something to read), as
+        stands: each partition's position now (of more than 500 partitions, those that had something to read), as
             `[start, end)` of what this transaction added: `end` is the next offset to be read. Without a commit `start`
-            and `end` are the same. Of a window or a replay, which doesn't move the position, just the offsets that it
-            has committed.
+            and `end` are equal. For a window or a replay, which doesn't move the position, only the offsets that it
+            committed.
         records_read: records that Kafka delivered; the other counts say what became of them. All are 0 before a
             commit.
         bytes_read: bytes of the records' values.
         bytes_written: bytes of the files that the commit added.
-        lag_records: offsets that were left unread when the interval was planned; None where nobody asked.
+        lag_records: offsets that were left unread when the interval was planned; None if unknown.
         losses: offsets that were given up under `on_offset_loss`, in words.
-        remarks: what is to be told of partitions, such as that one has no leader.
+        remarks: warnings about partitions, such as a missing leader.
         write_seconds: from START-COMMIT to the last WRITE-STATUS; None before that.
         reason: why it was aborted.
     """
@@ -75,7 +75,7 @@ class IntervalFacts(BaseModel):
 
 
 def interval_facts(transaction: Transaction) -> IntervalFacts:
-    """The facts of a transaction as its messages tell them so far."""
+    """The facts of a transaction, by its messages so far."""
     start = transaction.start
     reported = committed_statuses(transaction) if transaction.state is State.COMMITTED else {}
     statuses = tuple(reported.values())
@@ -109,7 +109,7 @@ def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[Pl
 
 
 def _lag(start: StartCommit) -> int | None:
-    """What lies behind a window or a replay is no lag."""
+    """None for a window or a replay: records after it are not lag."""
     partitions = (*start.offset_ranges, *start.idle) if start.policy.reads == "onward" else ()
     known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""Committed offsets that can't be read on from, and where the pipeline's `on_offset_loss` goes on."""
+"""Committed offsets from which reading can't continue, and where the pipeline's `on_offset_loss` resumes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OnOffsetLoss = Literal["fail", "earliest", "latest"]
 
 @dataclass(frozen=True)
 class OffsetLoss:
-    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` goes on.
+    """Offsets that can't be read any more, and where the pipeline's `on_offset_loss` resumes.
 
-    `another_log` where the offsets that the table knows are of a log that is gone, and say nothing of this one.
-    `truncated_at` is the offset from which on they don't, because an election has cut the log off there.
+    With `another_log` the table's offsets refer to a log that is gone, and mean nothing in this one. `truncated_at` is
+    the offset from which they mean nothing because an election has truncated the log there.
     """
 
     topic_partition: TopicPartition
@@ -38,7 +38,7 @@ class OffsetLoss:
 def losses_of_replaced_logs(
     checkpoint: Checkpoint, state: ClusterState, others: Mapping[Topic, str], policy: OnOffsetLoss, table: str
 ) -> list[OffsetLoss]:
-    """The losses of partitions that the log which is there now doesn't have."""
+    """The losses of partitions that the present log doesn't have."""
     there = {b.topic_partition for b in state.partitions}
     losses = []
     for (cluster, topic), reason in others.items():
@@ -52,7 +52,7 @@ def losses_of_replaced_logs(
 
 
 class Lost(NamedTuple):
-    """Why a committed offset can't be read on from."""
+    """Why reading can't continue from a committed offset."""
 
     reason: str
     another_log: bool = False
@@ -61,14 +61,14 @@ class Lost(NamedTuple):
 
 
 def find_lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState) -> Lost | None:
-    """Why a partition can't be read on from its committed offset, None where it can."""
+    """Why reading a partition can't continue from its committed offset; None if it can."""
     tp = bounds.topic_partition
     if committed < bounds.log_start:
         return Lost(f"retention or a delete has removed the records up to {bounds.log_start}")
     at, known = state.truncated.get(tp), checkpoint.topic(tp.cluster, tp.topic)
     past_the_end = checkpoint.end_of_settled(tp) > bounds.end_of_records
     if at is None and past_the_end and known and known.topic_id and state.topic_ids.get((tp.cluster, tp.topic)):
-        at = bounds.end_of_records  # it is the same topic, as `other_logs` has found
+        at = bounds.end_of_records  # the same topic: `other_logs` has checked that
     if at is not None:
         return Lost(
             f"the log was truncated at {at}, by an election of a replica that lacked what came after it",
@@ -80,7 +80,7 @@ def find_lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, s
 
 
 def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffsetLoss, table: str) -> OffsetLoss:
-    """Where the policy goes on after a loss.
+    """Where to resume after a loss, by the policy.
 
     Raises:
         ActionRequiredError: the policy is `fail`, or it might load records again.
@@ -99,17 +99,17 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
         )
     if policy == "fail":
         raise _loss(tp, committed, lost.reason, table, log_start=bounds.log_start, log_end=bounds.log_end)
-    if at is not None and at >= committed:  # only offsets are gone that were read ahead of the position
+    if at is not None and at >= committed:  # only offsets that were read ahead of the position are gone
         resumed = committed
     elif policy == "latest":
         resumed = bounds.log_end
-    else:  # what a truncated log still has was read already
+    else:  # what is left of a truncated log was read already
         resumed = bounds.log_start if at is None else max(at, bounds.log_start)
     return OffsetLoss(tp, committed, resumed, lost.reason, lost.another_log, at)
 
 
 def still_valid(offsets: Coverage, loss: OffsetLoss | None) -> Coverage:
-    """What is known of a partition, as far as it is still of the log that there is."""
+    """The part of a partition's offsets that still refers to the present log."""
     if loss is None:
         return offsets
     if loss.another_log:

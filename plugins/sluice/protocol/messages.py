@@ -32,7 +32,7 @@ COUNTS = (
     "records_filtered",
     "records_skipped",
 )
-"""What is counted of an interval's records; the first is the sum of the others."""
+"""The counts of an interval's records; the first is the sum of the others."""
 _STATS = ("stats", "quarantine_stats")
 
 
@@ -41,13 +41,13 @@ class _Frozen(BaseModel):
 
 
 class PlannedRange(_Frozen):
-    """The offsets `[start, end)` of one partition, as they travel.
+    """The offsets `[start, end)` of one partition, in messages.
 
     Attributes:
-        behind: limits left records after the end.
-        log_end: where the partition's log ended when the interval was planned, so that `log_end - end` is the lag in
-            offsets that the interval leaves. None where nobody asked.
-        leader_epoch: of the partition's leader when the interval was planned, where it is known.
+        behind: whether limits left records after the end.
+        log_end: the end of the partition's log when the interval was planned, so that `log_end - end` is the lag in
+            offsets that the interval leaves. None if unknown.
+        leader_epoch: the leader's epoch when the interval was planned, if known.
     """
 
     cluster: str
@@ -81,7 +81,7 @@ class PlannedRange(_Frozen):
 
 
 class LostOffsets(_Frozen):
-    """Offsets given up under `on_offset_loss`, as they travel."""
+    """Offsets given up under `on_offset_loss`, in messages."""
 
     cluster: str
     topic: str
@@ -117,10 +117,10 @@ class PartitionResult(_Frozen):
     """What a participant did with one partition's range.
 
     Attributes:
-        next_offset: the position at which reading ended; equal to the planned end or the range is not complete.
-        records_read: records that Kafka delivered. Fewer than offsets where the log has gaps.
+        next_offset: the position at which reading ended; the range is complete only if it equals the planned end.
+        records_read: records that Kafka delivered; fewer than the offsets if the log has gaps.
         gaps: offsets of the range that held no record (transaction markers, compacted or aborted records).
-        max_timestamp: the largest record time, None where no record came.
+        max_timestamp: the largest record time; None if there was no record.
         file_groups: ids of the Hudi file groups that hold this partition's records.
     """
 
@@ -142,7 +142,7 @@ class PartitionResult(_Frozen):
 
 
 class BadRecord(_Frozen):
-    """Where a record stands that couldn't become a row, and why not."""
+    """The place of a record that couldn't become a row, and the reason."""
 
     topic: str
     partition: int
@@ -154,12 +154,12 @@ class BadRecord(_Frozen):
 
 
 class TableSpec(_Frozen):
-    """How every range of one interval writes: pinned at START-COMMIT so that all write the same.
+    """How a table is written: pinned at START-COMMIT so that all ranges of an interval write alike.
 
     Attributes:
-        path: where the table is, or what else tells it from all others.
-        table_type: what kind of table it is, in its sink's own words.
-        options: settings of the sink's own.
+        path: the table's path, or another unique id.
+        table_type: the kind of table, in its sink's terms.
+        options: the sink's own settings.
     """
 
     path: str
@@ -175,7 +175,7 @@ class TableSpec(_Frozen):
 
     @property
     def upserts(self) -> bool:
-        """Whether the last version of a key is its row; else every record is one."""
+        """Whether the last version of a key is its row; otherwise every record is a row."""
         return self.operation == "upsert"
 
 
@@ -191,37 +191,36 @@ class _Message(_Frozen):
 
 
 class StartCommit(_Message):
-    """The coordinator opens the transaction: the immutable plan and the writer's settings.
+    """The coordinator opens the transaction: the immutable plan and the table's settings.
 
     `read_position` is the control topic's end when the coordinator read the table's state. A START or END of the same
-    table between it and this message makes this START void: it was planned on offsets that may have moved.
+    table between that position and this message makes this START void: its plan's offsets may have moved since.
 
-    `oldest_unsettled` is where the oldest START stands that neither ACK nor ABORT has ended, and before the table's
-    first commit the oldest of all: its coordinator may still open an instant, its zombies may make files, so later
-    intervals look back as far.
+    `oldest_unsettled` is the offset of the oldest START without ACK or ABORT, or of the very oldest before the table's
+    first commit. Its coordinator may still open an instant, and its zombies may create files, so later intervals look
+    back that far.
 
     Attributes:
         source: the connector that reads the records, by the name of its section in the pipeline file.
         sink: the connector that writes the rows, likewise.
-        reason: why a person asked for this transaction, in that person's words.
+        reason: why a person requested this transaction, in that person's words.
         replays: the instant of the interval that a replay reads again.
-        replaced_file_groups: by table partition, the file groups that the commit takes off the table (a replay of an
-            append interval), in the same commit that adds the new ones.
+        replaced_file_groups: by table partition, the file groups that the commit removes (a replay of an append
+            interval), in the same commit that adds the new ones.
         keep_newer: an upsert keeps the table's version of a row unless it is older than the record, or was written by
-            the interval that is replayed: the offsets read lie before some that are in the table already.
-        out_of_order: by topic, the partitions of which that is so; of the others records win as they come. Where none
-            is named, it is so of all.
-        records_before: how many records each of the ranges held when the interval that is replayed read them, in the
-            order of `offset_ranges`; one number for all together where its commit doesn't say it of each.
-        passed_over: offsets that a correction says are not to be read.
-        service: which table service a `service` transaction holds the table for.
+            the replayed interval: some later offsets are in the table already.
+        out_of_order: by topic, the partitions for which that holds; in the others each record wins. Empty means all.
+        records_before: how many records each range held when the replayed interval read it, in the order of
+            `offset_ranges`; a single total if that interval's commit has no more.
+        passed_over: offsets that a correction excludes from reading.
+        service: the table service of a `service` transaction.
         records: how a record becomes a row of the writer's schema.
         placement: how an upsert finds the file group of a key.
-        emptied_at: where a truncate has emptied the source's table, by its position: changes before it are void.
-        later: offsets after those read that are in the table already. Deletes among them are read again, for Hudi
-            forgets a delete when it compacts, and the rows read now may be the ones that were deleted.
-        quarantine: the table that bad records are set aside in, under the same instant; None where there may be none.
-        remarks: what is to be told of partitions, such as that one has no leader.
+        emptied_at: the position at which a truncate emptied the source's table: changes before it are void.
+        later: offsets after those read that are in the table already. Deletes among them are read again, since Hudi
+            forgets a delete when it compacts, and the rows read now may be the deleted ones.
+        quarantine: the table in which bad records are set aside, under the same instant; None if none are tolerated.
+        remarks: warnings about partitions, such as a missing leader.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -261,7 +260,7 @@ class StartCommit(_Message):
         log_ends: Mapping[TopicPartition, int],
         leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> tuple[tuple[PlannedRange, ...], ...]:
-        """The plan's groups as they travel."""
+        """The plan's groups in message form."""
         return tuple(cls.as_planned(group, plan, log_ends, leader_epochs) for group in plan.ranges)
 
     @staticmethod
@@ -271,7 +270,7 @@ class StartCommit(_Message):
         log_ends: Mapping[TopicPartition, int],
         leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> tuple[PlannedRange, ...]:
-        """Ranges of a plan as they travel."""
+        """Ranges of a plan in message form."""
         return tuple(
             PlannedRange.of(r, tp in plan.behind, log_ends.get(tp), leader_epochs.get(tp))
             for r in ranges
@@ -280,7 +279,7 @@ class StartCommit(_Message):
 
     @property
     def replaces_files(self) -> bool:
-        """Whether the commit takes file groups off the table, as the replay of an append interval does."""
+        """Whether the commit removes file groups, as the replay of an append interval does."""
         return self.policy.reads == "again" and not self.writer.upserts
 
     @property
@@ -295,18 +294,18 @@ class StartCommit(_Message):
 
 
 class WriteStatus(_Message):
-    """A participant has written its range, or could not.
+    """A participant has written its range, or has failed to.
 
     `began` is when the attempt began. `stats` are the committables; `part` and `parts` are those of
     earlier releases, in which a large status was several messages, each with its own slice of `stats`.
 
-    What was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's transforms, or is
-    skipped because the table knows better already.
+    Each record that was read is written, deletes a row, is quarantined as bad, is filtered out by the pipeline's
+    transforms, or is skipped because the table has a newer version.
 
     Attributes:
-        rows_moved: rows that an update took out of another table partition, which Hudi counts as deletes.
-        rows_truncated: rows that a truncate took off the table, or marked as deleted.
-        keys: where the records' keys were, of an upsert that is checked.
+        rows_moved: rows that an update removed from another table partition, which Hudi counts as deletes.
+        rows_truncated: rows that a truncate removed, or marked as deleted.
+        keys: where the records' keys were, for an upsert with checked key placement.
         emptied_at: the position of the last truncate among the records.
         quarantine_stats: the committables of the quarantine.
         first_bad: the first record in them.
@@ -337,17 +336,17 @@ class WriteStatus(_Message):
 
 
 class EndCommit(_Message):
-    """The write phase is over and the coordinator has decided to commit: which ranges reported, which did not.
+    """The write phase is over and the coordinator has decided to commit: which ranges reported and which did not.
 
-    The first END of the newest START decides the transaction. After it no other coordinator may plan until ACK or
-    ABORT, so nobody reads offsets that are about to move.
+    The first END of the newest START decides the transaction. Until its ACK or ABORT no other coordinator may plan, so
+    nobody plans with offsets that are about to move.
 
-    It is also its sender's lease on carrying the commit out, for `control.commit_timeout`. `takes_over` is the offset
-    of the END whose lease it takes over, `holder` the process that carries it out; a `released` lease may be taken at
-    once.
+    It is also the sender's lease on carrying the commit out, for `control.commit_timeout`. `takes_over` is the offset
+    of the END whose lease it takes over, `holder` the process that carries it out; a `released` lease may be taken
+    over at once.
 
-    `table_partitions` are those in which attempts had opened files, where ranges are missing: no status says where they
-    wrote, and an attempt that stands still between a file's marker and the file may yet make it there.
+    `table_partitions` are those in which attempts had opened files, if ranges are missing: no status says where those
+    wrote, and an attempt that is suspended between a file's marker and the file may still create the file.
     """
 
     type: Literal["END-COMMIT"] = "END-COMMIT"
@@ -376,9 +375,9 @@ class AckCommit(_Message):
 class AbortCommit(_Message):
     """Not committed: why, and the offsets from which the next interval starts.
 
-    `lease_offset` names the lease under which a decided transaction is given up. `table_partitions` are those in which
-    attempts had opened files: one that stands still between a file's marker and the file may yet make it there, after
-    the roll-back has taken the marker away.
+    `lease_offset` is the lease under which a decided transaction is given up. `table_partitions` are those in which
+    attempts had opened files: one that is suspended between a file's marker and the file may still create the file,
+    after the roll-back has deleted the marker.
     """
 
     type: Literal["ABORT-COMMIT"] = "ABORT-COMMIT"
@@ -389,9 +388,9 @@ class AbortCommit(_Message):
 
 
 class Moved(_Message):
-    """The table's messages go on in another control topic: nothing of it is begun in this one any more.
+    """The table's messages continue in another control topic: no transaction can start in this one any more.
 
-    It counts as a START-COMMIT does, by the turn rule; then it supersedes what is open, and each later START is void.
+    It counts by the turn rule, like a START-COMMIT; then it supersedes open transactions and makes later STARTs void.
     """
 
     type: Literal["MOVED"] = "MOVED"
@@ -400,10 +399,10 @@ class Moved(_Message):
 
 
 class SetAside(_Message):
-    """A message that can't be read is left out by all readers, because a person says so.
+    """All readers skip a message that can't be read, because a person said so.
 
     Attributes:
-        offset: where it stands in the control topic.
+        offset: the message's control-topic offset.
         reason: why, in that person's words.
     """
 
@@ -417,7 +416,7 @@ _ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Fi
 
 
 def encode(message: ControlMessage) -> bytes:
-    """The whole message as JSON; how that stands in the topic is `wire`'s."""
+    """The whole message as JSON; `wire` brings it into the topic's form."""
     return message.model_dump_json(exclude_none=True).encode()
 
 
@@ -425,16 +424,15 @@ def decode(value: bytes) -> ControlMessage:
     """Read a whole message.
 
     Raises:
-        pydantic.ValidationError: not one of ours, or of a protocol version that this release doesn't know.
+        pydantic.ValidationError: not one of ours, or of an unknown protocol version.
     """
     return _ADAPTER.validate_json(value)
 
 
 def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:
-    """One whole status from its parts in any order, repeated or not; None while a part is missing.
+    """A whole status from its parts, in any order and possibly repeated; None while a part is missing.
 
-    Earlier releases split the stats of a large status by themselves; now any message can travel in parts, as `wire` has
-    it.
+    Earlier releases split a large status by its stats; now `wire` can split any message.
     """
     by_number = {part.part: part for part in parts}
     first = by_number.get(0)

@@ -1,8 +1,8 @@
-"""Offsets of Kafka partitions, and the checkpoint of them that every commit carries in its metadata.
+"""Offsets of Kafka partitions, and the checkpoint that every commit carries in its metadata.
 
-A checkpoint holds *next* offsets, from which the schedule reads on, and the offsets that are *covered*: a backfill
-covers some before or after the schedule's position. The three forms in which it is written are those of protocol.md:
-our own JSON, RFC-32's `kafka.commit.offsets` and HoodieStreamer's checkpoint; the last two know of next offsets only.
+A checkpoint holds *next* offsets, from which the schedule reads on, and *covered* offsets: a backfill covers some
+before or after the schedule's position. It is written in three forms (protocol.md): our own JSON, RFC-32's
+`kafka.commit.offsets` and HoodieStreamer's checkpoint; the last two have only next offsets.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OffsetRange:
 
     @property
     def span(self) -> int:
-        """How many offsets the range has, which is the most records it can hold."""
+        """The number of offsets, which is the most records that the range can hold."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -59,24 +59,24 @@ class OffsetRange:
 
 
 def in_words(things: Sequence[object], most: int = 20) -> str:
-    """Offsets or partitions as a list for people, who have no use for thousands."""
+    """Offsets or partitions as a list for people: at most the first `most` of them."""
     named = ", ".join(map(str, things[:most]))
     return named if len(things) <= most else f"{named} and {len(things) - most:,} more"
 
 
 class TopicCheckpoint(BaseModel):
-    """What is in the table of each partition of a topic.
+    """What the table has of each partition of a topic.
 
     Attributes:
-        topic_id: Kafka's own id, which tells a recreated topic (KIP-516).
-        partitions: next offset of each partition that the schedule has begun to read.
-        covered: the offsets that were committed. A partition that is not named, because a peer or an earlier release
-            wrote the checkpoint, is taken as covered up to its next offset: rows are rather left out than doubled.
-        passed_over: offsets that a person has said not to read. The table doesn't have them.
-        era: how many logs of this topic the table has read before this one. Offsets of different eras say nothing of
-            which record is the newer one.
-        leader_epochs: a leader epoch of each partition that no record of it that is known here is later than, by which
-            a log is known that was truncated since. Not of what a peer or an earlier release wrote.
+        topic_id: Kafka's id, by which a recreated topic is recognized (KIP-516).
+        partitions: the next offset of each partition that the schedule has begun to read.
+        covered: the offsets that were committed. A partition that is missing here, because a peer or an earlier
+            release wrote the checkpoint, counts as covered up to its next offset: better to omit rows than double them.
+        passed_over: offsets that a person excluded from reading. The table doesn't have them.
+        era: how many logs of this topic the table has read before this one. Offsets of different eras don't say which
+            record is newer.
+        leader_epochs: for each partition, an epoch not older than that of any record read, by which a truncated log is
+            recognized. Missing for what a peer or an earlier release wrote.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -90,12 +90,12 @@ class TopicCheckpoint(BaseModel):
 
     @property
     def known(self) -> frozenset[int]:
-        """The partitions of which offsets are known: a position, or what was committed or passed over."""
+        """The partitions with known offsets: a position, or committed or passed-over offsets."""
         spans = (*self.covered.items(), *self.passed_over.items())
         return frozenset(self.partitions) | {partition for partition, found in spans if found}
 
     def is_another(self, topic_id: str | None) -> bool:
-        """Whether Kafka's id says that the topic is another one; nothing is said where one of the two isn't known."""
+        """Whether Kafka's id shows that the topic is another one; False if either id is unknown."""
         return bool(self.topic_id and topic_id and self.topic_id != topic_id)
 
     def coverage(self, partition: int) -> Coverage:
@@ -105,7 +105,7 @@ class TopicCheckpoint(BaseModel):
 
 
 class ClusterCheckpoint(BaseModel):
-    """The topics of one cluster; `cluster_id` is Kafka's own id of it."""
+    """The topics of one cluster; `cluster_id` is Kafka's id."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -122,7 +122,7 @@ class Checkpoint(BaseModel):
     clusters: dict[str, ClusterCheckpoint] = Field(default_factory=dict)
 
     def next_offset(self, tp: TopicPartition) -> int | None:
-        """First offset that is not in the table, or None where the partition was never read."""
+        """First offset that is not in the table, or None if the partition was never read."""
         topic = self.topic(tp.cluster, tp.topic)
         return topic.partitions.get(tp.partition) if topic else None
 
@@ -132,23 +132,23 @@ class Checkpoint(BaseModel):
         return found.topics.get(topic) if found else None
 
     def leader_epoch(self, tp: TopicPartition) -> int | None:
-        """A leader epoch that no known record of the partition is later than, None where it isn't known."""
+        """A leader epoch not older than any known record of the partition; None if unknown."""
         topic = self.topic(tp.cluster, tp.topic)
         return topic.leader_epochs.get(tp.partition) if topic else None
 
     def known_partitions(self, cluster: str, topic: str) -> list[TopicPartition]:
-        """The partitions of a topic of which offsets are known, in order."""
+        """The partitions of a topic with known offsets, in order."""
         found = self.topic(cluster, topic)
         return [TopicPartition(cluster, topic, partition) for partition in sorted(found.known)] if found else []
 
     def end_of_known(self, tp: TopicPartition) -> int:
-        """The end of what is known of a partition: its position, or that of what was committed or passed over."""
+        """The end of a partition's known offsets: its position, or the end of what was committed or passed over."""
         position = self.next_offset(tp)
         settled = self.settled(tp)
         return position if position is not None else settled[-1][1] if settled else 0
 
     def end_of_settled(self, tp: TopicPartition) -> int:
-        """Past the last offset of a partition that anything is known of, be it ahead of the position."""
+        """The offset after the last known one of a partition, even if that is ahead of the position."""
         settled = self.settled(tp)
         return max(self.next_offset(tp) or 0, settled[-1][1] if settled else 0)
 
@@ -158,7 +158,7 @@ class Checkpoint(BaseModel):
         return topic.coverage(tp.partition) if topic else ()
 
     def settled(self, tp: TopicPartition) -> Coverage:
-        """The offsets of a partition that the schedule has no need to read: committed, or passed over by hand."""
+        """The offsets of a partition that the schedule need not read: committed, or passed over by hand."""
         topic = self.topic(tp.cluster, tp.topic)
         return coverage.add(self.covered(tp), *topic.passed_over.get(tp.partition, ())) if topic else ()
 
@@ -173,21 +173,21 @@ class Checkpoint(BaseModel):
         truncated: Mapping[TopicPartition, int] = _NONE,
         leader_epochs: Mapping[TopicPartition, int] = _NONE,
     ) -> Checkpoint:
-        """The checkpoint after a commit; whatever is not named is carried forward.
+        """The checkpoint after a commit; everything not named is carried forward.
 
         Args:
-            next_offsets: where the schedule goes on. A position whose offsets are covered already moves past them.
+            next_offsets: where the schedule continues. A position at covered offsets moves past them.
             cluster_ids: Kafka's own ids of the clusters.
-            topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: what is known of it is
-                dropped, since old offsets mean nothing now.
+            topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: its known offsets are
+                dropped, since they mean nothing now.
             committed: the offsets that the commit adds to the table.
-            forgotten: partitions whose known offsets are of a log that is gone, as the interval has declared.
-            passed_over: the offsets that are not to be read, from now on.
-            truncated: where logs were cut off: what is known beyond is of records that are gone.
+            forgotten: partitions whose known offsets refer to a log that is gone, as the interval declared.
+            passed_over: offsets to exclude from reading from now on.
+            truncated: where logs were truncated: known offsets beyond refer to records that are gone.
             leader_epochs: of the partitions' leaders when the interval was planned.
 
         Raises:
-            IntervalError: a topic's id changed, and the interval has declared no loss of its offsets.
+            IntervalError: a topic's id changed, but the interval declared no loss of its offsets.
         """
         forgotten = set(forgotten)
         eras = self.eras(topic_ids, (*forgotten, *truncated))
@@ -224,11 +224,11 @@ class Checkpoint(BaseModel):
     def eras(
         self, topic_ids: Mapping[tuple[str, str], str | None], forgotten: Iterable[TopicPartition]
     ) -> dict[tuple[str, str], int]:
-        """The era of each topic in an interval that reads these logs; one more where the table knows another log of it.
+        """The era of each topic in an interval that reads these logs: one more if the table has read another log of it.
 
         Args:
             topic_ids: Kafka's own ids of the topics.
-            forgotten: partitions whose known offsets are of a log that is gone, or was cut off below them.
+            forgotten: partitions whose known offsets refer to a log that is gone, or was truncated below them.
         """
         renewed = {(tp.cluster, tp.topic) for tp in forgotten}
         found = {}
@@ -241,7 +241,7 @@ class Checkpoint(BaseModel):
         return found
 
     def to_metadata(self) -> dict[str, str]:
-        """The checkpoint as commit metadata: our key always, the peers' keys where one topic is all there is."""
+        """The checkpoint as commit metadata: always our key, and the peers' keys if there is only one topic."""
         metadata = {OFFSETS_KEY: self.model_dump_json()}
         topics = [(name, topic) for c in self.clusters.values() for name, topic in c.topics.items()]
         if len(topics) == 1 and topics[0][1].partitions:
@@ -260,7 +260,7 @@ def _by_partition(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, list[tu
 
 
 class _TopicDraft:
-    """A topic's checkpoint while a commit changes it: each partition costs as much as itself, not as the topic."""
+    """A topic's checkpoint while a commit changes it: changing a partition doesn't copy the whole topic."""
 
     def __init__(self, topic: TopicCheckpoint, topic_id: str | None, era: int) -> None:
         if topic.is_another(topic_id):
@@ -273,17 +273,17 @@ class _TopicDraft:
         self._leader_epochs = dict(topic.leader_epochs)
 
     def forget(self, partition: int) -> None:
-        """Take out what is known of one partition."""
+        """Remove a partition's known offsets."""
         for known in (self._partitions, self._covered, self._passed_over, self._leader_epochs):
             known.pop(partition, None)
 
     def cut(self, partition: int, at: int) -> None:
-        """Take out what is known of one partition from an offset on."""
+        """Remove a partition's known offsets from an offset on."""
         self._covered[partition] = coverage.before(self._coverage(partition), at)
         self._passed_over[partition] = coverage.before(self._passed_over.get(partition, ()), at)
 
     def is_led_in(self, partition: int, epoch: int | None) -> None:
-        """Take up a leader epoch, where it is known."""
+        """Record a leader epoch, if it is known."""
         if epoch is not None:
             self._leader_epochs[partition] = epoch
 
@@ -298,7 +298,7 @@ class _TopicDraft:
         committed: Iterable[tuple[int, int]],
         passed_over: Iterable[tuple[int, int]],
     ) -> None:
-        """Add offsets to one partition; its position stays where it is unless one is given, or they adjoin it."""
+        """Add offsets to a partition; its position moves only if one is given or the offsets adjoin it."""
         position = self._partitions.get(partition) if position is None else position
         covered = coverage.add(self._coverage(partition), *committed)
         passed = coverage.add(self._passed_over.pop(partition, ()), *passed_over)
@@ -331,8 +331,8 @@ def read_checkpoint(metadata: Mapping[str, str], cluster: str, topics: Iterable[
 
     Args:
         metadata: extra metadata of one Hudi commit.
-        cluster: the pipeline's cluster, to which a peer's unqualified offsets are taken to belong.
-        topics: the pipeline's topics; RFC-32's form does not name its topic, so there must be just one.
+        cluster: the pipeline's cluster, to which a peer's unqualified offsets are assumed to belong.
+        topics: the pipeline's topics; RFC-32's form does not name its topic, so there must be exactly one.
 
     Raises:
         ActionRequiredError: the checkpoint can't be read, or can't be matched to the pipeline's topics.

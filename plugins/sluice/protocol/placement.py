@@ -1,4 +1,4 @@
-"""Which partition a record's key leads to, as its producer must have computed it, and whether one rule fits all.
+"""Which partition a record's key leads to, as its producer must have computed it, and whether one rule fits all keys.
 
 An upsert that finds a key's rows by the Kafka partition is right only while a key stays in its partition. Producers
 compute the partition of a key: Kafka's own take murmur2, librdkafka takes crc32 unless it is told otherwise. Two
@@ -19,7 +19,7 @@ Kind = Literal["checked", "trusted", "hashed"]
 PARTITIONERS = ("murmur2", "crc32")
 """Known partitioners: `toPositive(murmur2(key)) % n` of Kafka's Java client, `crc32(key) % n` of librdkafka."""
 NOTE = "placement"
-"""Where the commit's note keeps what is known of the table's keys."""
+"""The key of the commit's note under which the table's key placement is kept."""
 
 
 class _Frozen(BaseModel):
@@ -32,7 +32,7 @@ class KeyPlacement(_Frozen):
     Attributes:
         kind: `checked` and `trusted` derive it from the Kafka partition, `hashed` from the key itself.
         partitions: how many partitions each topic has.
-        buckets: over how many file groups of a table partition `hashed` spreads the keys.
+        buckets: the number of file groups in a table partition over which `hashed` spreads the keys.
     """
 
     kind: Kind
@@ -41,7 +41,7 @@ class KeyPlacement(_Frozen):
 
 
 class Misplaced(_Frozen):
-    """Records that a rule does not explain: how many, and the first of them."""
+    """Records whose partition a rule does not explain: how many, and the first of them."""
 
     records: int
     partition: int
@@ -62,7 +62,7 @@ class PlacedKeys(_Frozen):
 
 
 def refuse_other_placement(wanted: KeyPlacement, note: Mapping[str, Any], table: str) -> None:
-    """Check that the table's rows can be found by the placement that the pipeline asks for now.
+    """Check that the table's rows can be found by the placement that the pipeline now configures.
 
     Args:
         wanted: the pipeline's.
@@ -70,7 +70,7 @@ def refuse_other_placement(wanted: KeyPlacement, note: Mapping[str, Any], table:
         table: the table's name, for errors.
 
     Raises:
-        ActionRequiredError: the rows are in file groups of another rule.
+        ActionRequiredError: the rows were placed by another rule.
     """
     if not note:
         return
@@ -93,16 +93,16 @@ def fitting_partitioners(
     note: Mapping[str, Any],
     **where: Any,
 ) -> dict[str, tuple[str, ...]]:
-    """By topic, the partitioners that explain where every key is, in this interval and in all before it.
+    """By topic, the partitioners that explain every key's partition, in this and all earlier intervals.
 
     Args:
         placement: the interval's.
-        seen: what its participants saw.
+        seen: its participants' findings.
         note: the last commit's note.
         where: table and instant, for errors.
 
     Raises:
-        ActionRequiredError: none does, or records have no key: a row may be in the table twice.
+        ActionRequiredError: there is none, or records have no key: a row may be in the table twice.
     """
     known: Mapping[str, Any] = note.get(NOTE) or {}
     fitting = {topic: tuple(names) for topic, names in (known.get("partitioners") or {}).items()}
@@ -126,7 +126,7 @@ def fitting_partitioners(
 
 
 def together(found: Iterable[Misplaced | None]) -> Misplaced | None:
-    """All of them as one: their number, and the place of the first."""
+    """Combine them: the total number, and the place of the first."""
     some = [m for m in found if m is not None]
     if not some:
         return None
@@ -135,7 +135,7 @@ def together(found: Iterable[Misplaced | None]) -> Misplaced | None:
 
 
 def placement_note(placement: KeyPlacement | None, fitting: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
-    """What the commit's note keeps for the table's life."""
+    """The part of the commit's note that is kept for the table's life."""
     if placement is None:
         return None
     return {

@@ -28,14 +28,14 @@ ASSUMED_RECORD_BYTES = 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one interval over all partitions. Bytes are turned into records by the last interval's average."""
+    """Bounds of one interval over all partitions. Bytes are converted to records by the last interval's average."""
 
     max_records: int
     max_bytes: int | None = None
     average_record_bytes: float | None = None
 
     def records(self) -> int:
-        """The most offsets that one interval may take, at least one, so that it always gets on."""
+        """The most offsets that one interval may take; at least one, so that it always progresses."""
         if self.max_bytes is None:
             return self.max_records
         by_bytes = int(self.max_bytes / (self.average_record_bytes or ASSUMED_RECORD_BYTES))
@@ -50,12 +50,12 @@ class IntervalPlan:
         ranges: the partitions that have something to read, grouped; one Spark job writes each group.
         idle: partitions with nothing to read, as zero-length ranges at their position.
         losses: offsets given up under `on_offset_loss`.
-        behind: partitions of which the limits left records for the next interval.
-        moves: a position must be committed even if there is nothing to read, because the table's checkpoint would not
-            lead to it again: a first interval that starts at the log's end, or a loss that was resumed.
-        covered: offsets of the window that are in the table already, which is why they aren't read.
-        out_of_order: partitions of which offsets after some of those read are in the table already.
-        remarks: what is to be told of partitions, besides.
+        behind: partitions in which the limits left records for the next interval.
+        moves: whether a position must be committed even if there is nothing to read, because it can't be derived from
+            the table's checkpoint again: a first interval that starts at the log's end, or a loss that was resumed.
+        covered: offsets of the window that aren't read because they are in the table already.
+        out_of_order: partitions of which the table has offsets after some of those read.
+        remarks: warnings about partitions.
     """
 
     ranges: tuple[tuple[OffsetRange, ...], ...]
@@ -69,7 +69,7 @@ class IntervalPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to read and no position to record: the interval opens nothing."""
+        """Whether there is nothing to read and no position to record, so that the interval opens nothing."""
         return not self.ranges and not self.moves
 
     @property
@@ -92,12 +92,12 @@ def plan_interval(
 
     Args:
         checkpoint: the table's committed next offsets.
-        state: what the clusters say now.
-        starting: where a partition begins on the table's first interval. A partition that appears later starts at its
-            earliest offset whatever stands here: records written before it was discovered must not be lost.
+        state: the clusters' present state.
+        starting: where partitions begin in the table's first interval. A partition that appears later always starts at
+            its earliest offset: records written before it was discovered must not be lost.
         limits: bounds of the interval, shared out in proportion to each partition's backlog.
-        number_of_ranges: how many Spark jobs at most.
-        on_offset_loss: what to do where committed offsets can't be read any more.
+        number_of_ranges: the most Spark jobs.
+        on_offset_loss: what to do if committed offsets can't be read any more.
         table: the table's name, for errors.
 
     Raises:
@@ -124,7 +124,7 @@ def plan_interval(
             first_interval = topic is None or not topic.partitions  # a backfill alone leaves no position
             wanted = starting.get(tp, "earliest") if first_interval else "earliest"
             start = _first_start(bounds, wanted)
-            # "latest" is a moment: an empty topic's has to be recorded too, or what comes next would be passed over.
+            # "latest" is a moment: it must be recorded for an empty topic, too, or its first records would be skipped.
             moves = moves or start > bounds.log_start or wanted == "latest"
         else:
             found = find_lost(bounds, committed, checkpoint, state)
@@ -159,20 +159,20 @@ def plan_window(
     number_of_ranges: int,
     table: str,
 ) -> IntervalPlan:
-    """Plan the offsets of a window that the table doesn't have: a backfill, or a range that a person named.
+    """Plan a window's offsets that the table doesn't have: a backfill, or a range that a person requested.
 
-    The limits of an interval don't apply: the window is what was asked for, and its run is done when it is read.
+    The limits of an interval don't apply: the whole window was requested, and the run is done once it is read.
 
     Args:
         checkpoint: what the table has.
-        partitions: what the cluster says of the partitions now.
-        windows: `[start, end)` of each partition that is asked for. Past the log's end there is nothing to read.
-        with_passed_over: offsets that a person has passed over are read, too.
+        partitions: the partitions' present bounds.
+        windows: `[start, end)` for each requested partition. Past the log's end there is nothing to read.
+        with_passed_over: whether to read offsets that a person has passed over, too.
         number_of_ranges: how many Spark jobs at most.
         table: the table's name, for errors.
 
     Raises:
-        ActionRequiredError: offsets that were asked for are gone from the log, or a partition doesn't exist.
+        ActionRequiredError: requested offsets are gone from the log, or a partition doesn't exist.
     """
     bounds = {b.topic_partition: b for b in partitions}
     pieces: list[OffsetRange] = []
@@ -216,10 +216,10 @@ def plan_again(
     number_of_ranges: int,
     table: str,
 ) -> IntervalPlan:
-    """Plan offsets that the table has, to read them again.
+    """Plan to read offsets again that the table has.
 
     Raises:
-        ActionRequiredError: Kafka doesn't have them any more, or the table has gone on from another log.
+        ActionRequiredError: Kafka doesn't have them any more, or the table has moved on to another log.
     """
     bounds = {b.topic_partition: b for b in partitions}
     for r in ranges:
@@ -244,7 +244,7 @@ def plan_again(
 
 
 def _up_to_settled(r: OffsetRange, settled: Coverage) -> OffsetRange:
-    """The range up to the first offset that is read or passed over already; the rest is the next interval's."""
+    """The range up to the first offset that was read or passed over already; the next interval reads the rest."""
     ahead = [start for start, _ in settled if r.start < start < r.end]
     return OffsetRange(r.topic_partition, r.start, min(ahead)) if ahead else r
 
@@ -252,7 +252,7 @@ def _up_to_settled(r: OffsetRange, settled: Coverage) -> OffsetRange:
 def _out_of_order(
     ranges: Iterable[OffsetRange], covered: Mapping[TopicPartition, Coverage]
 ) -> frozenset[TopicPartition]:
-    """Partitions of which the table has rows of later offsets. What was passed over has none, so it has no order."""
+    """Partitions of which the table has rows with later offsets; passed-over offsets have no rows."""
     late = {tp: spans[-1][1] for tp, spans in covered.items() if spans}
     return frozenset(r.topic_partition for r in ranges if r.span and late.get(r.topic_partition, 0) > r.start)
 
@@ -266,7 +266,7 @@ def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
 
 
 def _left_out(checkpoint: Checkpoint, state: ClusterState, others: Collection[Topic], table: str) -> list[OffsetRange]:
-    """The positions of partitions that have no leader: the others go on without them, and they catch up later."""
+    """The positions of partitions without a leader: the others go on without them, and they catch up later."""
     found = []
     for tp in state.leaderless:
         if (tp.cluster, tp.topic) in others:
@@ -286,7 +286,7 @@ def _left_out(checkpoint: Checkpoint, state: ClusterState, others: Collection[To
 
 
 def refuse_leaderless(partitions: Iterable[TopicPartition], state: ClusterState, table: str) -> None:
-    """Refuse to read named offsets as long as some of them can't be read.
+    """Refuse to read requested offsets while some of them can't be read.
 
     Raises:
         RetryableError: a partition has no leader.
@@ -302,18 +302,18 @@ def refuse_leaderless(partitions: Iterable[TopicPartition], state: ClusterState,
 
 
 def _without_outdated(remarks: Iterable[Remark], backlog: Iterable[OffsetRange]) -> tuple[Remark, ...]:
-    """Without what the table has come past."""
+    """The remarks that still apply: without those on offsets that the table has passed."""
     position = {r.topic_partition: r.start for r in backlog}
     return tuple(r for r in remarks if r.offset is None or r.offset >= position.get(r.topic_partition, 0))
 
 
 def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
-    """Share the limit out in proportion to backlog; no partition starves; the remainder goes first come."""
+    """Share the limit in proportion to backlog; no partition starves; the remainder goes to the first ones."""
     total = sum(r.span for r in backlog)
     if total <= limit:
         return list(backlog)
     waiting = sum(1 for r in backlog if r.span)
-    floor = 1 if waiting <= limit else 0  # a proportion alone would round a small partition's down to nothing, for ever
+    floor = 1 if waiting <= limit else 0  # by proportion alone, a small share would be rounded to nothing, for ever
     quota = [floor + (r.span - floor) * (limit - floor * waiting) // total if r.span else 0 for r in backlog]
     left = limit - sum(quota)
     for i, r in enumerate(backlog):
@@ -324,7 +324,7 @@ def _share(backlog: Sequence[OffsetRange], limit: int) -> list[OffsetRange]:
 
 
 def _group(ranges: Iterable[OffsetRange], number: int) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Group into at most `number` ranges of about the same span: the largest first, each to the lightest group."""
+    """Form at most `number` groups of about the same span: the largest first, each into the lightest group."""
     groups: list[list[OffsetRange]] = [[] for _ in range(number)]
     heap = [(0, i) for i in range(number)]
     for r in sorted(ranges, key=lambda r: (-r.span, r.topic_partition)):

@@ -1,7 +1,7 @@
-"""What each kind of request may do: identity, coverage, order and partial commit, decided in one place.
+"""What each kind of request may do about identity, coverage, order and partial commits, decided in one place.
 
-Planning, commit and history ask the policy of a kind rather than compare its name, so a new kind is whole once it has a
-policy; a test holds that each has one.
+Planning, commit and history ask a kind's policy instead of comparing its name, so a new kind is complete once it has a
+policy; a test checks that each has one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", 
 """What a transaction is for.
 
 `continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
-interval, `range` offsets or times that a person named, both without what is covered already. `replay` reads a
-committed interval again and puts its rows in place of the ones that it wrote. `correction` passes over offsets that a
-person named, and reads nothing. `service` holds the table still for a table service.
+interval, `range` offsets or times that a person requested, both without what is covered already. `replay` reads a
+committed interval again and replaces the rows that it wrote. `correction` passes over offsets that a person named, and
+reads nothing. `service` holds the table for a table service.
 
-To send quarantined records to their topic again is no kind: it opens no transaction, and what it sends is read by
-whatever reads on.
+Sending quarantined records to their topic again is not a kind: it opens no transaction, and the next interval reads
+what it sends.
 """
 
 Reads = Literal["onward", "window", "again", "nothing"]
@@ -34,25 +34,25 @@ class RequestPolicy:
 
     Attributes:
         reads: which offsets it reads.
-        rests_on_offsets: it names offsets of the log that the table was loaded from, whether to read them or not.
-            Where topic or cluster is another one now, they mean other records.
-        may_resume_losses: it may go on where offsets are lost or the log is another one, as `on_offset_loss` says.
-            Every other kind that rests on offsets is refused there, with `instead` as what to do.
-        bounded_by_times: its request may bound it by record times.
-        reads_passed_over: it reads offsets that were passed over if a person names them. Of no other kind, and in no
-            window by times, are they read.
-        needs_ordering: an upsert without an ordering field can't have it, because it reads versions of rows whose later
-            versions the table may have.
-        commits_in_part: under `on_missing_range: commit` it may leave ranges out. Only of a request whose left out
-            offsets the next run takes.
-        moves_positions: where the schedule goes on after it: at the planned ends, where what it settled adjoins the
+        rests_on_offsets: it names offsets of the log that the table was loaded from, whether to read them or not. If
+            topic or cluster is another one now, they refer to other records.
+        may_resume_losses: it may continue if offsets are lost or the log is another one, as `on_offset_loss` says.
+            Every other kind that rests on offsets is refused then, with `instead` as the advice.
+        bounded_by_times: its request may have bounds by record time.
+        reads_passed_over: it reads passed-over offsets if a person names them. No other kind reads them, nor does a
+            window by times.
+        needs_ordering: not allowed for an upsert without an ordering field, because it reads versions of rows of which
+            the table may have later ones.
+        commits_in_part: under `on_missing_range: commit` it may leave ranges out. Only for requests whose left-out
+            offsets the next run reads.
+        moves_positions: where the schedule continues after it: at the planned ends, wherever its offsets adjoin the
             position, or as before.
         claims_completeness: its commit says up to which time the table is complete.
-        keeps_newer: an upsert keeps rows of the table that are as new as a record: of the partitions of which later
-            offsets are *covered* already, or of all. What is passed over puts nothing out of order.
-        records_as_before: it must read as many records as the interval that it reads again has read, since its rows
-            take the place of those.
-        instead: what to do where it is refused because the log is another one.
+        keeps_newer: an upsert keeps the table's rows that are as new as a record: in the partitions with later
+            *covered* offsets, or in all. Passed-over offsets put nothing out of order.
+        records_as_before: it must read as many records as the interval that it reads again, since its rows replace
+            that interval's.
+        instead: what to do if it is refused because the log is another one.
     """
 
     reads: Reads

@@ -1,4 +1,4 @@
-"""The quarantine: a Hudi table of a pipeline's bad records, each as it came and with what is wrong. Pure."""
+"""The quarantine: a table of a pipeline's bad records, each unchanged and with its problem. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SCHEMA = (
 )
 """Its columns as Spark DDL; the instant stands in Hudi's own `_hoodie_commit_time`. docs/bad-records.md says more.
 
-What is new stands at the end: a table of an earlier release gets it with its next commit, and null in the rows it has.
+New columns go at the end: a table of an earlier release gets them with its next commit, null in its existing rows.
 """
 PARTITION_FIELD = "day"
 
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A bad record as the quarantine has it."""
+    """A bad record in the quarantine."""
 
     instant: str
     topic: str
@@ -44,12 +44,12 @@ class Quarantined:
 
     @property
     def place(self) -> str:
-        """Where it stands in Kafka: `topic[partition]@offset`."""
+        """Its place in Kafka: `topic[partition]@offset`."""
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
 def quarantine_path(table_path: str, errors: Errors) -> str:
-    """Where a pipeline's quarantine is."""
+    """The path of a pipeline's quarantine."""
     return errors.quarantine or f"{table_path}_quarantine"
 
 
@@ -59,7 +59,7 @@ def day_of(instant: str) -> str:
 
 
 def log_read(start: StartCommit, topic: str) -> LogId:
-    """The log of which an interval reads a topic's offsets."""
+    """The log of a topic that an interval reads."""
     for cluster, topics in start.topic_ids.items():
         if topic in topics:
             return LogId(start.cluster_ids.get(cluster), topics[topic])
@@ -67,11 +67,11 @@ def log_read(start: StartCommit, topic: str) -> LogId:
 
 
 def why_not_again(log: LogId, now: LogId) -> str | None:
-    """Why a record isn't to be sent to its topic again; None where nothing is against it.
+    """Why a record must not be sent to its topic again; None if it may.
 
     Args:
-        log: the log that the record stands in, as far as that is known.
-        now: the topic's log as it is now.
+        log: the log that the record is in, as far as known.
+        now: the topic's present log.
     """
     if now.topic and not log.topic:
         return "it isn't known of which log they are"
@@ -85,9 +85,9 @@ def set_aside(transaction: Transaction) -> dict[int, WriteStatus]:
 
 
 def may_have_left_files(transaction: Transaction) -> bool:
-    """Whether attempts may have left files in the quarantine that its commit, if there was any, hasn't seen to.
+    """Whether attempts may have left files in the quarantine that no commit has dealt with.
 
-    A committed interval without bad records has none: every attempt read the same records.
+    A committed interval without bad records has none, since every attempt read the same records.
     """
     if transaction.start.quarantine is None:
         return False

@@ -1,29 +1,29 @@
-"""Which of the records that were set aside have been sent to their topic again. Pure."""
+"""Which quarantined records have been sent to their topic again. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 Place = tuple[str, int, int]
-"""Where a record stands, or stood: topic, partition, offset."""
+"""The place of a record: topic, partition, offset."""
 Partition = tuple[str, int]
 
 
 class Places:
-    """Where the records stand that were sent again, each with the id of its topic.
+    """The places of records that were sent again, each with the id of its topic.
 
-    A topic that was made again has other records at the same places.
+    A recreated topic has other records at the same places.
     """
 
     def __init__(self) -> None:
         self._topic_ids: dict[Place, set[str | None]] = {}
 
     def add(self, place: Place, topic_id: str | None) -> None:
-        """Add a record; None where the topic's id isn't known."""
+        """Add a record; `topic_id` is None if unknown."""
         self._topic_ids.setdefault(place, set()).add(topic_id)
 
     def has(self, place: Place, topic_id: str | None) -> bool:
-        """Whether the record was sent again. Where its id or the note's isn't known, the place alone says so."""
+        """Whether the record was sent again. If its topic's id or the note's is unknown, the place alone decides."""
         known = self._topic_ids.get(place)
         return known is not None and (topic_id is None or topic_id in known or None in known)
 

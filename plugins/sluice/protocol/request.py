@@ -1,4 +1,4 @@
-"""What a run is asked to do: read on, read a window, read an interval again, or move offsets by hand."""
+"""A run's request: read on, read a window, read an interval again, or move offsets by hand."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def _as_list(value: Any) -> Any:
 
 
 class Request(BaseModel):
-    """One run's task. A run of the schedule is the default: read on from the committed offsets.
+    """What one run is to do. By default it reads on from the committed offsets, as a scheduled run does.
 
     Attributes:
         kind: what the transaction is for; `IntervalKind` says what each means.
-        from_time: records with a time before this are not read (`backfill`, `range`).
-        to_time: records with this time or a later one are not read (`continue`, `backfill`, `range`).
+        from_time: records with an earlier time are not read (`backfill`, `range`).
+        to_time: records with this or a later time are not read (`continue`, `backfill`, `range`).
         offsets: `[start, end)` by topic and partition, to be read (`range`) or passed over (`correction`).
-        partitions: partitions as `topic[number]`, or whole topics, to which a `range` by times is confined; all of
-            the pipeline's where it is empty.
+        partitions: partitions as `topic[number]`, or whole topics, to which a `range` by times is limited; all of the
+            pipeline's if empty.
         instant: the interval that a `replay` reads again.
-        reason: why, in the words of whoever asks. A correction needs one.
-        dry_run: say what would be read and replaced, and open nothing.
+        reason: why, in the requester's words. A correction needs one.
+        dry_run: only report what would be read and replaced.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +58,7 @@ class Request(BaseModel):
         return self
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether a window by times takes this partition."""
+        """Whether a window by times includes this partition."""
         return not self.partitions or any(
             name == topic or ((m := _PARTITION.match(name)) and (m["topic"], int(m["partition"])) == (topic, partition))
             for name in self.partitions

@@ -1,6 +1,6 @@
-"""How a transaction ends: which statuses count, what they add up to, and the error where it can't be committed.
+"""How a transaction ends: which statuses count, what they add up to, and the error if it can't be committed.
 
-Pure functions of what the control topic says; the coordinator carries them out.
+Pure functions of the control topic's messages; the coordinator acts on them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 REMEMBERED_INTERVALS = 20
-"""How many committed intervals back START looks for files of zombies."""
+"""How many committed intervals back START searches for files of zombies."""
 
 
 def transaction_at(table_log: TableLog, control_offset: int, instant: str | None = None) -> Transaction:
-    """The transaction whose START-COMMIT stands at the control-topic offset.
+    """The transaction whose START-COMMIT is at the control-topic offset.
 
     Raises:
         IntervalError: there is none.
@@ -58,7 +58,7 @@ def require_ours(transaction: Transaction) -> None:
 
 
 def instant_gone(transaction: Transaction) -> IntervalError:
-    """The error of an instant that somebody else took off the timeline."""
+    """The error for an instant that another writer removed from the timeline."""
     return IntervalError(
         "The instant is not on the timeline any more: something rolled it back.",
         next_step="start a new interval; check that no other writer cleans up failed writes of this table.",
@@ -68,7 +68,7 @@ def instant_gone(transaction: Transaction) -> IntervalError:
 
 
 def service_left(transaction: Transaction) -> IntervalError:
-    """The error of a table service whose process ended without saying whether it was done."""
+    """The error for a table service whose process ended without reporting whether it was done."""
     return IntervalError(
         "The table service ended before its ACK-COMMIT; what it completed stands, and its next run does the rest.",
         next_step="none; look at that run's log if it comes back.",
@@ -79,7 +79,7 @@ def service_left(transaction: Transaction) -> IntervalError:
 
 
 def missing_error(transaction: Transaction, missing: tuple[int, ...]) -> SluiceError:
-    """The error of a transaction whose ranges did not all report: the first range's own words if it has any."""
+    """The error for a transaction whose ranges did not all report: the first failed range's own error, if any."""
     for number in missing:
         failure = transaction.failure_of(number)
         if failure is not None:
@@ -101,14 +101,14 @@ def abort_reason(transaction: Transaction) -> str:
 
 
 def committed_statuses(transaction: Transaction) -> dict[int, WriteStatus]:
-    """The statuses that were committed: those that END-COMMIT names, so that a late one changes nothing."""
+    """The statuses that were committed: those named by END-COMMIT, so that a late one changes nothing."""
     numbers = transaction.end.reported if transaction.end else range(len(transaction.start.ranges))
     found = {number: transaction.status_of(number) for number in numbers}
     return {number: status for number, status in found.items() if status is not None}
 
 
 def committed_ranges(reported: Mapping[int, WriteStatus]) -> list[OffsetRange]:
-    """The offsets that the reported ranges have read, each up to where its reading ended."""
+    """The offsets that the reported ranges have read, each up to its last read position."""
     return [
         OffsetRange(p.topic_partition, p.start, p.next_offset)
         for _, status in sorted(reported.items())
@@ -117,10 +117,10 @@ def committed_ranges(reported: Mapping[int, WriteStatus]) -> list[OffsetRange]:
 
 
 def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[TopicPartition, int]:
-    """Where the schedule goes on after the commit: a planned end, or the start where its range did not report.
+    """Where the schedule continues after the commit: at a planned end, or at the start if its range did not report.
 
-    Only an interval that reads on moves it by itself. Any other position moves where what was committed or passed over
-    adjoins it, which `Checkpoint.advance` sees to.
+    Only an interval that reads on moves positions by itself. Otherwise a position moves if committed or passed-over
+    offsets adjoin it, which `Checkpoint.advance` handles.
     """
     if start.policy.moves_positions != "planned":
         return {}
@@ -131,12 +131,12 @@ def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> 
 
 
 def forgotten_partitions(start: StartCommit) -> set[TopicPartition]:
-    """Partitions whose log is another one than the table knows of."""
+    """Partitions whose log is not the one that the table has read."""
     return {loss.topic_partition for loss in start.losses if loss.another_log}
 
 
 def truncated_partitions(start: StartCommit) -> dict[TopicPartition, int]:
-    """Partitions whose log was cut off under what the table knows of it, with where."""
+    """Partitions whose log was truncated below what the table has read, with the offset."""
     return {loss.topic_partition: loss.truncated_at for loss in start.losses if loss.truncated_at is not None}
 
 
@@ -147,10 +147,10 @@ def leader_epochs(start: StartCommit) -> dict[TopicPartition, int]:
 
 
 def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> datetime | None:
-    """The time up to which the table is complete, as far as record times rise with offsets; None where it isn't known.
+    """The time up to which the table is complete, if record times rise with offsets; None if unknown.
 
-    A partition that was read to the window's end is complete up to the plan's time; one of which the limits left
-    records is complete up to its last record's own time.
+    A partition that was read to the window's end is complete up to the plan's time; one in which the limits left
+    records, up to its last record's time.
     """
     claims = start.policy.claims_completeness
     if not claims or len(reported) < len(start.ranges) or start.valid_through is None:
@@ -160,17 +160,17 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
     for planned in (*start.offset_ranges, *start.idle):
         if planned.behind:
             time = last.get(planned.topic_partition)
-            if time is None or time > start.time:  # dated in the future: that says nothing of those before it
+            if time is None or time > start.time:  # dated in the future: that says nothing about earlier records
                 return None
             through = min(through, time)
     return through
 
 
 def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
-    """Partitions of which the table has moved on since this interval was planned.
+    """Partitions in which the table has moved on since this interval was planned.
 
-    An interval that reads on must start where the table stands, unless a loss was resumed; a window must still be
-    missing in the table; a replay must still be there; a correction reads nothing.
+    An interval that reads on must start at the table's position, unless a loss was resumed; a window's offsets must
+    still be missing in the table; a replay's must still be there; a correction reads nothing.
     """
     reads = start.policy.reads
     if reads == "window":
@@ -201,7 +201,7 @@ def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
 
 
 def records_before(plan: IntervalPlan, note: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many records a plan's ranges held when they were read before, by our note of that; see `StartCommit`."""
+    """How many records a plan's ranges held when they were first read, by that commit's note; see `StartCommit`."""
     of_each = {
         (TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"]): r.get("records") for r in note["ranges"]
     }
@@ -211,7 +211,7 @@ def records_before(plan: IntervalPlan, note: Mapping[str, Any]) -> tuple[int, ..
 
 
 def emptied_at(start: StartCommit, reported: Mapping[int, WriteStatus]) -> str | None:
-    """The position of the last truncate that the table has applied, None where there was none."""
+    """The position of the last truncate that the table has applied; None if there was none."""
     found = [start.emptied_at, *(status.emptied_at for status in reported.values())]
     return max((p for p in found if p is not None), key=Decimal, default=None)
 
@@ -222,23 +222,22 @@ def registered_paths(transaction: Transaction) -> set[str]:
 
 
 def table_partitions(transaction: Transaction) -> set[str]:
-    """Table partitions in which any attempt of the transaction has written, or may yet."""
+    """Table partitions in which attempts of the transaction have written or may still write."""
     written = {c.partition for status in transaction.statuses for c in status.stats}
     return written | transaction.opened_in
 
 
 def may_have_written_anywhere(transaction: Transaction, *, committed: bool) -> bool:
-    """Whether late attempts of an ended transaction may have files in table partitions that nothing names.
+    """Whether late attempts of an ended transaction may have files in table partitions that no message names.
 
-    An attempt that is deaf may open files in the moment between the look at its markers, which END- and ABORT-COMMIT
-    tell of, and the end of the commit or roll-back, which clears them. The table partitions follow from the records. So
-    nothing is hidden where another attempt's files were committed; nor where the interval was aborted that reads on, as
-    the next one reads the same records. What remains are ranges that are missing from a commit, and windows and replays
-    that nobody may ever ask for again.
+    A suspended attempt may open files after its markers were listed for END- or ABORT-COMMIT, but before the commit or
+    roll-back deletes the markers. The records determine the table partitions. So all of them are known if another
+    attempt's files were committed, and also if an aborted interval read on, since the next one reads the same records.
+    That leaves ranges that are missing from a commit, and windows and replays that may never be requested again.
 
     Args:
-        transaction: what has ended.
-        committed: whether it stands on the timeline.
+        transaction: the ended transaction.
+        committed: whether its commit is on the timeline.
     """
     if committed:
         return transaction.end is not None and bool(transaction.end.missing)
@@ -255,11 +254,11 @@ def commit_note(
     """Our note of the transaction in the commit's metadata, beside the offsets.
 
     Args:
-        transaction: what is committed.
-        reported: the statuses that are committed.
-        earlier: where the STARTs of the commits before it stand, oldest first.
-        fitting: by topic, the partitioners that explain where all keys are.
-        control_topic: the topic in which they and its own stand.
+        transaction: the transaction to commit.
+        reported: the statuses to commit.
+        earlier: the control-topic offsets of the earlier commits' STARTs, oldest first.
+        fitting: by topic, the partitioners that explain the placement of all keys.
+        control_topic: the topic of these STARTs and its own.
     """
     counts = count_records(reported)
     bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)

@@ -1,12 +1,12 @@
-"""Keyed digests of control messages: whoever may write to the topic, but hasn't the secret, can't say anything. Pure.
+"""Keyed digests of control messages: write access to the topic is worth nothing without the secret. Pure.
 
-Each Kafka record carries HMAC-SHA256 over its topic, key and value in a header. Where a secret is configured, a record
-whose digest isn't right doesn't count. One without a digest counts only where it stands before the table's first
-signed record: those are of the time before there was a secret, and nobody can send anything into the past. Where that
-first one has left the topic, the last commit's note says from where on signatures are asked for.
+Each Kafka record carries HMAC-SHA256 over its topic, key and value in a header. If a secret is configured, a record
+with a wrong digest doesn't count. One without a digest counts only before the table's first signed record: it is from
+the time before there was a secret, and nobody can insert records into the past. Once that first signed record has left
+the topic, the last commit's note says from which offset signatures are required.
 
-A record that somebody sends again as it was signed says nothing new: what it begins is void, what it decides names a
-lease that isn't the last one, and a range's first status counts.
+Sending a signed record again has no effect: a repeated START is void, a repeated END names a lease that isn't the last
+one, and only a range's first status counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Signatures:
 
     Args:
         topic: its name.
-        secrets: the present secret, and the one before it while it is being replaced; none where nothing is signed.
-        tell: is told of an offset whose record doesn't count, once, and why.
+        secrets: the present secret, and the previous one while it is being replaced; empty if nothing is signed.
+        tell: called with the offset of each record that doesn't count, and the reason.
     """
 
     def __init__(self, topic: str, secrets: Sequence[str], tell: Callable[[int, str], None]) -> None:
@@ -37,20 +37,20 @@ class Signatures:
 
     @property
     def asked_for(self) -> bool:
-        """Whether records are signed, and have to be."""
+        """Whether records are signed and must be."""
         return bool(self._secrets)
 
     def headers(self, key: bytes, value: bytes) -> list[tuple[str, bytes]]:
-        """The headers of a record that is sent."""
+        """The headers for a record to send."""
         return [(HEADER, self._digest(self._secrets[0], key, value))] if self._secrets else []
 
     def require(self, table: str, after: int) -> None:
-        """Ask for signatures of all of a table's records after an offset."""
+        """Require signatures on all of a table's records after an offset."""
         key = table.encode()
         self._required_from[key] = min(after, self._required_from.get(key, after))
 
     def counts(self, offset: int, key: bytes, value: bytes, headers: Iterable[tuple[str, bytes | str | None]]) -> bool:
-        """Whether a record counts, as far as who has sent it."""
+        """Whether a record counts, judged by its signature."""
         if not self._secrets:
             return True
         given = [v.encode() if isinstance(v, str) else v or b"" for name, v in headers if name == HEADER]

@@ -1,4 +1,4 @@
-"""What the clusters say of a pipeline's topics when an interval is planned."""
+"""The state of a pipeline's topics when an interval is planned."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SHOWN = 20  # remarks in one message
 
 @dataclass(frozen=True)
 class PartitionBounds:
-    """What a cluster says of one partition when the interval is planned.
+    """The bounds of one partition when the interval is planned.
 
     Attributes:
         log_start: earliest offset that retention or a delete has left.
-        log_end: the last stable offset, or the high watermark where uncommitted reads are asked for.
+        log_end: the last stable offset, or the high watermark for uncommitted reads.
         high_watermark: the end of the log with records of open transactions, so never before `log_end`.
-        window_start: first offset of the interval's window, where times bound it from below.
+        window_start: first offset of the interval's window, if times bound it from below.
         window_end: first offset past the interval's window; `log_end` unless times bound it.
         valid_through: the time up to which the table is complete once `window_end` is committed.
     """
@@ -35,15 +35,15 @@ class PartitionBounds:
 
     @property
     def end_of_records(self) -> int:
-        """Past the last record, committed or not. A committed offset beyond it can only be of another log."""
+        """The offset after the last record, committed or not. A committed offset beyond it must be of another log."""
         return max(self.log_end, self.high_watermark)
 
 
 @dataclass(frozen=True)
 class Remark:
-    """Something to tell of a partition: why its records wait, or are read otherwise than by their times.
+    """A warning about a partition: why its records wait, or aren't read by their times.
 
-    `offset` is where that begins: once the table has come past it there is nothing more to tell. None until then.
+    `offset` is where that begins: once the table has passed it, the remark no longer applies. None if it always does.
     """
 
     topic_partition: TopicPartition
@@ -62,14 +62,14 @@ def summarize(remarks: Sequence[Remark]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything that planning asks of the clusters, read once.
+    """Everything that planning needs to know of the clusters, read once.
 
     Attributes:
         partitions: those that can be read.
-        leaderless: those of which nothing can be asked now, since they have no leader.
-        leader_epochs: of those that can be read, where the broker tells it.
-        truncated: the offset from which on a partition's records are others than those that the table has read.
-        remarks: what is to be told.
+        leaderless: those without a leader, about which nothing is known now.
+        leader_epochs: of those that can be read, if the broker gives them.
+        truncated: the offset from which a partition's records are not those that the table has read.
+        remarks: warnings about partitions.
     """
 
     partitions: Sequence[PartitionBounds]
@@ -86,7 +86,7 @@ class ClusterState:
         return [*(b.topic_partition for b in self.partitions), *self.leaderless]
 
     def valid_through(self, before: datetime | None) -> datetime | None:
-        """The time up to which the table will be complete: not later than before where a partition is left out."""
+        """The time up to which the table will be complete: no later than before if a partition is left out."""
         times = [b.valid_through for b in self.partitions]
         if self.leaderless:
             return min([before, *times]) if before is not None else None
@@ -94,5 +94,5 @@ class ClusterState:
 
     @property
     def log_ids(self) -> LogIds:
-        """Which logs these are."""
+        """The ids of the logs."""
         return LogIds(self.cluster_ids, self.topic_ids)

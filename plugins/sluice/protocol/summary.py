@@ -1,4 +1,4 @@
-"""A transaction in short: what the control topic tells of it, without Hudi's bulky write stats."""
+"""A summary of a transaction, from the control topic, without Hudi's bulky write stats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAME_TO_NOTHING = (State.ABORTED, State.SUPERSEDED, State.VOID)
 
 
 class PlannedPartition(NamedTuple):
-    """One partition of a plan: offsets `[start, end)`, and where its log ended then (None where nobody asked)."""
+    """One partition of a plan: offsets `[start, end)`, and the log's end at that time (None if unknown)."""
 
     cluster: str
     topic: str
@@ -55,16 +55,16 @@ class Attempt:
 
     Attributes:
         attempt: its random id.
-        began: when it began, None where its release didn't say.
+        began: when it began; None if its release didn't report that.
         ended: the time of its WRITE-STATUS.
         counts: it is the one whose files are committed: the first whole, successful status of its range.
         parts: how many messages its status travels in; `parts_seen` of them stand in the topic.
-        error: why it failed, None where it succeeded.
+        error: why it failed; None if it succeeded.
         recovery: what is to be done about the error.
         bytes_written: of all files, by Hudi's write stats.
         files: how many files it wrote; `file_groups`: how many file groups they belong to.
         bytes_read: of the values of all records; `gaps`: offsets that held no record.
-        partitions: what it did with each partition; empty where the transaction was thinned.
+        partitions: what it did with each partition; empty if the transaction was thinned.
     """
 
     attempt: str
@@ -98,13 +98,13 @@ class RangeSummary:
 
     @property
     def counting(self) -> Attempt | None:
-        """The attempt whose files are committed, None while there is none."""
+        """The attempt whose files are committed; None if there is none yet."""
         return next((a for a in self.attempts if a.counts), None)
 
 
 @dataclass(slots=True)
 class TransactionSummary:
-    """One transaction. Times are those that the senders' clocks gave the messages.
+    """One transaction. Times are those of the messages, by their senders' clocks.
 
     Attributes:
         instant: the Hudi instant, which is the transaction's id.
@@ -119,14 +119,14 @@ class TransactionSummary:
         remarks: what is to be told of partitions, such as that one has no leader.
         replaced_file_groups: how many file groups its commit takes off the table.
         missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
-        committed: where each partition stands after it, from ACK.
+        committed: each partition's position after it, from ACK.
         abort_reason: why it was aborted.
         superseded_by: the instant whose START took the table over.
         takeovers: how often another process took over the lease on carrying its commit out.
         offsets_planned: how many offsets its ranges have.
         lag_planned: offsets after its plan that were in the log then, `lag_before` those from the plan's start on; None
             where nobody asked.
-        thinned: its partitions are forgotten, to save room; its messages can be read again at `offsets`.
+        thinned: its per-partition values were dropped, to save memory; its messages can be read again at `offsets`.
         offsets: the control-topic offsets of its messages, in order, START's first.
     """
 
@@ -165,7 +165,7 @@ class TransactionSummary:
 
     @property
     def start_offset(self) -> int:
-        """Where its START stands in the control topic."""
+        """The control-topic offset of its START."""
         return self.offsets[0]
 
     @property
@@ -175,33 +175,33 @@ class TransactionSummary:
 
     @property
     def ended(self) -> datetime | None:
-        """When it was over: the time of ACK or ABORT."""
+        """When it ended: the time of ACK or ABORT."""
         return self.acknowledged or self.aborted
 
     @property
     def lag_left(self) -> int | None:
-        """How many offsets it leaves in the log, by the log's ends when it was planned; None where nobody asked.
+        """How many offsets it leaves in the log, by the log's ends when it was planned; None if unknown.
 
-        A window, a replay or a service says nothing of what waits: only an interval that reads on does. What came to
-        nothing leaves all that it had planned.
+        None for a window, a replay or a service: only an interval that reads on says what waits. One that came to
+        nothing leaves everything that it had planned.
         """
         if policy_of(self.kind).reads != "onward":
             return None
         return self.lag_before if self.state in _CAME_TO_NOTHING else self.lag_planned
 
     def lag_left_in(self, p: PlannedPartition) -> int | None:
-        """The same, of one partition of its plan."""
+        """The same for one partition of its plan."""
         if policy_of(self.kind).reads != "onward" or p.log_end is None:
             return None
         return max(p.log_end - (p.start if self.state in _CAME_TO_NOTHING else p.end), 0)
 
     @property
     def under_way(self) -> bool:
-        """Neither committed nor out of the race."""
+        """Whether it is open or decided."""
         return self.state in _UNDER_WAY
 
     def counting(self) -> Iterator[Attempt]:
-        """The attempts whose files are committed, a range each."""
+        """The attempts whose files are committed, one for each range."""
         return (a for r in self.ranges if (a := r.counting) is not None)
 
     def total(self, what: str) -> int:
@@ -213,12 +213,12 @@ class TransactionSummary:
         return sum(a.error is not None for r in self.ranges for a in r.attempts)
 
     def partitions_kept(self) -> int:
-        """How many values of single partitions it holds, which are what takes most room."""
+        """How many per-partition values it holds, which take most of its memory."""
         read = sum(len(a.partitions) for r in self.ranges for a in r.attempts)
         return len(self.planned) + len(self.passed_over) + len(self.committed) + read
 
     def thin(self) -> None:
-        """Forget the partitions; all sums stay."""
+        """Drop the per-partition values; all sums stay."""
         self.thinned, self.idle, self.passed_over, self.committed = True, (), (), ()
         for r in self.ranges:
             r.planned = ()

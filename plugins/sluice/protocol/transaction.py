@@ -1,7 +1,7 @@
-"""The state of a table's transactions, folded from the control topic: the one log that everybody reads alike.
+"""The state of a table's transactions, folded from the control topic, the one log that all readers see alike.
 
-Hudi's timeline holds what was committed; the control topic decides who may commit. Its offsets order all messages, so
-each reader comes to the same verdict without a lock:
+Hudi's timeline has what was committed; the control topic decides who may commit. Its offsets order all messages, so
+each reader reaches the same verdict without a lock:
 
 - a START counts only if no START, END, ACK or ABORT of the table (a turn) stands between the position that its
   coordinator noted before it read the timeline and the START itself, and no other transaction is decided but unfinished
@@ -38,7 +38,7 @@ from sluice.protocol.messages import (
 
 
 class State(StrEnum):
-    """Where a transaction stands. `docs/design.md` draws it."""
+    """The state of a transaction; `docs/design.md` has a diagram."""
 
     OPEN = "open"
     VOID = "void"
@@ -50,7 +50,7 @@ class State(StrEnum):
 
 @dataclass
 class Transaction:
-    """One transaction as the control topic tells it. `start_offset` is the control-topic offset of its START."""
+    """One transaction, by its control messages. `start_offset` is the control-topic offset of its START."""
 
     start: StartCommit
     start_offset: int
@@ -69,11 +69,11 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """A participant may still write for it."""
+        """Whether a participant may still write for it."""
         return self.state is State.OPEN
 
     def may_be_aborted(self, lease_offset: int) -> bool:
-        """Whether an ABORT counts: always before a decision, after it only from the holder of the lease."""
+        """Whether an ABORT counts: any before the decision, afterwards only one from the holder of the lease."""
         if self.state is State.DECIDED:
             return lease_offset == self.lease_offset
         return self.state is not State.COMMITTED
@@ -91,7 +91,7 @@ class Transaction:
         return None
 
     def failure_of(self, number: int) -> WriteStatus | None:
-        """The last failure that a range reported, if any."""
+        """The last failure reported by a range, if any."""
         failures = [s for s in self.statuses if s.range == number and s.error is not None]
         return failures[-1] if failures else None
 
@@ -101,13 +101,13 @@ class Transaction:
 
 
 class TableLog:
-    """All transactions of one table that a stretch of the control topic tells of."""
+    """All transactions of one table in a stretch of the control topic."""
 
     def __init__(self, table: str) -> None:
         self.table = table
         self.transactions: dict[str, Transaction] = {}
         self.position = 0
-        self.moved: Moved | None = None  # where the table's messages go on
+        self.moved: Moved | None = None  # where the table's messages continue
         self._last_turn = -1  # offset of the last START, END, ACK or ABORT of this table
 
     def extend(self, messages: Iterable[tuple[int, ControlMessage]]) -> TableLog:
@@ -123,7 +123,7 @@ class TableLog:
         return self.transactions.get(transaction)
 
     def newest_interval(self) -> Transaction | None:
-        """The transaction that was started last to read records, however it ended."""
+        """The last transaction that was started to read records, however it ended."""
         return next((t for t in reversed(self.transactions.values()) if t.start.policy.has_instant), None)
 
     def holder(self) -> Transaction | None:
@@ -132,20 +132,20 @@ class TableLog:
         return held[-1] if held else None
 
     def unfinished(self) -> Transaction | None:
-        """The transaction that is decided for commit without ACK or ABORT: its outcome is in the timeline."""
+        """The transaction that was decided but has no ACK or ABORT yet: the timeline shows whether it was committed."""
         return next((t for t in self.transactions.values() if t.state is State.DECIDED), None)
 
     def of_run(self, dag_id: str, run_id: str) -> list[Transaction]:
-        """Transactions that one DAG run started, oldest first: more than one if `start_commit` was run again."""
+        """Transactions that one DAG run started, oldest first: several if `start_commit` was run again."""
         return [t for t in self.transactions.values() if (t.start.dag_id, t.start.run_id) == (dag_id, run_id)]
 
     def oldest_unsettled(self, default: int) -> int:
-        """Where the oldest START stands that neither ACK nor ABORT has ended, or the default."""
+        """The offset of the oldest START without ACK or ABORT, or the default."""
         ended = (State.COMMITTED, State.ABORTED)
         return min((t.start_offset for t in self.transactions.values() if t.state not in ended), default=default)
 
     def oldest(self, default: int) -> int:
-        """Where the oldest START stands that this stretch tells of, however it ended, or the default."""
+        """The offset of the oldest START in this stretch, however it ended, or the default."""
         return min((t.start_offset for t in self.transactions.values()), default=default)
 
     def highest_epoch(self) -> int:
@@ -180,7 +180,7 @@ class TableLog:
 
     def _start(self, offset: int, message: StartCommit) -> None:
         known = self.transactions.get(message.transaction)
-        if known is not None:  # the producer's own retry; the first one stands
+        if known is not None:  # repeated by the producer; the first one counts
             self._last_turn = offset
             return
         state = State.VOID if self._is_void(message) else State.OPEN

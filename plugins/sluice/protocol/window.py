@@ -1,8 +1,8 @@
-"""Where a window by record times ends in a log that has records dated in the future.
+"""Where a window by record times ends in a log with records dated in the future.
 
-Kafka answers with the first record that is dated at a time or later. One record of the year 2099 is that for every
-time to come, and no record after it would ever belong to a window. So records dated too far ahead bound nothing: they
-belong where their offsets are, and the bound is looked for behind them.
+Kafka returns the first record that is dated at a given time or later. A record dated 2099 would be that record for all
+times to come, and no record after it would ever belong to a window. So records dated too far ahead don't bound a
+window: they are placed by their offsets, and the bound is searched for behind them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 FIRST_TIME, LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
-"""The first millisecond of the year 1 and the last of the year 9999, in ms since 1970: what a datetime holds."""
+"""The first millisecond of the year 1 and the last of the year 9999, in ms since 1970: the limits of a datetime."""
 Bound = Generator[int, bool, int]
 _Log = TypeVar("_Log")
 
 
 def first_past(start: int, end: int) -> Bound:
-    """The first offset of `[start, end)` from which on records are past a bound, or `end`.
+    """The first offset in `[start, end)` from which records are past a bound, or `end`.
 
-    Each offset that it yields is a question: is the first well-dated record from there on past the bound? It asks
-    about twice as often as the distance has binary digits. Where times don't rise with offsets there are several
-    answers, of which it finds one; always the same one, since what it asks for depends on `start` alone.
+    Each offset that it yields is a question: is the first well-dated record from there past the bound? It asks about
+    twice as often as the distance has binary digits. If times don't rise with offsets there are several answers; it
+    always finds the same one, since its questions depend on `start` alone.
     """
     if start >= end or (yield start):
         return min(start, end)
@@ -42,7 +42,7 @@ def first_past(start: int, end: int) -> Bound:
 def find_all(
     searches: Mapping[_Log, Bound], ask: Callable[[Mapping[_Log, int]], Mapping[_Log, bool]]
 ) -> dict[_Log, int]:
-    """Carry out searches beside each other, with one call of `ask` for a question of each."""
+    """Run several searches in parallel: each call of `ask` answers one question of every search."""
     found: dict[_Log, int] = {}
     answers: dict[_Log, bool | None] = dict.fromkeys(searches)
     while answers:
@@ -57,6 +57,6 @@ def find_all(
 
 
 def record_time(milliseconds: int) -> datetime:
-    """A record's time; of one that no datetime holds, the nearest that it holds."""
+    """A record's time, or the nearest one that a datetime can hold."""
     within = min(max(milliseconds, FIRST_TIME), LAST_TIME)
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=within)

@@ -1,13 +1,12 @@
-"""Messages as they stand in the control topic: readable JSON while they are small, packed and in parts where not.
+"""Messages as stored in the control topic: readable JSON if small, otherwise packed and split into parts.
 
-A message of more than `READABLE` bytes is packed: its envelope stays JSON, with the whole message under `packed`, in
-xz's form and base64. What would still pass the topic's message limit travels in numbered parts, of any type of message.
+A message of more than `READABLE` bytes is packed: its envelope stays JSON, with the whole message under `packed`,
+compressed by xz and in base64. If it would still exceed the topic's message limit, it is sent in numbered parts.
 
-Parts keep the topic's one order and need no state to be folded: a message *is* its last part. It stands at the last
-part's offset, and names the offsets of the parts before it; these mean nothing to a reader but bytes to be fetched when
-the last part is met. So a message in parts counts at one offset, as every other does, whatever stands between its
-parts, and a reader that begins in their middle comes to the same verdict as one that began before them. A sender that
-dies before the last part has sent nothing.
+Parts keep the topic's order and need no state in the fold: a message *is* its last part. It counts at the last part's
+offset, and names the offsets of the earlier parts, which a reader fetches only when it meets the last one. So a message
+in parts counts at one offset, like any other, whatever is between its parts, and a reader that starts in the middle
+reaches the same verdict as one that started before. A sender that dies before the last part has sent nothing.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from sluice.protocol.messages import decode as decode_whole
 from sluice.protocol.messages import encode as encode_whole
 
 READABLE = 50_000
-"""Bytes up to which a message stands in the topic as plain JSON."""
+"""Bytes up to which a message is stored as plain JSON."""
 LARGEST = 64 * 1024 * 1024
-"""The most bytes of JSON that a message may have, however it is packed: as much as a reader will unpack."""
+"""The most bytes of JSON in a message, however it is packed: a reader unpacks no more."""
 MOST_PARTS = 256
 _OFFSET = 20  # characters of an offset and its comma
 _ENVELOPE = ("version", "table", "transaction", "epoch", "dag_id", "run_id", "sender", "time", "type")
 
 
 class Packed(BaseModel):
-    """What of a packed message stands in one record of the topic.
+    """The part of a packed message that is in one record of the topic.
 
     Attributes:
-        xz: base64 of the message in xz's form; of a part its slice of that.
-        part, parts: which part it is, from 0.
-        earlier: on the last part, the control-topic offsets of those before it, in order.
+        xz: base64 of the xz-compressed message; in a part, its slice of that.
+        part, parts: the part's number, from 0, and the number of parts.
+        earlier: in the last part, the control-topic offsets of the earlier ones, in order.
         sha256: on the last part, of the base64 of all parts.
     """
 
@@ -56,7 +55,7 @@ class Packed(BaseModel):
 
 
 class MessagePart(BaseModel):
-    """One part of a message that travels in several; its envelope says to people whose it is."""
+    """One part of a message sent in several; its envelope tells people whose it is."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -72,7 +71,7 @@ class MessagePart(BaseModel):
         return self.packed.part == self.packed.parts - 1
 
     def offsets_before(self, offset: int) -> tuple[int, ...]:
-        """Where the parts before this last one stand, which itself stands at `offset`.
+        """The offsets of the parts before this last one, which itself is at `offset`.
 
         Raises:
             ValueError: it names none, or offsets that can't be theirs.
@@ -85,16 +84,16 @@ class MessagePart(BaseModel):
 
 @dataclass(frozen=True)
 class Encoded:
-    """A message ready to be sent: first `earlier`, and when these stand, `last` with their offsets."""
+    """A message ready to be sent: first `earlier`, and once these are acknowledged, `last` with their offsets."""
 
     earlier: tuple[bytes, ...]
     _last: Callable[[Sequence[int]], bytes]
 
     def last(self, offsets: Sequence[int]) -> bytes:
-        """The value that makes the message stand.
+        """The value of the last part, with which the message counts.
 
         Args:
-            offsets: where the earlier parts stand, in their order.
+            offsets: the earlier parts' offsets, in order.
         """
         return self._last(offsets)
 
@@ -144,7 +143,7 @@ def _value(envelope: dict[str, Any], packed: Packed) -> bytes:
 
 
 def decode(value: bytes) -> ControlMessage | MessagePart:
-    """Read what stands at one offset: a message, or one part of a message.
+    """Decode the value at one offset: a message, or one part of a message.
 
     Raises:
         ValueError: not one of ours, or of a protocol version that this release doesn't know.
@@ -159,14 +158,14 @@ def decode(value: bytes) -> ControlMessage | MessagePart:
 
 
 def assemble(last: MessagePart, earlier: Sequence[bytes]) -> ControlMessage:
-    """The message of which `last` is the last part.
+    """The whole message.
 
     Args:
-        last: the part that stands.
+        last: its last part.
         earlier: the values at the offsets that it names.
 
     Raises:
-        ValueError: they are no parts of this message.
+        ValueError: they are not parts of this message.
     """
     parts = [decode(value) for value in earlier]
     numbers = []
