@@ -12,6 +12,11 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.sources.kafka.driver_settings import java_settings
 
+# After each fetch Spark asks the broker where the partition begins and ends, behind a fetch that its client has already
+# sent for what comes next. At a partition's end that one waits, by default for half a second in each partition, for
+# records that no plan has.
+_NOTHING_TO_WAIT_FOR = {"fetch.max.wait.ms": "20"}
+
 
 class KafkaReader:
     """Reads one cluster in one Spark session; see `sluice.connectors.data.SourceReader`.
@@ -36,7 +41,8 @@ class KafkaReader:
             assign.setdefault(r.topic, []).append(r.partition)
             starts.setdefault(r.topic, {})[str(r.partition)] = r.start
             ends.setdefault(r.topic, {})[str(r.partition)] = r.end
-        reader = self._spark.read.format("kafka").options(**{f"kafka.{k}": v for k, v in self._settings.items()})
+        settings = {**_NOTHING_TO_WAIT_FOR, **self._settings}
+        reader = self._spark.read.format("kafka").options(**{f"kafka.{k}": v for k, v in settings.items()})
         return (
             reader.option("kafka.isolation.level", isolation_level)
             .option("assign", json.dumps(assign))
