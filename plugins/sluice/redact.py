@@ -7,6 +7,7 @@ START-COMMIT. A name that sounds secret is enough; one too many hidden costs les
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 HIDDEN = "***"
@@ -30,6 +31,23 @@ def redact(value: Any) -> Any:
     if isinstance(value, list):
         return [redact(item) for item in value]
     return redact_text(value) if isinstance(value, str) else value
+
+
+def secret_values(value: Any, hidden: bool = False) -> Iterator[str]:
+    """The texts in a value, however deep, that `redact` would hide since a name around them says that they are secret.
+
+    Args:
+        value: dictionaries and lists of JSON.
+        hidden: whether a name around the value says so.
+    """
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from secret_values(inner, hidden or _SECRET_NAME.search(str(name)) is not None)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from secret_values(inner, hidden)
+    elif hidden and value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def redact_text(text: str) -> str:

@@ -15,7 +15,13 @@ _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hour
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _PREFIX = "SLUICE_"
 # They hold credentials. Whatever a pipeline file names is shown: in logs, in messages, on the page.
-_SECRET = ("SLUICE_KAFKA_", "SLUICE_SCHEMA_REGISTRY", "SLUICE_CONTROL_SECRET", "SLUICE_SPARK_PRIVATE")
+_SECRET = (
+    "SLUICE_KAFKA_",
+    "SLUICE_SCHEMA_REGISTRY",
+    "SLUICE_CONTROL_SECRET",
+    "SLUICE_SPARK_PRIVATE",
+    "SLUICE_SOURCE_CONNECTIONS",
+)
 
 
 def parse_duration(value: Any) -> Any:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from sluice.airflow.connections import kafka_settings, private_settings, registry_settings, spark_master
+from sluice.airflow.connections import (
+    kafka_settings,
+    private_settings,
+    registry_settings,
+    source_connections,
+    spark_master,
+)
+from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.private import PrivateSettings
 
@@ -178,3 +185,47 @@ def test_a_missing_spark_connection_is_not_yarn(connection: Any, fields: dict[st
         connection(**fields)
     with pytest.raises(ActionRequiredError, match=says):
         spark_master("c")
+
+
+def test_a_source_s_own_connection_is_of_any_type_and_masked(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    extra = {"page": 100, "oauth": {"client_secret": "deep-secret-of-crm"}}
+    connection(conn_type="http", host="crm", port=443, login="svc", password=SECRET, schema="https", extra=extra)
+    assert source_connections(["c"]) == [
+        ConnectionSettings("c", "http", "crm", 443, "https", "svc", SECRET, extra),
+    ]
+    shown = str(redact(f"login failed with {SECRET} and deep-secret-of-crm"))
+    assert SECRET not in shown
+    assert "deep-secret-of-crm" not in shown
+
+
+def test_a_source_s_own_connection_that_is_missing_is_named() -> None:
+    with pytest.raises(ActionRequiredError, match=r"connection nowhere is missing.*airflow connections add nowhere"):
+        source_connections(["nowhere"])
+
+
+def test_a_command_by_hand_gets_a_source_s_own_connections_as_a_task_does(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluice.cli.places import settings
+    from sluice.connectors import connections
+    from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+
+    class Crm(Kafka):
+        @property
+        def connections(self) -> tuple[str, ...]:
+            return ("c",)
+
+    connection(conn_type="http", password=SECRET)
+    kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:9092"}}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps(kafka))
+    monkeypatch.setenv(connections.VARIABLE, "")  # put back at the end
+    monkeypatch.delenv(connections.VARIABLE)
+    columns = {"schema": "id BIGINT"}
+    pipeline = Pipeline(
+        name="a", source=Source(kafka=Kafka(topics="t")), sink=Sink(hudi=Hudi(path="file:///lake/a", **columns))
+    )
+    (pipeline.source.model_extra or {})["kafka"] = Crm(topics="t")
+    settings(pipeline)
+    assert connections.connection("c").password == SECRET

@@ -16,6 +16,8 @@ import psutil
 import pytest
 
 from sluice.airflow.operators import DriverHook, OnePipeline, SluiceWriteOperator
+from sluice.connectors.connections import VARIABLE as CONNECTIONS
+from sluice.connectors.connections import connection
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment
@@ -135,6 +137,27 @@ def test_the_connections_secrets_reach_the_driver_and_no_command_line(monkeypatc
     assert task._hook.environment is not None
     assert json.loads(task._hook.environment[VARIABLE]) == extra
     assert task._hook.environment["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_source_s_own_connections_reach_the_driver_and_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Crm(Kafka):
+        @property
+        def connections(self) -> tuple[str, ...]:
+            return ("crm_login",)
+
+    secret = "s3cr3t-of-the-crm"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    monkeypatch.setenv("AIRFLOW_CONN_CRM_LOGIN", json.dumps({"conn_type": "http", "password": secret}))
+    monkeypatch.setenv(CONNECTIONS, "")  # put back at the end: the task gives it to its own process
+    task = a_task()
+    task.pipeline.source.model_extra["kafka"] = Crm(topics="orders")
+    settings = KafkaSettings("kafka_default", {"bootstrap.servers": "k:9092"})
+    task._prepare(settings, settings)
+    command = task._hook._build_spark_submit_command(task.application)
+    assert secret not in " ".join(command)
+    assert task._hook.environment is not None
+    monkeypatch.setenv(CONNECTIONS, task._hook.environment[CONNECTIONS])
+    assert connection("crm_login").password == secret
 
 
 @pytest.fixture

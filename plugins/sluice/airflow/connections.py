@@ -1,9 +1,12 @@
-"""Airflow's connections as settings: `kafka` a cluster, `spark` where write jobs run, `http` a schema registry."""
+"""Airflow's connections as settings: `kafka` a cluster, `spark` where write jobs run, `http` a schema registry.
+
+A source of a user's may name others, which it gets as they are.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +15,12 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.tokens import MSK_IAM, msk_region
 from sluice.private import PrivateSettings
+from sluice.redact import secret_values
 from sluice.registry.config import RegistrySettings
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
@@ -186,16 +191,31 @@ def private_settings(connection_id: str) -> PrivateSettings:
     return PrivateSettings(**found)
 
 
+def source_connections(ids: Iterable[str]) -> list[ConnectionSettings]:
+    """The Airflow connections that a source's section names, of whatever types.
+
+    Passwords, and what is secret in an extra field by its name, are masked in every log of the task.
+
+    Raises:
+        ActionRequiredError: one is missing, or its extra field is no JSON object.
+    """
+    found = []
+    for connection_id in ids:
+        one = _existing(connection_id, f"airflow connections add {connection_id} --conn-type ... (as its source asks)")
+        extra = _extra(one)
+        for secret in filter(None, (one.password, *secret_values(extra))):
+            mask_secret(secret)
+        found.append(
+            ConnectionSettings(
+                connection_id, one.conn_type or "", one.host, one.port, one.schema, one.login, one.password, extra
+            )
+        )
+    return found
+
+
 def _connection(connection_id: str, types: tuple[str, ...], how: str) -> Connection:
     command = how.format(id=connection_id)
-    try:
-        connection: Connection = Connection.get(connection_id)
-    except AirflowNotFoundException:
-        raise ActionRequiredError(
-            f"The Airflow connection {connection_id} is missing.",
-            next_step=f"make it under Admin > Connections, or with: {command}.",
-            connection=connection_id,
-        ) from None
+    connection = _existing(connection_id, command)
     if connection.conn_type not in types:
         raise ActionRequiredError(
             f"The Airflow connection {connection_id} is of type {connection.conn_type or '(none)'}, not {types[0]}.",
@@ -203,6 +223,18 @@ def _connection(connection_id: str, types: tuple[str, ...], how: str) -> Connect
             connection=connection_id,
         )
     return connection
+
+
+def _existing(connection_id: str, command: str) -> Connection:
+    try:
+        found: Connection = Connection.get(connection_id)
+    except AirflowNotFoundException:
+        raise ActionRequiredError(
+            f"The Airflow connection {connection_id} is missing.",
+            next_step=f"make it under Admin > Connections, or with: {command}.",
+            connection=connection_id,
+        ) from None
+    return found
 
 
 def _extra(connection: Connection) -> dict[str, Any]:

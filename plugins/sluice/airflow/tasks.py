@@ -12,11 +12,12 @@ from airflow.sdk import BaseOperator, Context
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import table_asset, tell_of_commit, without_assets
-from sluice.airflow.connections import kafka_settings, private_settings, registry_settings
+from sluice.airflow.connections import kafka_settings, private_settings, registry_settings, source_connections
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import NOTE_KEY, START_COMMIT
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
+from sluice.connectors.connections import to_environment
 from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
@@ -54,12 +55,15 @@ def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None)
 
 
 def take_private_settings(pipeline: Pipeline) -> None:
-    """Give this task's process the secret settings of its Spark connection: its clients and its driver read them there.
+    """Give this task's process what is secret: its Spark connection's settings, and its source's own connections.
+
+    Its clients and its driver read them there.
 
     Raises:
-        ActionRequiredError: the connection is missing or wrong.
+        ActionRequiredError: a connection is missing or wrong.
     """
     os.environ.update(private_settings(pipeline.write.connection).to_environment())
+    os.environ.update(to_environment(source_connections(pipeline.source.options.connections)))
 
 
 def in_words(ranges: Iterable[PlannedRange]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.connectors.connections import VARIABLE as CONNECTIONS
+from sluice.connectors.connections import to_environment
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.private import VARIABLE as PRIVATE
@@ -23,9 +25,9 @@ PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
 def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
     """The clusters of the records and of the control topic.
 
-    SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver; SLUICE_SPARK_PRIVATE goes with them. Without
-    them the pipeline's Airflow connections are taken, from AIRFLOW_CONN_* variables, a secrets backend, or Airflow's
-    database.
+    SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver; SLUICE_SPARK_PRIVATE and
+    SLUICE_SOURCE_CONNECTIONS go with them. Without them the pipeline's Airflow connections are taken, from
+    AIRFLOW_CONN_* variables, a secrets backend, or Airflow's database; a source's own are put into the environment.
 
     Raises:
         ActionRequiredError: there are none, or they are wrong.
@@ -34,8 +36,10 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-    from sluice.airflow.connections import kafka_settings, private_settings
+    from sluice.airflow.connections import kafka_settings, private_settings, source_connections
 
+    if CONNECTIONS not in os.environ:
+        os.environ.update(to_environment(source_connections(pipeline.source.options.connections)))
     if PRIVATE not in os.environ:
         os.environ.update(private_settings(pipeline.write.connection).to_environment())
     source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)

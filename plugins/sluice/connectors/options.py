@@ -71,6 +71,15 @@ class SourceOptions(Section):
         return SourceCapabilities()
 
     @property
+    def connections(self) -> tuple[str, ...]:
+        """Ids of further Airflow connections that the source and its reader need.
+
+        They get them from `sluice.connectors.connections`, in tasks and in Spark drivers. The one of `connection` is
+        Kafka's, and isn't among them.
+        """
+        return ()
+
+    @property
     def topics_in_words(self) -> str:
         """The topics' names, or their pattern."""
         return ", ".join(self.topics) or f"topics like {self.topics_pattern}"
