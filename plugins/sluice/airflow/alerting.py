@@ -1,8 +1,8 @@
-"""The task `alert`: the last of each run, which tells people what has to be told.
+"""The task `alert`, the last of each run: it notifies people.
 
-A task of its own, and not Airflow's callback or listener: the callback runs in the DAG processor, once, with no retry
-and nothing to be seen of it; the listener runs in the scheduler, which must not wait for a mail server. As a teardown
-it runs however the run went, and its own failure changes nothing of the run's outcome. docs/alerts.md has more.
+It is a task and not Airflow's callback or listener: the callback runs in the DAG processor, once, with no retry and
+nothing visible in the UI; the listener runs in the scheduler, which must not wait for a mail server. As a teardown it
+runs however the run went, and its own failure doesn't change the run's outcome. docs/alerts.md has more.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 _HISTORY_KEY = "sluice_alerts"
 _TOLD_KEY = "told"
-_ATTEMPTS = 3  # where there is no task to be retried
-_LOOK_BACK = 2000  # offsets of the control topic in which the table's last commit is looked for
+_ATTEMPTS = 3  # where no task can be retried
+_LOOK_BACK = 2000  # offsets of the control topic to search for the table's last commit
 
 
 class AlertOperator(BaseOperator):
-    """Decides what a run has to tell, and tells it through the pipeline's notifiers.
+    """Decides which alerts a run gives rise to, and sends them through the pipeline's notifiers.
 
-    What it has to remember from run to run, such as failures in a row, is kept in Airflow's state store of the table's
-    asset. What it has told already is kept in its own, so that a retry doesn't tell it twice.
+    What it must remember from run to run, such as failures in a row, is in Airflow's state store of the table's asset.
+    Which alerts were sent is in the task's own store, so that a retry doesn't send them twice.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -57,10 +57,10 @@ class AlertOperator(BaseOperator):
         return without_assets(super().prepare_for_execution())
 
     def execute(self, context: Context) -> None:
-        """Tell what has to be told.
+        """Send the run's alerts.
 
         Raises:
-            RetryableError: a notifier failed; the others were called all the same.
+            RetryableError: a notifier failed; all others were called.
         """
         with report_errors(context, self.pipeline):
             report = _report(self.pipeline, context)
@@ -72,7 +72,7 @@ class AlertOperator(BaseOperator):
             self._tell(alerts, context)
 
     def _history(self, context: Context, report: Report) -> History:
-        """What came before this run; it is written on at once, and a retry still finds what came before."""
+        """What came before this run; it is updated at once, but a retry still finds the earlier state."""
         store = context["asset_state_store"][table_asset(self.pipeline)]
         try:
             stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
@@ -96,7 +96,7 @@ class AlertOperator(BaseOperator):
                     continue
                 try:
                     send()
-                except Exception as error:  # any code's; the others must be told all the same
+                except Exception as error:  # a notifier may raise anything; the others must be called
                     problem = type(error).__name__
                     log.error("a notifier failed", alert=alert.kind, notifier=name, error=problem, reason=str(error))
                     failed.append(f"{name} ({alert.kind}): {problem}")
@@ -110,14 +110,14 @@ class AlertOperator(BaseOperator):
                 next_step="they are sent again; if that fails too, correct the notifier's arguments or connection.",
                 notifiers="; ".join(failed),
             )
-        store.delete(_TOLD_KEY)  # a run that a person clears has new things to tell
+        store.delete(_TOLD_KEY)  # a run that a person clears may have new alerts
 
 
 def tell_all(pipeline: Pipeline, alert: Alert, context: Context) -> None:
-    """Send one alert through each of its notifiers, from where there is no task to be retried.
+    """Send one alert through each of its notifiers, from where no task can be retried.
 
     Raises:
-        ExceptionGroup: some of them failed; the others were called all the same.
+        ExceptionGroup: some of them failed; all others were called.
     """
     failed: list[Exception] = []
     for name, _, send in _messages(pipeline, alert, context):
@@ -136,14 +136,14 @@ def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tu
     said = redact(alert.variables())
     for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
         made = make_notifier(notifier, f"alerts.{alert.occasion}.{number}")
-        own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to what it is given
+        own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to the context
         key = f"{alert.kind} {alert.data.get('limit', '')}/{number}"
         yield notifier.notifier.rpartition(".")[2], key, lambda made=made, own=own: made(own)
 
 
 def _report(pipeline: Pipeline, context: Context) -> Report:
     ti = cast("RuntimeTaskInstance", context["ti"])
-    # Its own retries are in the list as well, as tasks that wait.
+    # This task's own retries are in the list, too, as waiting tasks.
     ended = [t for t in ti.get_task_breadcrumbs(ti.dag_id, ti.run_id) if t["task_id"] != ALERT]
     states = {t["task_id"]: t["state"] for t in ended}
     committed = states.get(COMMIT) == "success" and states.get(CATALOG_SYNC) != "failed"
@@ -177,7 +177,7 @@ def _failure(context: Context, task_id: str, map_index: int) -> Failure:
 
 
 def _from_control_topic(pipeline: Pipeline, context: Context) -> dict[str, Any]:
-    """The run's transaction, or where the table stood at its last commit; a message must go out without them, too."""
+    """The run's transaction, or the table's position at its last commit; alerts must be sent without them, too."""
     opened = context["ti"].xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY) or {}
     try:
         _, control = source_and_control(pipeline)
@@ -195,7 +195,7 @@ def _from_control_topic(pipeline: Pipeline, context: Context) -> dict[str, Any]:
 
 
 def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -> dict[str, Any]:
-    """A run's transaction, or else where the table stands, from the control topic's last messages.
+    """A run's transaction, or else the table's position, from the control topic's last messages.
 
     Raises:
         RetryableError, ActionRequiredError: the control topic can't be read.

@@ -28,28 +28,28 @@ _HOW_SPARK = (
     "airflow connections add {id} --conn-type spark --conn-host 'local[2]' (or spark://host:7077, yarn, k8s://...)"
 )
 _HOW_REGISTRY = "airflow connections add {id} --conn-type http --conn-host https://registry:8081"
-# A Spark connection that is written as a URI has its scheme for a type, which the provider takes for the master's.
+# The type of a Spark connection written as a URI is its scheme, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
 _SECRET_PARTS = ("password", "passphrase", "secret", "jaas", "token", "key.pem", "keystore.key", "user.info")
-# Settings of Airflow's own Kafka provider that name Python functions; no other client understands them.
+# Settings that name Python functions, which only Airflow's own Kafka provider understands.
 _CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery")
 _JAVA = "java"
 
 
 def kafka_settings(connection_id: str) -> KafkaSettings:
-    """The cluster that an Airflow connection of type `kafka` leads to.
+    """The Kafka settings of an Airflow connection of type `kafka`.
 
-    Its extra field holds librdkafka's settings, as Airflow's Kafka provider has it. Host, port, login and password are
-    taken where the extra field doesn't say otherwise; a login without `security.protocol` means SASL_SSL, so that a
-    password never leaves this machine unencrypted by oversight. What is secret is masked in every log of the task.
+    Its extra field has librdkafka's settings, as in Airflow's Kafka provider. Host, port, login and password are used
+    unless the extra field says otherwise; a login without `security.protocol` means SASL_SSL, so that a password is
+    never sent unencrypted by oversight. Secrets are masked in the task's logs.
 
     `java` in the extra field holds settings of Spark's client under the Java client's own names. `oauth_cb` is the
-    dotted name of a Python function; as with Airflow's provider, `[apache_kafka] callback_allowlist` has to name it. An
-    MSK cluster with OAUTHBEARER and no further word gets AWS's own.
+    dotted name of a Python function, which, as with Airflow's provider, must be in `[apache_kafka] callback_allowlist`.
+    An MSK cluster with OAUTHBEARER and no other setting gets AWS's own tokens.
 
     Raises:
-        ActionRequiredError: the connection is missing, is of another type, names no brokers, or a function that the
-            allow-list doesn't.
+        ActionRequiredError: the connection is missing, is of another type, names no brokers, or names a function that
+            isn't in the allow-list.
     """
     connection = _connection(connection_id, ("kafka",), _HOW_KAFKA)
     settings = {name: value for name, value in _extra(connection).items() if name not in _CALLBACKS}
@@ -80,7 +80,7 @@ def _java_options(given: Any, connection_id: str) -> dict[str, str]:
 
 
 def _require_allowed(name: str, connection_id: str) -> None:
-    """Check the provider's own allow-list: whoever may edit connections may not therefore run any code."""
+    """Check the provider's own allow-list: the right to edit connections must not be a right to run any code."""
     allowed = conf.get("apache_kafka", "callback_allowlist", fallback="") or ""
     if name not in {one.strip() for one in allowed.split(",")}:
         raise ActionRequiredError(
@@ -93,7 +93,7 @@ def _require_allowed(name: str, connection_id: str) -> None:
 
 
 def _with_msk_iam(found: KafkaSettings) -> KafkaSettings:
-    """Log-in by IAM where the brokers are Amazon's and nothing else says where OAUTHBEARER's tokens come from."""
+    """Log in by IAM if the brokers are Amazon's and nothing else sets the source of OAUTHBEARER's tokens."""
     given = found.librdkafka
     mechanism = str(given.get("sasl.mechanism") or given.get("sasl.mechanisms") or "").upper()
     region = msk_region(found.bootstrap_servers)
@@ -105,10 +105,10 @@ def _with_msk_iam(found: KafkaSettings) -> KafkaSettings:
 
 
 def registry_settings(connection_id: str) -> RegistrySettings:
-    """The schema registry that an Airflow connection of type `http` leads to.
+    """The schema registry settings of an Airflow connection of type `http`.
 
-    Host (a whole URL, or a name beside the fields schema and port), login and password are taken where the extra field
-    doesn't say otherwise; that one holds settings of confluent-kafka's client. Secrets are masked in the task's logs.
+    Host (a whole URL, or a name with the fields schema and port), login and password are used unless the extra field
+    says otherwise; it has settings of confluent-kafka's client. Secrets are masked in the task's logs.
 
     Raises:
         ActionRequiredError: the connection is missing, is of another type, or names no address.
@@ -137,7 +137,7 @@ def _mask(settings: Mapping[str, Any]) -> None:
 def spark_master(connection_id: str) -> str:
     """Spark's master, from an Airflow connection of type `spark`.
 
-    The provider's own hook falls back to `yarn` without a word where the connection is missing; here that is an error.
+    The provider's own hook silently falls back to `yarn` if the connection is missing; here that is an error.
 
     Raises:
         ActionRequiredError: the connection is missing, is of another type, names no master, or asks for the cluster
@@ -163,9 +163,9 @@ def spark_master(connection_id: str) -> str:
 
 
 def private_settings(connection_id: str) -> PrivateSettings:
-    """What the extra field of a Spark connection says beside Airflow's own keys: `conf` of Spark, `hudi` of Hudi.
+    """Our keys in the extra field of a Spark connection: `conf` for Spark, `hudi` for Hudi.
 
-    Nothing where there is no such connection: steps that need Spark ask for its master, and say so.
+    Empty if there is no such connection: steps that need Spark ask for its master, which reports that.
 
     Raises:
         ActionRequiredError: the connection is of another type, or they are no JSON objects of such names.
@@ -238,7 +238,7 @@ def _existing(connection_id: str, command: str) -> Connection:
 
 
 def _extra(connection: Connection) -> dict[str, Any]:
-    """The extra field as a dictionary. Its text never shows in an error: it may hold secrets."""
+    """The extra field as a dictionary. Errors never show its text, which may hold secrets."""
     if not connection.extra:
         return {}
     try:

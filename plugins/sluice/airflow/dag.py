@@ -37,7 +37,7 @@ TAG = "sluice"
 _ALERT_RETRIES = 3
 _ALERT_TIMEOUT = timedelta(minutes=5)
 _TO_START = timedelta(minutes=30)
-_OF_THE_LEASE = 0.8  # a commit has ended, one way or the other, before another coordinator may take it over
+_OF_THE_LEASE = 0.8  # a commit must have ended, either way, before another coordinator may take it over
 
 
 def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
@@ -45,7 +45,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
 
     Args:
         pipeline: what to load, and how.
-        auto_register: whether Airflow takes up the DAG without its being bound to a name in the module.
+        auto_register: whether Airflow picks the DAG up even if no name in the module refers to it.
 
     Raises:
         PipelineFileError: schedule, time zone or a notifier can't be used; `where` names the key.
@@ -66,7 +66,7 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         params=trigger_form(pipeline),
         default_args=task_defaults(pipeline),
     ) as dag:
-        # It waits for the interval of a run beside this one, and has work of its own.
+        # It may wait for another run's interval, and then has its own work to do.
         longest_wait = pipeline.write.timeout + pipeline.control.commit_timeout + _TO_START
         start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline, execution_timeout=longest_wait)
         write = SluiceWriteOperator.partial(
@@ -75,8 +75,8 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
             map_index_template="{{ task.reads }}",
             execution_timeout=pipeline.write.timeout,
         ).expand_kwargs(start.output)
-        # An interval with nothing to write skips `write`, and is committed or called empty by `commit` all the same:
-        # no rule that counts skipped tasks would do. With ALL_DONE, commit itself fails where start_commit did.
+        # An interval with nothing to write skips `write`, but `commit` still commits it or reports it as empty: no
+        # rule that counts skipped tasks would work. With ALL_DONE, commit itself fails if start_commit has failed.
         tolerant = pipeline.on_missing_range == "commit"
         commit = CommitOperator(
             task_id=COMMIT,
@@ -84,16 +84,16 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
             execution_timeout=pipeline.control.commit_timeout * _OF_THE_LEASE,
             trigger_rule=TriggerRule.ALL_DONE if tolerant else TriggerRule.NONE_FAILED,
         )
-        # A teardown, so that its success leaves a failed run red, and that it runs where a person marks the run failed.
-        # Below all three, since commit is given up as soon as one write has failed, while the others still write.
+        # A teardown, so that a failed run stays red when it succeeds, and that it runs if a person marks the run
+        # failed. Below all three, since commit fails as soon as one write has, while the others still write.
         abort = AbortOperator(task_id=ABORT, pipeline=pipeline).as_teardown()
         start >> write >> commit >> abort
         start >> commit
         [start, write] >> abort
         last: list[BaseOperator] = [abort]
         if pipeline.catalog_sync is not None:
-            # Beside abort: a sync that fails makes the run red, and the commit before it stands. Retried but once,
-            # since the next interval waits for it, and makes up for it.
+            # Beside abort: a failed sync makes the run red, but the commit before it remains. Retried only once,
+            # since the next interval waits for it, and catches up.
             sync = _catalog_sync(pipeline, pipeline.catalog_sync)
             commit >> sync
             last.append(sync)
@@ -112,7 +112,7 @@ def _catalog_sync(pipeline: Pipeline, catalogs: CatalogSync) -> CatalogSyncOpera
 
 
 def _alert(pipeline: Pipeline) -> AlertOperator:
-    """A teardown like `abort`, and below it: it runs however the run went, and leaves its state as it is."""
+    """A teardown like `abort`, and below it: it runs however the run went, and doesn't change the run's state."""
     alert = AlertOperator(
         task_id=ALERT,
         pipeline=pipeline,

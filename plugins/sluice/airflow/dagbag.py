@@ -1,4 +1,4 @@
-"""All pipeline files as DAGs, each file by itself: what is wrong in one is said, and doesn't stop the others."""
+"""All pipeline files as DAGs, each file by itself: mistakes in one are reported and don't stop the others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sluice.pipeline.model import SERVICES_SUFFIX, Pipeline
 
 
 def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
-    """The DAGs of all pipeline files that are right; the wrong ones are left to `raise_errors`.
+    """The DAGs of all valid pipeline files; `raise_errors` reports the others.
 
     Args:
-        default: the folder of pipeline files beside those that SLUICE_PIPELINE_FOLDERS names.
-        only: the one DAG that is needed, when a task is about to run: files without its name aren't even parsed.
+        default: a folder of pipeline files, in addition to those in SLUICE_PIPELINE_FOLDERS.
+        only: the one DAG that is needed when a task is about to run: files without its name aren't even parsed.
     """
     name = only.removesuffix(SERVICES_SUFFIX) if only else None
     pipelines, _ = _load(default, name)
@@ -37,7 +37,7 @@ def build_dags(default: Path, *, only: str | None = None) -> list[DAG]:
 
 
 def raise_errors(default: Path) -> None:
-    """Raise what is wrong in the pipeline files, as one error if there is anything.
+    """Raise one error with all mistakes in the pipeline files, if there are any.
 
     Raises:
         PipelineFileError: with file, line, key and remedy of every mistake.
@@ -50,7 +50,7 @@ def raise_errors(default: Path) -> None:
             errors.append(error)
     errors += _missing_folders()
     if len(errors) == 1:
-        raise errors[0].with_traceback(None) from None  # what is wrong is in the file, not in our code
+        raise errors[0].with_traceback(None) from None  # the mistake is in the file, not in our code
     if errors:
         raise PipelineFileError(
             f"{len(errors)} pipeline files are wrong:\n\n" + "\n\n".join(map(str, errors)) + "\n\n",
@@ -62,7 +62,7 @@ def _load(default: Path, only: str | None = None) -> tuple[list[tuple[Path, Pipe
     """The pipelines of unique name with their files, and the errors of the other files."""
     pipelines: list[tuple[Path, Pipeline]] = []
     errors: list[PipelineFileError] = []
-    # A pipeline that `routes` makes has the file's name in front of its own.
+    # The name of a pipeline made by `routes` begins with the file's.
     names = () if only is None else (only, only.rpartition(".")[0] or only)
     for path in dict.fromkeys(p.resolve() for p in pipeline_files(default)):
         if only is not None and not any(name in _text(path) for name in names):
@@ -71,20 +71,20 @@ def _load(default: Path, only: str | None = None) -> tuple[list[tuple[Path, Pipe
             pipelines += [(path, pipeline) for pipeline in load_pipelines(path)]
         except PipelineFileError as error:
             errors.append(error)
-        except Exception as error:  # code of a source or sink that somebody has installed
+        except Exception as error:  # a third-party source or sink may raise anything
             errors.append(_unforeseen(path, error))
     by_name: dict[str, list[Path]] = defaultdict(list)
     for path, pipeline in pipelines:
         by_name[pipeline.name].append(path)
     for name, paths in by_name.items():
-        if len(paths) > 1:  # none of them: a copy that still has the old name must not take over the DAG's history
+        if len(paths) > 1:  # load none: a copied file with the old name must not take over the DAG's history
             errors.append(_same_name(name, paths))
             pipelines = [(path, pipeline) for path, pipeline in pipelines if path not in paths]
     return pipelines, errors
 
 
 def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> list[DAG]:
-    """The pipeline's DAG, and that of its table services if it has them; both or neither."""
+    """The pipeline's DAG, and the one for its table services if it has them; both or neither."""
     try:
         services = build_table_services_dag(pipeline, auto_register=auto_register)
         dag = build_dag(pipeline, auto_register=auto_register)
@@ -132,4 +132,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError):
-        return ""  # load_pipeline says what is wrong with it
+        return ""  # load_pipeline reports the mistake

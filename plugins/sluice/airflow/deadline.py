@@ -1,7 +1,7 @@
 """The alert of a run that neither ends nor fails: Airflow's DeadlineAlert, which the scheduler watches.
 
 It calls a function in a process of the executor, with connections and variables but without a task's other means, and
-names the run. Runs that ended are left to the task `alert`, which knows more of them.
+names the run. Runs that have ended are left to the task `alert`, which knows more about them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOADED_BY_AIRFLOW = "unusual_prefix_"  # with which Airflow names the modules t
 
 
 def deadline_alert(limit: timedelta | None) -> DeadlineAlert | None:
-    """The DAG's deadline: so long after a run was queued it must have ended."""
+    """The DAG's deadline: a run must have ended this long after it was queued."""
     if limit is None:
         return None
     where = {"limit_seconds": limit.total_seconds(), "dag_file": _dag_file()}
@@ -43,17 +43,17 @@ def deadline_alert(limit: timedelta | None) -> DeadlineAlert | None:
 
 
 def run_is_late(context: dict[str, Any], limit_seconds: float, dag_file: str | None) -> None:
-    """Tell that a run goes on for longer than the deadline.
+    """Send the alert that a run has exceeded the deadline.
 
     Args:
         context: `dag_run` as Airflow's API shows it.
         limit_seconds: the pipeline's deadline.
-        dag_file: where the DAG is, relative to a folder of Python's path. The pipeline itself is not among these
-            arguments, since Airflow keeps them in its database, and a notifier's may be secret.
+        dag_file: the DAG's file, relative to a folder of Python's path. The pipeline itself is not an argument, since
+            Airflow stores arguments in its database, and a notifier's may be secret.
 
     Raises:
-        ExceptionGroup: notifiers failed again and again; the callback's log shows it.
-        ActionRequiredError: the DAG is not in its file any more.
+        ExceptionGroup: notifiers failed repeatedly; the callback's log shows it.
+        ActionRequiredError: the DAG is no longer in its file.
     """
     run = context["dag_run"]
     if run["state"] != "running":
@@ -96,7 +96,7 @@ def _report(pipeline: Pipeline, run: dict[str, Any]) -> Report:
 
 
 def _dag_file() -> str | None:
-    """The file that Airflow is reading just now, relative to a folder of Python's path if it is in one."""
+    """The file that Airflow is reading now, relative to a folder of Python's path if it is in one."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and not str(frame.f_globals.get("__name__")).startswith(_LOADED_BY_AIRFLOW):
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""An error's recovery class as the task's fate: what may pass is retried, all else fails the task at once."""
+"""An error's recovery class decides whether Airflow retries the task or fails it at once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sluice.pipeline.model import Pipeline
 
 
 class RecoveryPolicy(RetryPolicy):
-    """Retries what `SluiceError.recovery` says may pass, and errors that nobody foresaw; fails on the others at once.
+    """Retries errors that may pass by `SluiceError.recovery`, and unforeseen ones; fails at once on all others.
 
-    As a retry policy, and not by raising AirflowFailException, so that the task's log ends with the error itself, once.
+    It is a retry policy instead of an AirflowFailException so that the task's log ends with the error itself, once.
     """
 
     def evaluate(
@@ -28,7 +28,7 @@ class RecoveryPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002
         context: Context | None = None,  # noqa: ARG002
     ) -> RetryDecision:
-        """Decide by the exception alone; how often and after what wait is the task's own setting."""
+        """Decide by the exception alone; the number of retries and the wait are the task's own settings."""
         if isinstance(exception, SluiceError) and exception.recovery != "retry":
             return RetryDecision.fail()
         return RetryDecision.default()
@@ -44,7 +44,7 @@ class RecoveryPolicy(RetryPolicy):
 
 
 def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
-    """What the tasks of all of a pipeline's DAGs have in common: how they are tried again."""
+    """The default arguments of tasks in all of a pipeline's DAGs: how they are retried."""
     return {
         "retries": pipeline.retries,
         "retry_delay": pipeline.retry_delay,
@@ -56,7 +56,7 @@ def task_defaults(pipeline: Pipeline) -> dict[str, Any]:
 
 @contextmanager
 def report_errors(context: Context, pipeline: Pipeline) -> Iterator[None]:
-    """Leave what stops the task in XComs, for note and alert, and in the log as the one message that counts."""
+    """Put the error that stops the task into XComs, for note and alert, and let the log end with its message."""
     try:
         yield
     except SluiceError as error:

@@ -1,4 +1,4 @@
-"""Addresses of Airflow's pages, for people who read a message somewhere else."""
+"""Addresses of Airflow's pages, for messages that people read elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.sdk.configuration import conf
 
 
 def base_url() -> str:
-    """Where Airflow's pages are, as `[api] base_url` has it, without a slash at the end."""
+    """The address of Airflow's pages, from `[api] base_url`, without a slash at the end."""
     return str(conf.get("api", "base_url", fallback="http://localhost:8080")).rstrip("/")
 
 
@@ -25,11 +25,11 @@ def log_url(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
 
 
 def page_url(dag_id: str, run_id: str) -> str | None:
-    """Sluice's own page of the DAG run, or its first page, among Airflow's; None where its plugin has none."""
+    """Sluice's own page of the DAG run, or its first page, within Airflow's; None if its plugin has none."""
     try:
         plugin = import_module("sluice_plugin").SluicePlugin
     except ImportError:
-        return None  # the plugins folder is not on the path of this process
+        return None  # the plugins folder is not on this process's path
     views = {view.get("destination"): view.get("url_route") for view in getattr(plugin, "external_views", [])}
     if views.get("dag_run"):
         return f"{run_url(dag_id, run_id)}/plugin/{views['dag_run']}"

@@ -1,6 +1,6 @@
 """Writes the note of Sluice's DAG runs when they end. Runs in the scheduler, so it must never fail or block it.
 
-It also imports, before Airflow forks processes for tasks and DAG files, what each of these would import by itself.
+It also imports, before Airflow forks processes for tasks and DAG files, what each of them would import by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _AUTHOR = "sluice"
-_BELOW = "\n\nSluice: "  # stands between a person's note and ours
+_BELOW = "\n\nSluice: "  # between a person's note and ours
 _OPERATORS = ("StartCommitOperator", "TableServiceOperator")  # each run of ours has a task of one of them
 
 _OF_EACH_TASK = ("sluice.airflow.dag", "sluice.coordinator", "sluice.control.topic", "sluice.airflow.lineage")
@@ -29,10 +29,10 @@ _OF_EACH_TASK = ("sluice.airflow.dag", "sluice.coordinator", "sluice.control.top
 
 @hookimpl
 def on_starting() -> None:
-    """Import what tasks and DAG files need, in the process that is forked for each: 1.3 s of CPU for every fork.
+    """Import what tasks and DAG files need, in the process that is forked for each: it saves 1.3 s of CPU per fork.
 
-    These are the DAG processor, and the scheduler where LocalExecutor runs the tasks. What can't be imported here is
-    left to the DAG file, whose import error Airflow shows.
+    These processes are the DAG processor, and the scheduler if LocalExecutor runs the tasks. A failed import is left to
+    the DAG file, whose import error Airflow shows.
     """
     if not _forks(sys.argv, conf.get("core", "executor", fallback="")):
         return
@@ -44,7 +44,7 @@ def on_starting() -> None:
 
 
 def _forks(command: list[str], executor: str) -> bool:
-    """Whether this command of Airflow forks itself for DAG files, or for the tasks of an executor such as this."""
+    """Whether this Airflow command forks itself for DAG files, or for the tasks of this executor."""
     name = command[1] if len(command) > 1 else ""
     return name == "dag-processor" or (name == "scheduler" and "LocalExecutor" in executor)
 
@@ -64,9 +64,9 @@ def on_dag_run_failed(dag_run: DagRun) -> None:
 def _note(dag_run: DagRun, *, succeeded: bool) -> None:
     """Write the note in the scheduler's own transaction.
 
-    It goes through the session's connection, under a savepoint of its own: a session of ours would wait for the row
-    locks that the scheduler holds, and its session forbids a nested transaction. An error here is rolled back to the
-    savepoint and logged; the run's state is settled all the same.
+    It uses the session's connection, under its own savepoint: a session of ours would wait for the row locks that the
+    scheduler holds, and the scheduler's session forbids nested transactions. After an error it rolls back to the
+    savepoint and logs; the run's state is settled all the same.
     """
     from sqlalchemy.orm import object_session
 
@@ -102,7 +102,7 @@ def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
 
 
 def _write(connection: Connection, dag_run_id: int, text: str) -> None:
-    """Set the note; one that a person wrote stays, with ours below it."""
+    """Set the note; a person's note stays, with ours below it."""
     from airflow.models.dagrun import DagRunNote
     from sqlalchemy import insert, select, update
 

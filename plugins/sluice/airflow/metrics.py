@@ -28,7 +28,7 @@ def tags(pipeline: Pipeline) -> dict[str, str]:
 
 @contextmanager
 def timed_step(pipeline: Pipeline, task_id: str) -> Iterator[None]:
-    """Measure a coordinator's step; one that fails is not measured, since it did not do its work."""
+    """Measure a coordinator's step; failed steps are not measured."""
     begun = time.monotonic()
     yield
     if task_id in PHASES:

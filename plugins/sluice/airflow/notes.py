@@ -1,7 +1,7 @@
-"""The DAG run's note: one sentence on what the interval came to, for whoever looks at the grid.
+"""The DAG run's note: one sentence with the interval's outcome, shown in the grid.
 
-Tasks of Airflow 3 have no way to write a note. They leave their part of the sentence in an XCom, and the listener
-puts the parts together in the scheduler, when the run's state is settled and every task's state is known.
+Tasks of Airflow 3 can't write a note. They leave their part of the sentence in an XCom, and the listener joins the
+parts in the scheduler, once the run's state is settled and every task's state is known.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ ERROR_KEY = "sluice_error"  # the same error for programs: what, next_step and r
 START_COMMIT, WRITE, COMMIT, ABORT, ALERT = "start_commit", "write", "commit", "abort", "alert"
 CATALOG_SYNC = "catalog_sync"
 _ORDER = {START_COMMIT: 0, WRITE: 1, COMMIT: 2, CATALOG_SYNC: 3, ABORT: 4, ALERT: 5}
-LONGEST = 1000  # characters that Airflow's table of notes holds
+LONGEST = 1000  # characters in Airflow's table of notes
 
 
 @dataclass(frozen=True)
 class TaskNote:
-    """How one task instance ended, and its part of the sentence if it left one. `map_index` is -1 unless mapped."""
+    """How one task instance ended, and its part of the sentence, if any. `map_index` is -1 unless mapped."""
 
     task_id: str
     map_index: int
@@ -28,7 +28,7 @@ class TaskNote:
 
     @property
     def name(self) -> str:
-        """The task as the grid shows it."""
+        """The task's name in the grid."""
         return self.task_id if self.map_index < 0 else f"{self.task_id}[{self.map_index}]"
 
 
@@ -47,7 +47,7 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
 
 
 def _of_services(ordered: Sequence[TaskNote]) -> str:
-    """Table services stand side by side: what failed comes first, then what each of the others has done."""
+    """Table services are independent: failures come first, then what each of the others has done."""
     by_failure = sorted(ordered, key=lambda t: t.state != "failed")
     told = [f"Failed in {t.name}: {t.text or 'read its log.'}" if t.state == "failed" else t.text for t in by_failure]
     return " ".join(filter(None, told)) or "No table service had anything to do."

@@ -1,4 +1,4 @@
-"""Airflow's notifiers as a pipeline file names them, with our own words where the file has none."""
+"""Airflow's notifiers as named in a pipeline file, with our own texts unless the file has some."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     f"{_HTTP_MODULE}.HttpNotifier": _HTTP,
     f"{_HTTP_MODULE}.send_http_notification": _HTTP,
 }
-# What says the same in another way: our words then stay away.
+# Arguments with the same purpose: if the file has one of them, ours is left out.
 _INSTEAD = {"html_content": ("template",), "data": ("json",), "headers": ("json",)}
 
 
 def make_notifier(notifier: Notifier, key: str) -> Callable[..., Any]:
-    """A new notifier, for one message: rendering its templates changes it.
+    """A new notifier for one message, since rendering its templates changes it.
 
     Args:
         notifier: the class and its arguments.
-        key: where it stands in the pipeline file, for the error.
+        key: its place in the pipeline file, for the error.
 
     Raises:
-        PipelineFileError: the class can't be imported, or not be made from its arguments.
+        PipelineFileError: the class can't be imported or can't be instantiated with its arguments.
     """
     module, _, name = notifier.notifier.rpartition(".")
     try:
@@ -44,7 +44,7 @@ def make_notifier(notifier: Notifier, key: str) -> Callable[..., Any]:
         ) from None
     try:
         made: Callable[..., Any] = notifier_class(**with_our_words(notifier))
-    except Exception as error:  # it is any code's constructor; its arguments may be secret, so they aren't shown
+    except Exception as error:  # the constructor may raise anything; its arguments may be secret, so they aren't shown
         raise PipelineFileError(
             f"The notifier {notifier.notifier} can't be made from its arguments: {type(error).__name__}.",
             next_step="compare `arguments` with the class's own parameters.",
@@ -54,7 +54,7 @@ def make_notifier(notifier: Notifier, key: str) -> Callable[..., Any]:
 
 
 def with_our_words(notifier: Notifier) -> dict[str, Any]:
-    """A notifier's arguments, completed by the message where the file doesn't say what to send."""
+    """A notifier's arguments, completed with our message if the file doesn't say what to send."""
     given = notifier.arguments
     ours = {
         name: value
@@ -65,10 +65,10 @@ def with_our_words(notifier: Notifier) -> dict[str, Any]:
 
 
 def check_notifiers(pipeline: Pipeline) -> None:
-    """Make every notifier once, so that a wrong one shows when the file is read, not when it is needed.
+    """Create every notifier once, so that a wrong one shows when the file is read, not when it is needed.
 
     Raises:
-        PipelineFileError: one can't be made; `where` names its key.
+        PipelineFileError: one can't be created; `where` names its key.
     """
     for occasion in OCCASIONS:
         for number, notifier in enumerate(getattr(pipeline.alerts, occasion) or ()):

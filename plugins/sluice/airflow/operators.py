@@ -1,4 +1,4 @@
-"""The write job as a task: `spark-submit` for one range, with Kafka's settings where nobody can read them."""
+"""The write job as a task: `spark-submit` for one range, with Kafka's settings hidden from the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GRACE = 3.0  # seconds between SIGTERM and SIGKILL; the supervisor gives the ta
 
 
 class OnePipeline:
-    """A pipeline as a mapped operator's argument: Airflow writes such arguments into its database as text."""
+    """A pipeline as an argument of a mapped operator: Airflow stores such arguments in its database as text."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
@@ -43,10 +43,10 @@ class OnePipeline:
 
 
 class DriverHook(SparkSubmitHook):
-    """The provider's hook, with the driver's environment handed over as such, and the driver ended as a group.
+    """The provider's hook, but the driver inherits its environment, and ends as a process group.
 
-    The provider's `env_vars` would do for a local driver, but they are a template field, and on YARN and Kubernetes
-    they go onto the command line. In client mode the driver is our child, so it simply inherits an environment.
+    The provider's `env_vars` would work for a local driver, but they are a template field, and on YARN and Kubernetes
+    they go onto the command line. In client mode the driver is our child process, so it simply inherits one.
     """
 
     environment: dict[str, str] | None = None
@@ -56,7 +56,7 @@ class DriverHook(SparkSubmitHook):
         super().submit(application, env=self.environment, start_new_session=True, **kwargs)
 
     def on_kill(self) -> None:
-        """End the JVM and the Python driver: asked first, so that Spark can clean up, then killed."""
+        """End the JVM and the Python driver: first by SIGTERM, so that Spark can clean up, then by SIGKILL."""
         process = self._submit_sp
         if process is None:
             return
@@ -71,7 +71,8 @@ class DriverHook(SparkSubmitHook):
 class SluiceWriteOperator(SparkSubmitOperator):
     """Writes one range of an interval in a Spark job (the transaction participant).
 
-    All that identifies the range is plain data, since it comes through XCom; connections are looked up when it runs.
+    Everything that identifies the range is plain data, since it comes through XCom; connections are looked up when
+    it runs.
 
     Args:
         pipeline: the pipeline, wrapped.
@@ -79,8 +80,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
         control_offset: where the START-COMMIT stands in the control topic.
         instant: the transaction's id, for the logs.
         reads: topic, partitions and offsets, which name the mapped task.
-        control_topic: that topic's name; None of a run that an earlier release began.
-        digest: of the START-COMMIT, for the job to know it by.
+        control_topic: that topic's name; None for a run that an earlier release started.
+        digest: the START-COMMIT's digest, by which the job recognizes it.
     """
 
     template_fields: Sequence[str] = ("reads", "instant", "range_number", "control_offset", "control_topic", "digest")
@@ -107,7 +108,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         self.digest = digest
 
     def execute(self, context: Context) -> None:
-        """Run the job, and see to it that a failure is told in the participant's own words.
+        """Run the job; a failure is raised as the error that the participant reported.
 
         Raises:
             SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
@@ -160,7 +161,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         return transaction is not None and transaction.status_of(self.range_number) is not None
 
     def _reason(self, transaction: Transaction | None, begun: datetime, submit_says: str) -> SluiceError:
-        """Why this attempt failed; what an earlier attempt reported is not its reason."""
+        """Why this attempt failed; reports of earlier attempts don't count."""
         where = {"table": self.pipeline.table_id, "instant": self.instant, "range": self.reads}
         if transaction is not None:
             failure = transaction.failure_of(self.range_number)

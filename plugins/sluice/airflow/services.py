@@ -1,4 +1,4 @@
-"""The table services as tasks: those that Hudi's Java client does, and those that take a Spark job."""
+"""The table services as tasks: those that Hudi's Java client does, and those that need a Spark job."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def services_of(pipeline: Pipeline) -> Services:
     Raises:
         ActionRequiredError: a connection is missing or wrong.
     """
-    from sluice.coordinator.services import Services  # pulls in Kafka and Py4J, which parsing a DAG has no use for
+    from sluice.coordinator.services import Services  # imports Kafka and Py4J, which parsing a DAG doesn't need
 
     take_private_settings(pipeline)
     return Services(pipeline, *source_and_control(pipeline), is_running=is_running)
 
 
 def run_of(context: Context) -> Run:
-    """The DAG run, as the messages name it."""
+    """The DAG run, for messages."""
     from sluice.coordinator import Run
 
     return Run(context["ti"].dag_id, context["run_id"])
@@ -52,7 +52,7 @@ class TableServiceOperator(BaseOperator):
         self.service = service
 
     def execute(self, context: Context) -> str:
-        """Do the service under a transaction of its own.
+        """Run the service under a transaction of its own.
 
         Raises:
             RetryableError: an interval holds the table for too long, or Kafka or Hudi fail.
@@ -75,11 +75,11 @@ class SparkServiceOperator(SparkSubmitOperator):
         self.service = service
 
     def execute(self, context: Context) -> None:
-        """Plan, run the job, and see to it that nothing stays held if it fails.
+        """Plan, run the job, and release the table if it fails.
 
         Raises:
             AirflowSkipException: nothing is due.
-            SluiceError: as the job's end, or the way to it, asks for.
+            SluiceError: planning or the job failed.
         """
         from sluice.coordinator.services import Planned
 

@@ -1,6 +1,6 @@
-"""A pipeline's second DAG: its table services, each one task, on a schedule of their own or by hand.
+"""A pipeline's second DAG: its table services, one task each, on their own schedule or by hand.
 
-No task waits for another's success: each is worth doing by itself, and each failure shows in the run. They run one at a
+No task depends on another's success: each is useful by itself, and each failure shows in the run. They run one at a
 time, in the order of their weights, because each holds the table.
 """
 
@@ -23,11 +23,11 @@ _LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleanin
 
 
 def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG | None:
-    """The DAG of the pipeline's table services; None where the pipeline has no such section.
+    """The DAG of the pipeline's table services; None if the pipeline has no such section.
 
     Args:
         pipeline: whose table it is.
-        auto_register: whether Airflow takes up the DAG without its being bound to a name in the module.
+        auto_register: whether Airflow picks the DAG up even if no name in the module refers to it.
 
     Raises:
         PipelineFileError: schedule or time zone can't be used; `where` names the key.

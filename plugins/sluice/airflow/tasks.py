@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sluice.protocol.transaction import Transaction
 
 TRANSACTION_KEY = "transaction"
-_LONGEST_NAME = 200  # of the 250 characters that Airflow's database holds of a mapped task's name
+_LONGEST_NAME = 200  # of 250 characters in Airflow's database for a mapped task's name
 
 
 def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
@@ -48,7 +48,7 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
 
 
 def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:
-    """The pipeline on the control topic in which a run's transaction stands, as the XCom of `start_commit` says."""
+    """The pipeline, on the control topic of a run's transaction by the XCom of `start_commit`."""
     if transaction is None or "control_offset" not in transaction:
         return pipeline
     return pipeline.on_control_topic(transaction.get("control_topic"))
@@ -67,7 +67,7 @@ def take_private_settings(pipeline: Pipeline) -> None:
 
 
 def in_words(ranges: Iterable[PlannedRange]) -> str:
-    """What one write job reads, as the name of its mapped task: topic, partitions and offsets."""
+    """A mapped task's name, by what its write job reads: topic, partitions and offsets."""
     ranges = tuple(ranges)
     full = ", ".join(f"{r.topic}[{r.partition}] {r.start}-{r.end - 1}" for r in ranges)
     if len(full) <= _LONGEST_NAME:
@@ -78,14 +78,14 @@ def in_words(ranges: Iterable[PlannedRange]) -> str:
 
 
 def is_running(dag_id: str, run_id: str) -> bool:
-    """Whether a DAG run goes on. Of one that Airflow doesn't know, as those by hand, nobody can say that it does."""
+    """Whether a DAG run is still running. False for runs that Airflow doesn't know, such as manual ones."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     return RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=["running"]) > 0
 
 
 class _CoordinatorOperator(BaseOperator):
-    """A step that the coordinator takes; `_step` is run with errors told to the DAG run's note."""
+    """A step of the coordinator; errors of `_step` go into the DAG run's note."""
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -100,8 +100,8 @@ class _CoordinatorOperator(BaseOperator):
         """What the coordinator does; what is returned is the task's XCom."""
 
     def _coordinator(self, transaction: dict[str, Any] | None = None) -> Coordinator:
-        """Of the pipeline; for a transaction that is begun, on the control topic where it stands."""
-        from sluice.coordinator import Coordinator  # pulls in Kafka and Py4J, which parsing a DAG has no use for
+        """The pipeline's coordinator; for a transaction that was started, on that transaction's control topic."""
+        from sluice.coordinator import Coordinator  # imports Kafka and Py4J, which parsing a DAG doesn't need
 
         take_private_settings(self.pipeline)
         clusters = source_and_control(self.pipeline)
@@ -122,7 +122,7 @@ class _CoordinatorOperator(BaseOperator):
 class StartCommitOperator(_CoordinatorOperator):
     """Plans the interval and opens its transaction; returns one dictionary of arguments for each write job.
 
-    The XCom `transaction` names the transaction for `commit` and `abort`, or says that the window was empty.
+    The XCom `transaction` identifies the transaction for `commit` and `abort`, or says that the window was empty.
     """
 
     def _step(self, context: Context) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ class StartCommitOperator(_CoordinatorOperator):
         started = self._coordinator().start(self._run(context, request_of(context, self.pipeline)))
         ti = context["ti"]
         if isinstance(started, Outcome):
-            # A second attempt can't tell what the first one left open when it died: `abort` then looks for itself.
+            # A second attempt doesn't know what the first one left open when it died: `abort` finds that out itself.
             empty = {"empty": started.summary, "first_try": ti.try_number == 1, "remarks": list(started.remarks)}
             ti.xcom_push(key=TRANSACTION_KEY, value=empty)
             return []
@@ -149,9 +149,9 @@ class StartCommitOperator(_CoordinatorOperator):
 
 
 class CommitOperator(_CoordinatorOperator):
-    """Commits the interval, or says that its window was empty. Safe to run again at any time.
+    """Commits the interval, or reports that its window was empty. Safe to run again at any time.
 
-    Each commit, and nothing else, updates the table's asset.
+    Every commit, and nothing else, updates the table's asset.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -163,14 +163,14 @@ class CommitOperator(_CoordinatorOperator):
         return without_assets(super().prepare_for_execution())
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
-        """What was read and written, for OpenLineage; nothing where nothing was committed."""
+        """What was read and written, for OpenLineage; empty if nothing was committed."""
         from sluice.airflow.lineage import interval_lineage, no_lineage  # the provider is an optional extra
 
         return interval_lineage(*self._committed) if self._committed else no_lineage()
 
     def _step(self, context: Context) -> dict[str, Any]:
         transaction = self._transaction(context)
-        if transaction is None:  # with `on_missing_range: commit` this task runs whatever came before it
+        if transaction is None:  # with `on_missing_range: commit` this task runs whatever happened before
             raise IntervalError(
                 f"There is nothing to commit: {START_COMMIT} did not open a transaction.",
                 next_step=f"read the log of {START_COMMIT}.",
@@ -188,11 +188,11 @@ class CommitOperator(_CoordinatorOperator):
         return result
 
     def _committed_outcome(self, transaction: dict[str, Any]) -> Outcome:
-        digest = transaction.get("digest")  # none of a run that an earlier release began
+        digest = transaction.get("digest")  # missing if an earlier release started the run
         return self._coordinator(transaction).commit(transaction["control_offset"], transaction["instant"], digest)
 
     def _tell(self, context: Context, opened: dict[str, Any]) -> None:
-        """Pass the commit on to those who watch; it stands, whether they can be told or not."""
+        """Publish the commit as metrics and asset event; it remains committed even if that fails."""
         try:
             source, control = source_and_control(self.pipeline)
             transaction = read_transaction(
@@ -204,13 +204,13 @@ class CommitOperator(_CoordinatorOperator):
         facts = interval_facts(transaction)
         context["ti"].xcom_push(key=INTERVAL_KEY, value=facts.model_dump(mode="json"))
         metrics.committed(self.pipeline, facts)
-        self.outlets = [table_asset(self.pipeline)]  # Airflow makes an event of each outlet that a task ends with
+        self.outlets = [table_asset(self.pipeline)]  # Airflow creates an event for each outlet that a task ends with
         tell_of_commit(self.pipeline, context, facts)
         self._committed = (transaction, source.bootstrap_servers)
 
 
 class AbortOperator(_CoordinatorOperator):
-    """Ends what the run has left open. Runs at the end of every run, and costs no JVM where there is nothing to end."""
+    """Ends what the run left open. Runs at the end of every run, and starts no JVM if there is nothing to end."""
 
     def _step(self, context: Context) -> str:
         transaction = self._transaction(context)
@@ -237,7 +237,7 @@ class AbortOperator(_CoordinatorOperator):
 
 
 class CatalogSyncOperator(_CoordinatorOperator):
-    """Tells the catalogs of the table as it is now. What it can't tell them, the next interval's sync makes up."""
+    """Updates the table in the catalogs. If that fails, the next interval's sync catches up."""
 
     def _step(self, context: Context) -> str:  # noqa: ARG002
         from sluice.coordinator.catalog import sync

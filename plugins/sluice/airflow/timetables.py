@@ -20,10 +20,10 @@ def timetable(pipeline: Pipeline) -> Timetable | None:
 
 
 def timetable_of(schedule: timedelta | str | None, timezone: str, key: str) -> Timetable | None:
-    """The timetable of a schedule, or None where runs are started by hand. `key` is where the file has the schedule.
+    """The timetable of a schedule, or None if runs are started by hand. `key` is the schedule's key in the file.
 
     A plain cron string or timedelta as a DAG's schedule gives intervals of length zero, so that `until:
-    data_interval_end` would read nothing; these timetables give the time since the run before.
+    data_interval_end` would read nothing; these timetables give the time since the previous run.
 
     Raises:
         PipelineFileError: the schedule is neither a cron expression nor a positive time, or the time zone is unknown.

@@ -1,4 +1,4 @@
-"""What an interval came to, read from the control topic for those who tell of it."""
+"""Reads an interval's transaction from the control topic, for alerts, metrics and asset events."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol.transaction import Transaction
 
 INTERVAL_KEY = "sluice_interval"
-"""The XCom in which `commit` leaves the interval's facts."""
+"""The XCom in which `commit` puts the interval's facts."""
 
 
 def read_transaction(pipeline: Pipeline, control: KafkaSettings, control_offset: int) -> Transaction:
-    """The transaction whose START-COMMIT stands at the control-topic offset.
+    """The transaction whose START-COMMIT is at the control-topic offset.
 
     Raises:
         RetryableError, ActionRequiredError: the control topic can't be read.
-        IntervalError: it holds no such transaction.
+        IntervalError: there is no such transaction.
     """
     from sluice.control.topic import ControlTopic
     from sluice.protocol.settlement import transaction_at

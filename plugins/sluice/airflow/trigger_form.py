@@ -1,4 +1,4 @@
-"""What a run is asked to do: the trigger form of a pipeline's DAG, and what a run's parameters and type come to."""
+"""A run's request: the trigger form of a pipeline's DAG, and the request made of a run's parameters and type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIELDS = {
 
 
 def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
-    """The fields of the form. Their defaults make a run of the schedule: read on from the committed offsets."""
+    """The fields of the form. With their defaults a run reads on from the committed offsets, like a scheduled one."""
     topic = next(iter(pipeline.source.options.topics), "topic")
     window, again, every = "A range of offsets or times", "A replay", "Any run"
     return {
@@ -91,12 +91,12 @@ def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
 
 
 def request_of(context: Context, pipeline: Pipeline) -> Request:
-    """What this DAG run is asked to do.
+    """This DAG run's request.
 
-    A run of a backfill reads the records of its own data interval, unless its parameters ask for something else.
+    A backfill's run reads the records of its own data interval, unless its parameters say otherwise.
 
     Raises:
-        ActionRequiredError: the parameters don't fit together, or there is no data interval where one is needed.
+        ActionRequiredError: the parameters contradict each other, or a data interval is needed but missing.
     """
     params = context["params"]
     mode = params.get(MODE, CONTINUE)
@@ -113,7 +113,7 @@ def request_of(context: Context, pipeline: Pipeline) -> Request:
 
 
 def reads_on(context: Context) -> bool:
-    """Whether the run reads on as the schedule does, so that what it comes to tells how the pipeline is doing."""
+    """Whether the run reads on as the schedule does, so that its outcome shows the pipeline's health."""
     params = context["params"]
     asked = params.get(MODE, CONTINUE) != CONTINUE or params.get("dry_run")
     return not asked and getattr(context["dag_run"], "run_type", None) != "backfill"

@@ -1,7 +1,7 @@
-"""A notifier for any address that takes JSON by POST, which keeps that address to itself.
+"""A notifier for any address that accepts JSON by POST, which keeps the address secret.
 
-Airflow's own HttpNotifier sends as well. But addresses of webhooks are often secret as a whole (Slack, Teams, Discord),
-and it names them in its errors.
+Airflow's own HttpNotifier could send it, too. But whole webhook addresses are often secret (Slack, Teams, Discord), and
+it shows them in its errors.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class WebhookNotifier(BaseNotifier):
     def _session(self) -> tuple[requests.Session, str]:
         if self.url is not None:
             return requests.Session(), self.url
-        from airflow.providers.http.hooks.http import HttpHook  # a provider that only this needs
+        from airflow.providers.http.hooks.http import HttpHook  # only this needs that provider
 
         hook = HttpHook(method="POST", http_conn_id=str(self.http_conn_id))
         session = hook.get_conn()
@@ -99,7 +99,7 @@ class WebhookNotifier(BaseNotifier):
 
 
 def _mask(address: str) -> None:
-    """Keep everything but the host out of logs, urllib3's included."""
+    """Keep everything but the host out of logs, including urllib3's."""
     parts = urlsplit(address)
     for secret in (address, parts.path.strip("/"), parts.query, parts.password):
         if secret and len(secret) > 4:
