@@ -1,4 +1,4 @@
-"""Spark settings of the write jobs: what Hudi and the start-up time ask for, with the pipeline's own on top."""
+"""Spark settings of the write jobs: what Hudi and a fast start need, with the pipeline's own on top."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _GIVEN = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
     "spark.ui.enabled": "false",
-    # What its page of settings, event logs and the Kafka source's own log lines hide: more than by default.
+    # What is hidden in its page of settings, event logs and the Kafka source's log lines: more than by default.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|jaas|credential|user[.]info|"
     "(access|api|private|account|shared|encryption)[._-]?key|keystore[.]key",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
-    # Days and times before 1582 and 1900 as they are. By default a single one of them fails the job.
+    # Dates before 1582 and times before 1900 stay as they are. By default a single one of them fails the job.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    # Else a date that the Spark of before 3.0 may have read in another way, such as 2023-02-30, ends the job.
+    # Otherwise a date that Spark before 3.0 may have read differently, such as 2023-02-30, fails the job.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
     "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
@@ -34,8 +34,9 @@ _COMPILE_LATER = {
     "Tier4CompileThreshold": 150_000,
     "Tier4BackEdgeThreshold": 400_000,
 }
-# A length that stands in a broken Avro record is made room for before it is read. No record that Kafka takes by default
-# is near these; without them a few bytes take all of the memory. https://avro.apache.org/docs/1.11.4/security/
+# Memory for a length given in an Avro record is allocated before reading, even if the record is broken. Records within
+# Kafka's default limit don't come near these; without them a few bytes could take all memory.
+# https://avro.apache.org/docs/1.11.4/security/
 _AVRO_LIMITS = [
     f"-Dorg.apache.avro.limits.string.maxLength={64 << 20}",
     f"-Dorg.apache.avro.limits.bytes.maxLength={64 << 20}",
@@ -52,10 +53,10 @@ _LOOPBACK = "127.0.0.1"
 
 
 def _channels(master: str, private: Mapping[str, str]) -> dict[str, str]:
-    """Who may talk to driver and executors: whoever knows the application's secret, and encrypted.
+    """Settings that let only processes with the application's secret talk to driver and executors, encrypted.
 
-    Spark makes a secret for each application where driver and executors share a launcher. On a standalone cluster
-    master and workers have to know it beforehand, so there it is for the Spark connection to say.
+    Spark creates a secret for each application if driver and executors share a launcher. On a standalone cluster
+    master and workers must know it beforehand, so there the Spark connection has to set it.
     """
     own_secret = "spark.authenticate.secret" in private
     if not own_secret and not runtime.is_local(master) and not master.startswith(("yarn", "k8s://")):
@@ -66,7 +67,7 @@ def _channels(master: str, private: Mapping[str, str]) -> dict[str, str]:
 
 
 def driver_address(master: str) -> dict[str, str]:
-    """Environment of a driver whose executors are in its own JVM: with it the UI, too, is bound to the loopback."""
+    """Environment of a driver whose executors are in its own JVM: it binds the UI, too, to the loopback address."""
     return {"SPARK_LOCAL_IP": _LOOPBACK} if runtime.is_local(master) else {}
 
 

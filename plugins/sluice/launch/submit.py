@@ -20,7 +20,7 @@ SERVICE_APPLICATION = APPLICATION.with_name("table_service.py")
 
 
 def application_arguments(pipeline: Pipeline, started: Started, number: int) -> list[str]:
-    """Arguments of one range's write job. They name places only: settings and secrets travel in the environment."""
+    """Arguments of one range's write job: names only, since settings and secrets are in the environment."""
     arguments = ["--table", pipeline.table_id, "--control-topic", pipeline.control_topic]
     arguments += ["--control-offset", str(started.control_offset), "--range", str(number)]
     return [*arguments, *_digest(started.digest)]
@@ -70,9 +70,9 @@ def _spark_submit(master: str, user: Mapping[str, str], driver_memory: str) -> l
 
 
 def driver_environment(source: KafkaSettings, control: KafkaSettings, master: str = "") -> dict[str, str]:
-    """The environment of spark-submit and its driver: this process's own, Kafka's settings, and where things are.
+    """The environment of spark-submit and its driver: this process's own, Kafka's settings, and paths.
 
-    What this process has of private settings (`sluice.private`) the driver has with it.
+    The driver inherits this process's private settings (`sluice.private`).
 
     The driver finds the package whether it is installed or lies in the plugins folder, Java where the coordinator finds
     it, and, unless the worker has its own Spark on its path, the `spark-submit` beside this Python.

@@ -1,4 +1,4 @@
-"""Tells a catalog of the table: its columns and partitions, by Hudi's own sync tools, in the coordinator's JVM."""
+"""Registers the table's columns and partitions in catalogs, by Hudi's own sync tools, in the coordinator's JVM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
 GLUE_TOOL = "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"
 _HIVE = "hoodie.datasource.hive_sync."
 _META = "hoodie.datasource.meta.sync."
-# The metastore's client waits ten minutes for an answer by default, in which the next interval could not start.
+# By default the metastore's client waits ten minutes for an answer, during which the next interval could not start.
 _SOCKET_TIMEOUT = ("hive.metastore.client.socket.timeout", "60s")
 
 

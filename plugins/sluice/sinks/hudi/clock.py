@@ -1,11 +1,11 @@
-"""A table's own time, which no machine's clock may go behind.
+"""A table's own time, which no machine's clock may be behind.
 
-Hudi puts a log file into a file slice by the time at which its commit was completed, and that is the clock of the
-machine that completed it. Where one machine's clock is ahead when it compacts the metadata table, what another one
-commits next would be completed "before" that compaction: its record would lie in a slice that nobody reads any more,
-and its rows would be seen by nobody, though their offsets are committed. So nothing is requested or completed before
-the clock has passed all that stands on the timelines of the table and of its metadata table. Hudi's own answer, a lock
-provider shared by all machines, waits out a skew that one has to know beforehand.
+Hudi puts a log file into a file slice by its commit's completion time, which is the clock of the machine that completed
+it. If one machine's clock is ahead when it compacts the metadata table, another machine's next commit would be
+completed "before" that compaction: its record would be in a slice that is no longer read, and its rows would be
+invisible, although their offsets are committed. So nothing is requested or completed before the clock has passed every
+instant on the timelines of the table and its metadata table. Hudi's own solution, a lock provider shared by all
+machines, waits for a skew that must be known beforehand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TableClock:
         jvm: Py4J's view of the JVM in which Hudi works.
         metas: Hudi's meta clients of the table and of its metadata table, if it has one.
         path: the table's.
-        longest: how long to wait for the clock to pass the timelines.
+        longest: the longest wait for the clock to pass the timelines.
     """
 
     def __init__(self, jvm: Any, metas: Iterable[Any], path: str, longest: timedelta = LONGEST_WAIT) -> None:
@@ -44,7 +44,7 @@ class TableClock:
         """Wait until this machine's clock is later than every time on the table's timelines.
 
         Raises:
-            RetryableError: it is further behind than one may wait for.
+            RetryableError: it is too far behind to wait for.
         """
         last = max((_last_of(meta) for meta in self._metas), default="")
         until = time.monotonic() + self._longest.total_seconds()
@@ -74,7 +74,7 @@ class TableClock:
 
 
 def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
-    """Hudi's meta client of a table's metadata table, None where it has none."""
+    """Hudi's meta client of a table's metadata table; None if it has none."""
     if not meta.getTableConfig().isMetadataTableAvailable():
         return None
     hudi = jvm.org.apache.hudi

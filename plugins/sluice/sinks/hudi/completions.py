@@ -1,8 +1,8 @@
 """Which files complete a table's instants, as they lie in the timeline's folder.
 
-Hudi checks that an instant is pending, reads the clock, and makes the file that completes it, whose name has that time
-in it. Nothing holds the three together: a process that stood still in between makes its file when it wakes up, whatever
-has become of the instant. Hudi's own timeline shows one file of each instant, and none of the signs that tell.
+Hudi checks that an instant is pending, reads the clock, and creates the file that completes it, with that time in its
+name. These steps are not atomic: a process that was suspended in between creates its file when it wakes up, whatever
+has happened to the instant meanwhile. Hudi's own timeline shows one file per instant, and no trace of that.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def completions(meta: Any) -> dict[str, Completion]:
 
 
 def delete(meta: Any, path_class: Any, names: list[str]) -> None:
-    """Delete files of the timeline's folder; those that another process has deleted are gone all the same."""
+    """Delete files of the timeline's folder; another process may have deleted them already."""
     folder = str(meta.getTimelinePath().toString())
     for name in names:
         meta.getStorage().deleteFile(path_class(f"{folder}/{name}"))
 
 
 def registered(jvm: HudiJvm, meta: Any, name: str) -> Registered:
-    """What one file that completes an instant names; each of two has its own, and Hudi's timeline shows but one."""
+    """The data files named by one of an instant's completing files, of which Hudi's timeline shows only one."""
     found = _NAME.search(f"/{name},")
     if found is None:
         raise ValueError(f"{name} completes no instant")

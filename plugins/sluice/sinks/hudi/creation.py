@@ -1,7 +1,7 @@
-"""Creates a Hudi table such that of several processes that begin it only one ever writes its settings.
+"""Creates a Hudi table so that only one of several concurrent processes ever writes its settings.
 
-Hudi's own `initTable` writes `hoodie.properties` over whatever is there. A START that stood still between its look and
-that write would take from a table in use what Hudi has noted there since: which parts of the metadata table exist.
+Hudi's own `initTable` overwrites `hoodie.properties`. A START that was suspended between its check and that write would
+erase what Hudi has since noted there about a table in use: which parts of the metadata table exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluice.sinks.hudi.write_config import key_generator
 
 _FOLDER = ".hoodie"
 _SETTINGS = "hoodie.properties"
-_PATIENCE = 10.0  # seconds from an empty file of settings to the one that somebody is writing there
+_PATIENCE = 10.0  # seconds to wait for another process to fill the empty settings file it created
 
 
 def table_exists(jvm: HudiJvm, writer: TableSpec) -> bool:
@@ -47,7 +47,7 @@ def create_table(jvm: HudiJvm, writer: TableSpec) -> None:
     reach("sink.before_create_table")
     if _write_alone(storage, path, settings) or _written_by_another(jvm, writer):
         return
-    # Whoever began it has died over it, as a write takes no seconds; should it wake up, its file is another one.
+    # The process that created it must have died, since a write takes no seconds; if it wakes up, it has another file.
     log.warning("removed the empty settings of a table whose creation was never finished", table=writer.path)
     storage.deleteFile(path)
     if not _write_alone(storage, path, settings):
@@ -76,7 +76,7 @@ def _write_alone(storage: Any, path: Any, content: bytes) -> bool:
 
 
 def _written_by_another(jvm: HudiJvm, writer: TableSpec) -> bool:
-    """Wait until the settings that another process has begun are there; False if that never comes."""
+    """Wait for the settings that another process has begun to write; False if they never appear."""
     until = Retrying(
         stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), retry=retry_if_result(lambda there: not there)
     )

@@ -1,4 +1,4 @@
-"""Opens a pipeline's table: creates it on first use, and checks that pipeline and table fit each other."""
+"""Opens a pipeline's table: creates it on first use, and checks that pipeline and table match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.prop
 
 
 def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
-    """Open the pipeline's table, creating it on first use, and check that pipeline and table fit each other.
+    """Open the pipeline's table, creating it on first use, and check that pipeline and table match.
 
     Its `writer` has the schema of the table's last commit; an interval pins its own.
 
@@ -52,7 +52,7 @@ def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_
 def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
     """The table with the writer's merge settings among its own, where its readers and compaction look for them.
 
-    Written once in a table's life, or when the setting changes; Hudi replaces the file of the table's settings whole.
+    Written once in a table's life, or when the setting changes; Hudi replaces the whole settings file.
     """
     wanted = {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
     properties = meta.getTableConfig().getProps()
@@ -70,7 +70,7 @@ def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
 
 
 def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
-    """The writer with column statistics if another writer has begun them: a commit of ours would drop them else."""
+    """The settings with column statistics if another writer has enabled them: our commits would drop them otherwise."""
     if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
         return writer
     return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})

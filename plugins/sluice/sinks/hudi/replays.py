@@ -1,4 +1,4 @@
-"""What an interval has written, where its rows are now, and which replay has put its own in their place."""
+"""What an interval wrote, where its rows are now, and which replay has replaced them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sluice.sinks.hudi.write_config import write_config, write_options
 
 
 def last_replay(meta: Any, instant: str) -> str | None:
-    """The last committed replay of an interval, or of what has replayed it; None where there is none.
+    """The last committed replay of an interval, or of its replays; None if there is none.
 
-    Looks through all commits since, as far back as the timeline, active and archived, has them.
+    Searches all commits since then, in the active and the archived timeline.
 
     Args:
         meta: the table's meta client.
@@ -36,7 +36,7 @@ def last_replay(meta: Any, instant: str) -> str | None:
 
 
 def _replays(timeline: Any, since: str) -> dict[str, str]:
-    """By the instant that it has read again, the last replay of a timeline that was committed after `since`."""
+    """The last replay of each instant among a timeline's commits after `since`, by the replayed instant."""
     later = timeline.getCommitsTimeline().filterCompletedInstants().findInstantsAfter(since).getInstants()
     found = {}
     for instant in later:

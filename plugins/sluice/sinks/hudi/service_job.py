@@ -1,4 +1,4 @@
-"""Carries planned compactions and clusterings out by Hudi's Spark client: files first, their commit when it is told."""
+"""Carries out planned compactions and clusterings by Hudi's Spark client: first the files, and the commit on call."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class HudiServiceJob:
         return lambda: self._commit_clustering(instant, metadata)
 
     def _commit_clustering(self, instant: str, metadata: Any) -> None:
-        """The second half of Hudi's `cluster`, for which 1.2 has no public method, as it has for compaction."""
+        """The second half of Hudi's `cluster`; unlike for compaction, Hudi 1.2 has no public method for it."""
         lang = self._jvm.java.lang
         base = lang.Class.forName(_SERVICE_CLIENT)
         field = lang.Class.forName(_WRITE_CLIENT).getDeclaredField("tableServiceClient")

@@ -1,7 +1,6 @@
 """Hudi's table services, by Hudi's Java client: plans, cleaning, archiving, and the metadata table's own compaction.
 
-Compaction and clustering are only planned here: what a plan says is carried out by Spark, in
-`sluice.sinks.hudi.service_job`.
+Compaction and clustering are only planned here; `sluice.sinks.hudi.service_job` carries the plans out in Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def service_options(services: TableServices) -> dict[str, str]:
         "hoodie.keep.max.commits": str(services.keep_timeline + 1),
         "hoodie.metadata.compact.max.delta.commits": str(services.metadata_after_delta_commits),
         "hoodie.compact.inline.max.delta.commits": str(services.compaction.after_delta_commits),
-        # A second write of the metadata table, begun while a compaction runs, would stand open beside the commits.
+        # A second write to the metadata table, started during a compaction, would stay open beside the commits.
         "hoodie.metadata.streaming.write.enabled": "false",
     }
     clustering = services.clustering
@@ -79,9 +78,9 @@ class ServiceClient:
             return self._table.schedule(client, "COMPACT" if service == "compaction" else "CLUSTER")
 
     def take_off(self, instant: str) -> None:
-        """Take a clustering's plan off the timeline, with all that a dead attempt at it has written."""
+        """Remove a clustering's plan from the timeline, with everything that a dead attempt at it wrote."""
         with self._client("taking a plan off the timeline") as client:
-            client.purgePendingClustering(instant)  # takes off only what was begun
+            client.purgePendingClustering(instant)  # removes only plans that were started
             for pending in self._table.timeline().filterPendingReplaceOrClusteringTimeline().getInstants():
                 if str(pending.requestedTime()) == instant and bool(pending.isRequested()):
                     self._table.timeline().deletePending(pending)
@@ -104,8 +103,8 @@ class ServiceClient:
     def serve_metadata_table(self) -> None:
         """Compact, clean and archive the metadata table, each if it is due.
 
-        Its compaction is also what lets the table's own timeline be archived: Hudi keeps what the metadata table's
-        last compaction doesn't hold yet. A Java client never does it by itself in a commit.
+        Its compaction also lets the table's own timeline be archived: Hudi keeps instants that the metadata table's
+        last compaction doesn't include yet. A Java client never does this by itself in a commit.
         """
         with self._client("compacting the metadata table") as client:
             self._table.serve_metadata_table(client)

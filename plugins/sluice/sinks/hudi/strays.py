@@ -1,4 +1,4 @@
-"""Files that zombies leave: what they finished after their interval was over, and where they had files open."""
+"""Stray files of zombies: those finished after their interval had ended, and where they had files open."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Strays:
         hudi: the JVM's package `org.apache.hudi`.
         meta: the table's meta client.
         path: where the table is.
-        registered_by: the files that the timeline's own commit of an instant names, none of one that it doesn't have;
-            None where the commit can't be read any more.
+        registered_by: the files named by an instant's commit on the timeline, empty if it has none; None if the commit
+            can't be read any more.
     """
 
     def __init__(self, hudi: Any, meta: Any, path: str, registered_by: Callable[[str], set[str] | None]) -> None:
@@ -32,10 +32,10 @@ class Strays:
         self._registered_by = registered_by
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        """Delete files that a zombie finished after its interval was over, and the markers it made again.
+        """Delete files that zombies finished after their interval had ended, and markers that they made again.
 
-        As long as one of an instant's marked files hasn't come up, its markers stay: a zombie may stand still between a
-        file's marker and the file, and nothing else says where to look for it the next time.
+        An instant's markers stay while one of the marked files is missing: a zombie may be suspended between creating a
+        file's marker and the file, and nothing else says where to look for that file next time.
 
         Args:
             committed: for each ended instant the paths, relative to the table, that its commit registered: none for an
@@ -58,11 +58,11 @@ class Strays:
                 there.add(relative)
                 instant = instant_in(name)
                 if instant is not None and relative not in committed.get(instant, {relative}):
-                    if instant not in registered:  # asked of the few that have any: it costs a read of the timeline
+                    if instant not in registered:  # only for the few that have files: it costs a read of the timeline
                         registered[instant] = self._registered_by(instant)
                     own = registered[instant]
                     if own is None or relative in own:
-                        continue  # a message has lied about what was committed
+                        continue  # a message lied about what was committed
                     storage.deleteFile(path_class(f"{self._path}/{relative}"))
                     deleted.append(relative)
         for instant, files in marked.items():
@@ -71,9 +71,9 @@ class Strays:
         return deleted
 
     def _delete_markers(self, instant: str, markers: Iterable[str]) -> None:
-        """Delete markers of an instant, one by one: a zombie may have made others since they were listed.
+        """Delete markers of an instant one by one: a zombie may have made others since they were listed.
 
-        Folders go where they are empty then.
+        Folders that are empty then are deleted, too.
         """
         storage, path_class = self._meta.getStorage(), self._hudi.storage.StoragePath
         root = str(self._meta.getMarkerFolderPath(instant))
@@ -90,9 +90,9 @@ class Strays:
                     raise
 
     def _data_files(self, partition: str, instants: Iterable[str]) -> str:
-        """A pattern of the data files of those instants, so that all others are told apart inside the JVM.
+        """A pattern that matches the data files of those instants, so that the JVM filters out all others.
 
-        A partition holds the files of all intervals: to ask each of them over the bridge would make START grow.
+        A partition has the files of all intervals: asking for each over the bridge would make START slower and slower.
         """
         folder = f"{self._path}/{partition}" if partition else self._path
         escaped = _GLOB.sub(r"\\\g<0>", folder)
@@ -103,9 +103,9 @@ class Strays:
         return _folders(_files(self._markers(instant)))
 
     def partitions_on_storage(self) -> set[str]:
-        """The table's partitions as they lie on storage, also those of which no commit and no marker says anything.
+        """The table's partitions on storage, including those that no commit and no marker names.
 
-        By Hudi's own listing of folders: a writer makes the file that tells a folder to be a partition before its first
+        By Hudi's own listing of folders: a writer creates the file that marks a folder as a partition before its first
         data file there.
         """
         context = self._hudi.client.common.HoodieJavaEngineContext(self._meta.getStorageConf())
@@ -113,7 +113,7 @@ class Strays:
         return {str(partition) for partition in listing.getAllPartitionPaths()}
 
     def _markers(self, instant: str) -> set[str]:
-        """The markers of an instant, relative to their folder: each of a data file, whether that is there or not."""
+        """The markers of an instant, relative to their folder: one for each data file, existing or not."""
         storage = self._meta.getStorage()
         folder = self._hudi.storage.StoragePath(self._meta.getMarkerFolderPath(instant))
         if not storage.exists(folder):

@@ -95,12 +95,12 @@ class HudiTable:
             return registered(self._jvm, self._meta, completion)
 
     def take_off(self, instant: str, files: list[str]) -> None:
-        """Delete files that complete an instant, of the table; and of the metadata table what completed it twice.
+        """Delete files that complete an instant; in the metadata table, those of a second completion.
 
-        What the metadata table holds of an instant that the table has not counts for no reader.
+        Readers ignore the metadata table's entries for instants that the table doesn't have.
 
         Args:
-            instant: whose files they are.
+            instant: the instant.
             files: their names in the timeline's folder.
         """
         with hudi_errors("taking a completion off the timeline", table=self.writer.path, instant=instant):
@@ -123,7 +123,7 @@ class HudiTable:
         """Wait until this machine's clock is later than all that stands on the table's timelines.
 
         Raises:
-            RetryableError: it is further behind than one may wait for.
+            RetryableError: it is too far behind to wait for.
         """
         with hudi_errors("comparing the clock with the timeline", table=self.writer.path):
             metas = filter(None, (self._meta, self._metadata_table()))
@@ -143,12 +143,12 @@ class HudiTable:
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Put the instant on the timeline, requested and then inflight.
 
-        `startCommit` is not used: it makes up the instant itself, and the control topic has to name it first. An
-        instant that was left half open is opened wholly.
+        `startCommit` is not used: it generates the instant itself, but the control topic has to name it first. An
+        instant that was left half open is opened completely.
 
         Args:
             instant: the transaction's id.
-            replaces: its commit will take file groups off the table, which Hudi has an action of its own for.
+            replaces: whether its commit will remove file groups, for which Hudi has an action of its own.
         """
         action = _REPLACE if replaces else self._action
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
@@ -166,13 +166,13 @@ class HudiTable:
                 self._create_metadata_table(instant)
 
     def ensure_metadata_table(self) -> None:
-        """Create the metadata table of a table into which nothing was written yet, if it has none."""
+        """Create the metadata table, if there is none, of a table without any data."""
         if not self._meta.getTableConfig().isMetadataTableAvailable():
             with hudi_errors("creating the metadata table", table=self.writer.path):
                 self._create_metadata_table(None)
 
     def _create_metadata_table(self, instant: str | None) -> None:
-        """Once in a table's life, and by the coordinator: participants would each create it, and break each other's."""
+        """Once in a table's life, by the coordinator: participants would each create it and break each other's."""
         client = self._client()
         try:
             client.initTable(self._operation(), self._jvm.Option.ofNullable(instant))
@@ -192,16 +192,16 @@ class HudiTable:
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Commit the write stats with the extra metadata: data and offsets become visible together, or not at all.
+        """Commit the write stats with the extra metadata: data and offsets become visible together or not at all.
 
-        Hudi deletes files of the instant that have a marker but no stat, which is what failed attempts leave.
+        Hudi deletes the instant's files that have a marker but no stat, which failed attempts leave behind.
 
         Args:
             instant: the transaction's id.
             committables: Hudi's write stats of all ranges.
             extra: offsets and our own note.
-            replaced: ids of the file groups that leave the table in the same commit, by table partition; not None
-                where the instant was opened to replace.
+            replaced: ids of the file groups that the same commit removes, by table partition; not None if the instant
+                was opened to replace.
         """
         kind = "HoodieWriteStat" if self._action == "commit" else "HoodieDeltaWriteStat"
         stat_class = self._jvm.jvm.java.lang.Class.forName(f"org.apache.hudi.common.model.{kind}")
@@ -259,7 +259,7 @@ class HudiTable:
         with hudi_errors("finishing a roll-back", table=self.writer.path):
             client = self._client()
             try:
-                client.rollbackFailedWrites(self._meta)  # under the policy NEVER, only what was begun
+                client.rollbackFailedWrites(self._meta)  # under the policy NEVER, only roll-backs that were begun
             finally:
                 client.close()
             timeline = self._meta.reloadActiveTimeline()
@@ -346,9 +346,9 @@ class HudiTable:
         return Strays(self._hudi, self._meta, self.writer.path, self._registered_by)
 
     def _registered_by(self, instant: str) -> set[str] | None:
-        """The files that the timeline's own commit of an instant names, none of one that it doesn't have.
+        """The files named by an instant's commit on the timeline; empty if it has none.
 
-        None where the commit can't be read any more: any file may be one of its.
+        None if the commit can't be read any more: any file may be one of its own.
         """
         state = self.state_of(instant)
         if state == "absent":

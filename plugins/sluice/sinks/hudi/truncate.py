@@ -1,4 +1,4 @@
-"""Truncates: the source's table was emptied at a position, and every row from before it goes in one transaction."""
+"""Truncates: the source's table was emptied at a position; all earlier rows are deleted in one transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VOID, _TRUNCATED = "sluice_void", "sluice_truncated"
 
 
 def after(frame: DataFrame, emptied_at: str) -> DataFrame:
-    """The rows from after a truncate; the others are counted (`void`)."""
+    """The rows after a truncate; earlier ones are counted (`void`) and dropped."""
     before = F.col(POSITION) < _position(emptied_at)
     change = F.when(before, F.col(CHANGE))
     counted = frame.observe(
@@ -31,7 +31,7 @@ def after(frame: DataFrame, emptied_at: str) -> DataFrame:
 
 
 def void(dataset: Any) -> VoidChanges:
-    """What `after` has left out, by the run that wrote the dataset."""
+    """What `after` dropped, as counted by the run that wrote the dataset."""
     counts = observed(dataset, _VOID)
     return VoidChanges(int(counts["records"]), int(counts["deleted"]), int(counts["moved"]))
 
@@ -61,7 +61,7 @@ def emptied(
 
 
 def rows_truncated(dataset: Any) -> int:
-    """How many rows `emptied` has found, by the run that wrote the dataset."""
+    """How many rows `emptied` found, as counted by the run that wrote the dataset."""
     return int(observed(dataset, _TRUNCATED)["rows"])
 
 

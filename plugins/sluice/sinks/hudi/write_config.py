@@ -15,12 +15,12 @@ KEY_GENERATORS = {
     "nonpartitioned": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
 }
 
-# What the interval's commit over several processes rests on. A user's other value is refused, not overruled in silence.
+# The commit over several processes depends on these. Another value of the user's is refused, not silently overruled.
 REQUIRED = {
     "hoodie.allow.multi.write.on.same.instant": "true",  # several participants write under one instant
     "hoodie.write.markers.type": "DIRECT",  # the coordinator must see the participants' markers, on storage
     "hoodie.embed.timeline.server": "false",
-    "hoodie.metadata.enable": "true",  # it hides what a zombie writes late
+    "hoodie.metadata.enable": "true",  # it hides files that a zombie writes late
     "hoodie.clean.failed.writes.policy": "NEVER",  # the coordinator alone rolls back, by the control topic
     "hoodie.combine.before.insert": "false",
     "hoodie.combine.before.upsert": "false",  # every record read is written, so that the audit can count them
@@ -46,10 +46,10 @@ DEFAULTS = {
     ARCHIVES_ITSELF: "true",
 }
 UPSERT_DEFAULTS = {
-    # Never asked: the file group is known from the Kafka partition. But with an index that isn't part of the files, as
-    # INMEMORY, each write status brings every record's key and place to the driver: docs/performance.md.
+    # Never used: the file group is known from the Kafka partition. But with an index outside of the files, such as
+    # INMEMORY, each write status would bring every record's key and place to the driver: docs/performance.md.
     "hoodie.index.type": "SIMPLE",
-    "hoodie.parquet.small.file.limit": "0",  # nor are files looked for that new records might go into
+    "hoodie.parquet.small.file.limit": "0",  # nor are small files searched for new records
     # Nor is it known where in its base file a record's old version is: positions are never written. To say which base
     # file they would be of, each log file's task would read the metadata table all the same: docs/performance.md.
     "hoodie.write.record.positions": "false",
@@ -64,10 +64,10 @@ UPSERT_DEFAULTS = {
 
 
 def write_options(writer: TableSpec) -> dict[str, str]:
-    """All Hudi options of one interval's writers and its commit, the same in every process.
+    """All Hudi options for an interval's writers and its commit, the same in every process.
 
     Raises:
-        ActionRequiredError: the pipeline sets an option against which the two-phase commit would not hold.
+        ActionRequiredError: the pipeline sets an option with which the two-phase commit would not work.
     """
     for name, value in REQUIRED.items():
         wanted = writer.options.get(name)
@@ -114,7 +114,7 @@ def key_generator(writer: TableSpec) -> str:
 
 def write_config(jvm: Any, writer: TableSpec, options: dict[str, str], engine: Any = None) -> Any:
     """A `HoodieWriteConfig` in either JVM."""
-    # As JSON in one call of the JVM, where each option by itself is another.
+    # As JSON, in one call to the JVM instead of one per option.
     mapper = jvm.org.apache.hudi.common.util.JsonUtils.getObjectMapper()
     properties = mapper.readValue(json.dumps(options), jvm.java.util.Properties().getClass())
     builder = jvm.org.apache.hudi.config.HoodieWriteConfig.newBuilder()

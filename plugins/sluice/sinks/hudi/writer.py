@@ -42,8 +42,8 @@ class HudiWritten(Written):
     """What Hudi's writers left behind: write stats are the committables.
 
     Attributes:
-        named_by: what of its source a file group's name tells. An append's files carry the Spark task, an upsert's file
-            groups have the Kafka partition in their first eight digits; of keys that are hashed no name tells.
+        named_by: what a file group's name says about its source. An append's files have the Spark task, an upsert's
+            file groups the Kafka partition in their first eight digits; names for hashed keys say nothing.
     """
 
     named_by: Literal["task", "partition"] | None = None
@@ -76,15 +76,15 @@ class HudiWriter:
         self._jvm = jvm
         self._hudi = jvm.org.apache.hudi
         self._options = write_options(writer)
-        # Hudi tells deletes by a column of the records written; the table's own schema, which commits have, lacks it.
+        # Hudi recognizes deletes by a column of the written records, which the table's own schema, in commits, lacks.
         changes = start.records.changes is not None
         self._schema_avro = _with_deleted(writer.schema_avro) if changes else writer.schema_avro
         given = writer.model_copy(update={"schema_avro": self._schema_avro})
         self._config = write_config(self._jvm, given, self._options)
         self._later_deletes: DataFrame | None = None
         self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
-        # Not through a write client: its initTable sets up and compacts the metadata table, which two participants at
-        # a time would do against each other. That is the coordinator's, at START.
+        # Not through a write client: its initTable sets up and compacts the metadata table, in which concurrent
+        # participants would conflict. The coordinator does that, at START.
         self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
         if self._table.shouldTrackSuccessRecords():
             log.warning(
@@ -118,13 +118,13 @@ class HudiWriter:
         return replace(written, void=void(written.dataset), truncated=truncated, soft_truncated=soft)
 
     def remember_deletes(self, later: DataFrame) -> None:
-        """Leave records out whose row was deleted later: Hudi orders them itself only until it compacts.
+        """Leave out records whose row was deleted later: Hudi itself orders them only until it compacts.
 
         Args:
             later: the rows of offsets that the table has already.
         """
         tagged = self._tag(later).where(F.col(_IS_DELETED))
-        with adaptive(self._spark):  # else a few deletes are 200 tasks
+        with adaptive(self._spark):  # otherwise a few deletes become 200 tasks
             newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
             newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
             few = newest.limit(_FEW + 1).count() <= _FEW
@@ -137,7 +137,7 @@ class HudiWriter:
         return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
 
     def _has_rows(self) -> bool:
-        """Whether anything is committed: a table without a commit has no columns to read."""
+        """Whether anything is committed: without a commit the table has no columns to read."""
         return (
             not self._table.getMetaClient().getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty()
         )
@@ -175,7 +175,7 @@ class HudiWriter:
         return HudiWritten(self._committables(statuses), frame._jdf, named_by="task")
 
     def _named(self, prepared: DataFrame) -> DataFrame:
-        """Rows named after their records, which no other row of the table is.
+        """Rows with keys made of their records' places, which are unique in the table.
 
         Hudi numbers the rows of each Spark task, from 0 in every application: two ranges of one interval would give
         their rows the same keys and sequence numbers.
@@ -193,7 +193,7 @@ class HudiWriter:
         return prepared.selectExpr(*(f"{given[c]} AS {quoted(c)}" if c in given else quoted(c) for c in columns))
 
     def _upsert(self, tagged: DataFrame) -> Written:
-        """Records tagged with their file group beforehand, so that Hudi looks nothing up.
+        """Write records that are tagged with their file group, so that Hudi needs no index lookup.
 
         Kafka sends a key to one partition, so (topic, partition, table partition) names the file group of a key, as
         RFC-32 has it.
@@ -259,17 +259,17 @@ class HudiWriter:
 
     @property
     def _buckets(self) -> int | None:
-        """Into how many file groups of a table partition keys are hashed; None where their partition decides."""
+        """The number of file groups of a table partition that keys are hashed to; None if their partition decides."""
         placement = self._start.placement
         return None if placement is None else placement.buckets
 
     def _without_older(self, tagged: DataFrame) -> DataFrame:
-        """Without the records of which the table has a version that isn't older.
+        """Leave out the records of which the table has a version that isn't older.
 
-        They were read out of their order: offsets after them are in the table. A record's row is written where the
-        table has none of its key, has one that the interval which is replayed wrote, or has one with a smaller value
-        of the ordering fields. Hudi's own merge would let the record win a tie, since it is committed later. That is
-        right for the partitions which are read in their order, so their records are all written.
+        They were read out of order: later offsets are in the table. A record's row is written if the table has none
+        with its key, has one that the replayed interval wrote, or has one with a smaller value of the ordering fields.
+        Hudi's own merge would let the record win a tie, since it is committed later. That is right for the partitions
+        that are read in order, so all their records are written.
         """
         known = ("_hoodie_commit_time", *self._writer.ordering_fields)
         table = self._spark.read.format("hudi").load(self._writer.path)
@@ -303,7 +303,7 @@ def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_deleted(schema_avro: str) -> str:
-    """The schema with Hudi's own column of deletes after the others."""
+    """The schema with Hudi's own column for deletes appended."""
     schema = json.loads(schema_avro)
     schema["fields"].append({"name": _IS_DELETED, "type": ["null", "boolean"], "default": None})
     return json.dumps(schema)

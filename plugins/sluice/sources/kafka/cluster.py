@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of the pipeline's topics when an interval is planned."""
+"""The state of the pipeline's topics in a Kafka cluster, read when an interval is planned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sluice.sources.kafka.truncation import LogRead, truncations
 from sluice.sources.kafka.windows import Windows
 
 _NOT_DATA = ("__", "sluice-control-")  # Kafka's own topics, and pipelines' control topics
-_HANGS = timedelta(minutes=15)  # the broker's own limit of a transaction's time, unless it is set otherwise
+_HANGS = timedelta(minutes=15)  # the broker's own limit on a transaction's time, by default
 TIMEOUT = 30.0  # seconds for one request; librdkafka retries within it
 
 
@@ -36,7 +36,7 @@ def source_of(options: SourceOptions, settings: KafkaSettings) -> KafkaCluster:
 
 
 class KafkaCluster:
-    """Read-only view of one cluster, and the copy of our offsets in its consumer groups."""
+    """One cluster: read only, except for the copy of our offsets in its consumer groups."""
 
     def __init__(self, settings: KafkaSettings, *, isolation_level: str = "read_committed") -> None:
         self.settings = settings
@@ -51,7 +51,7 @@ class KafkaCluster:
         return self.settings.name
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
-        """The topics whose whole name matches a regular expression, without some and without Kafka's own.
+        """The topics whose whole names match a regular expression, except `but_not` and Kafka's own.
 
         Raises:
             ActionRequiredError: there is none.
@@ -81,7 +81,7 @@ class KafkaCluster:
         max_future: timedelta | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
-        """Offsets, cluster id and topic ids, all asked for now.
+        """The present offsets, cluster id and topic ids.
 
         Args:
             topics: the pipeline's topics.
@@ -132,7 +132,7 @@ class KafkaCluster:
                     log_start=log_start[tp],
                     log_end=log_end[tp],
                     window_end=end if bounded else log_end[tp],
-                    # What is in an open Kafka transaction is older than what is committed after it.
+                    # Records in an open Kafka transaction are older than those committed after it.
                     valid_through=min(through, open_since.get(tp, through)),
                     high_watermark=high_watermark[tp],
                     window_start=start if start >= 0 else log_end[tp],  # -1: no record is as late as that
@@ -155,7 +155,7 @@ class KafkaCluster:
         )
 
     def _open_since(self, last_stable: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
-        """When the first record was written that an open Kafka transaction holds back, of each partition with one."""
+        """The time of the first record held back by an open Kafka transaction, for each partition with one."""
         if not last_stable:
             return {}
         with RecordProbe(self.settings, "read_uncommitted") as probe:
@@ -174,12 +174,12 @@ class KafkaCluster:
         return RecordProbe(self.settings, "read_committed" if committed else "read_uncommitted")
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """The partitions whose log has lost records that were read, each with the offset at which it was truncated.
+        """The partitions whose log has lost records that were read, with the offset at which it was truncated.
 
-        One that has no leader is left out: who plans next asks again.
+        Those without a leader are left out: the next planning checks again.
 
         Args:
-            read: of each partition up to which offset it was read, and its leader epoch before that.
+            read: for each partition the offset up to which it was read, and the leader epoch before that.
         """
         topics = sorted({tp.topic for tp in read})
         described = self._admin.describe_topics(TopicCollection(topics), request_timeout=TIMEOUT) if topics else {}
@@ -267,7 +267,7 @@ def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[To
 def _hanging(
     log_end: Mapping[TopicPartition, int], open_since: Mapping[TopicPartition, datetime], now: datetime
 ) -> Iterable[Remark]:
-    """Transactions that nobody has ended for longer than the broker would wait."""
+    """Remarks on transactions that have been open for longer than the broker would wait."""
     for tp, since in open_since.items():
         if now - since > _HANGS:
             what = f"a Kafka transaction that is open since {since:%Y-%m-%d %H:%M} UTC holds back what comes after it"

@@ -1,9 +1,9 @@
-"""Kafka's settings as Spark's client takes them, and, where Python makes the tokens, a place that it gets them from.
+"""Kafka's settings for Spark's client, and, if Python makes the tokens, the endpoint from which it gets them.
 
-A token lives for minutes, a job may for hours, and executors have no Python. So the driver is an identity provider for
-its own job: a token endpoint as OAuth has it (RFC 6749, section 4.4), which Kafka's own log-in handler asks, over TLS
-with a certificate of this driver's own. Its place, the certificate and a secret stand in the JAAS entry that travels
-with the job, and nothing on a disk.
+A token is valid for minutes, a job may run for hours, and executors have no Python. So the driver is an identity
+provider for its own job: an OAuth token endpoint (RFC 6749, section 4.4), which Kafka's own log-in handler calls over
+TLS with the driver's own certificate. Its address, the certificate and a secret are in the JAAS entry that travels with
+the job; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _token_login(spark: SparkSession, kafka: KafkaSettings, function: str) -> di
 
 
 def _require_classes(spark: SparkSession, settings: Mapping[str, str], connection: str) -> None:
-    """A log-in of somebody else's needs its jar: Kafka's client would only say that it couldn't be made."""
+    """Check that a third-party log-in's jar is there: Kafka's client would only say that it couldn't be created."""
     loader: Any = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
     module = re.match(r"\s*([\w.$]+)", settings.get("sasl.jaas.config", ""))
     named = [settings.get(name, "") for name in _LOGIN_CLASSES] + ([module[1]] if module else [])
@@ -81,13 +81,13 @@ def _require_classes(spark: SparkSession, settings: Mapping[str, str], connectio
             )
 
 
-@cache  # one for each driver, whatever the number of reads; it ends with the process
+@cache  # one for each driver, however many reads; it ends with the process
 def _endpoint(host: str, bind: str, function: str, config: str, connection: str) -> TokenEndpoint:
     return TokenEndpoint(host, bind, lambda: ask(function, config, connection))
 
 
 class TokenEndpoint:
-    """An HTTPS server that answers with a new token whoever knows its secret.
+    """An HTTPS server that gives a new token to clients that know its secret.
 
     Args:
         host: the name or address by which executors reach the driver.
@@ -108,11 +108,11 @@ class TokenEndpoint:
         Thread(target=server.serve_forever, name="sluice-tokens", daemon=True).start()
 
     def answer(self, authorization: str) -> bytes | None:
-        """A token response (RFC 6749, section 5.1); None for whoever doesn't know the secret."""
+        """A token response (RFC 6749, section 5.1); None without the right secret."""
         wanted = b64encode(f"{_CLIENT}:{self.secret}".encode())
         if not hmac.compare_digest(authorization.encode(), b"Basic " + wanted):
             return None
-        with self._lock:  # the function may not expect to be called from several threads at once
+        with self._lock:  # the function may not be thread-safe
             token = self._make()
         left = max(0, int(token.expires - time.time()))
         return json.dumps({"access_token": token.value, "token_type": "Bearer", "expires_in": left}).encode()
@@ -124,7 +124,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the request's own thread, so that nobody can keep others waiting."""
+        """Shake hands in the request's own thread, so that no client can block others."""
         request.settimeout(30)
         with suppress(OSError), self.context.wrap_socket(request, server_side=True) as secured:
             super().finish_request(secured, client_address)
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: who asks is our own executor."""
+        """Log nothing: the clients are our own executors."""
 
 
 def _identify(context: ssl.SSLContext, host: str) -> str:
@@ -168,7 +168,7 @@ def _identify(context: ssl.SSLContext, host: str) -> str:
         place = x509.DNSName(host)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    # An executor's clock may be behind or ahead by hours, for all that this is about.
+    # An executor's clock may be hours behind or ahead; that doesn't matter here.
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + _LIFETIME)
     builder = builder.add_extension(x509.SubjectAlternativeName([place]), critical=False)
     certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)

@@ -1,4 +1,4 @@
-"""Looks at single records of many partitions, by offset: when they are dated, and of which leader epoch they are."""
+"""Reads the times and leader epochs of single records in many partitions, by offset."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
 from sluice.protocol.offsets import TopicPartition
 
-_PATIENCE = 60.0  # seconds for one look at all partitions
+_PATIENCE = 60.0  # seconds for one read of all partitions
 _LOOK = 200  # records of one partition at most
 _BATCH = 1000
 
 
 class RecordHead(NamedTuple):
-    """A record: where it stands, its time in milliseconds since 1970, and the leader epoch of its batch."""
+    """A record's offset, its time in milliseconds since 1970, and the leader epoch of its batch."""
 
     offset: int
     time: int
@@ -30,11 +30,11 @@ class RecordHead(NamedTuple):
 
 
 class RecordProbe:
-    """Reads records here and there without ever committing anything.
+    """Reads single records without ever committing anything.
 
     Args:
         settings: the cluster.
-        isolation_level: whose records are seen.
+        isolation_level: which transactions' records are read.
     """
 
     def __init__(self, settings: KafkaSettings, isolation_level: str) -> None:
@@ -63,7 +63,7 @@ class RecordProbe:
     def first(
         self, offsets: Mapping[TopicPartition, int], wanted: Callable[[TopicPartition, RecordHead], bool]
     ) -> dict[TopicPartition, RecordHead | None]:
-        """Of each partition the first wanted record from an offset on; None where none is among the next few.
+        """Each partition's first wanted record from an offset on; None if none is among the next few.
 
         Raises:
             RetryableError: the brokers don't answer in time.

@@ -30,9 +30,9 @@ class KafkaReader:
         self._settings = java_settings(spark, settings)
 
     def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
-        """A range ends where its position reaches the planned end, whatever gaps lie before it.
+        """A range ends when its position reaches the planned end, whatever gaps are before it.
 
-        `failOnDataLoss` makes Spark fail where offsets are out of range instead of going on with less.
+        `failOnDataLoss` makes Spark fail if offsets are out of range instead of reading less.
         """
         assign: dict[str, list[int]] = {}
         starts: dict[str, dict[str, int]] = {}
@@ -54,7 +54,7 @@ class KafkaReader:
         )
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
-        """Offsets that are gone, and times that Spark doesn't hold."""
+        """The error for offsets that are gone, and for times that Spark can't represent."""
         text = str(error)
         where = {"table": start.table, "instant": start.transaction}
         if "failOnDataLoss" in text or "OffsetOutOfRange" in text or "Cannot fetch offset" in text:

@@ -1,7 +1,7 @@
-"""Sends quarantined records to their topic again, each once; a topic of ours remembers which.
+"""Sends quarantined records to their topic again, each once; a topic of our own records which.
 
-Some thousand records and the note of them are sent in one Kafka transaction. A consumer group's offsets would forget:
-a broker keeps those of a group that nobody uses for a week.
+A few thousand records and the note of them are sent in one Kafka transaction. A consumer group's offsets wouldn't do:
+a broker deletes those of an unused group after a week.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEADER = "sluice.redriven"
 
 
 class Redriven:
-    """What was sent again of a cluster's records.
+    """Which of a cluster's records were sent again.
 
-    A record goes back into its topic, for all that read it: where several tables have set it aside, it is sent once.
+    A record goes back into its topic, for all readers: if several tables have set it aside, it is sent once.
 
     Args:
         settings: the cluster of the records.
-        topic: the topic that remembers; created on first use, and kept for ever.
+        topic: the topic of the notes; created on first use, and kept for ever.
         table: the path of the table whose quarantine is looked at.
     """
 
@@ -45,7 +45,7 @@ class Redriven:
         self._identity = identity_of("redrive", topic, topic)
 
     def places(self) -> Places:
-        """Where the records stand that were sent again.
+        """The places of the records that were sent again.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
@@ -61,10 +61,10 @@ class Redriven:
         return found
 
     def send(self, records: Iterable[Quarantined], topic_ids: Mapping[str, str | None]) -> Counter[Partition]:
-        """Send those that weren't sent before, to the partitions that they came from; returns how many to which.
+        """Send those that weren't sent before, to the partitions that they came from; returns the number per partition.
 
-        Some thousand at a time, each with a note of where they stand: who is stopped in between has sent the first of
-        them, and sends the others when the command is run again.
+        A few thousand at a time, each batch with a note of their places: after an interruption the first batches have
+        been sent, and running the command again sends the others.
 
         Args:
             records: those that weren't sent before are of the logs that are there now.

@@ -1,8 +1,8 @@
-"""Whether a log was truncated under what was read of it: an election of a replica that lacked the last records.
+"""Whether a log was truncated below what was read: by the election of a replica that lacked the last records.
 
-Kafka's protocol answers that (OffsetForLeaderEpoch), and librdkafka asks it before it fetches; but it reports an error
-without the offset at which the logs part, and nothing where they don't. Each record's batch carries the epoch of the
-leader that took it, and these rise with the offsets: the first record of a later epoch is where the logs part.
+Kafka's protocol has a request for that (OffsetForLeaderEpoch), which librdkafka sends before it fetches; but its error
+lacks the offset at which the logs diverge, and without divergence it reports nothing. Each record's batch has the epoch
+of the leader that accepted it, and epochs rise with offsets: the logs diverge at the first record of a later epoch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sluice.sources.kafka.probe import RecordHead, RecordProbe
 
 
 class LogRead(NamedTuple):
-    """What was read of a log, and how it is now.
+    """What was read of a log, and its present bounds.
 
     Attributes:
-        end: up to this offset it was read.
-        leader_epoch: its leader's epoch at that time or later, so that no record that was read is of a later one.
+        end: the offset up to which it was read.
+        leader_epoch: its leader's epoch at that time or later, so that no record read has a later one.
         log_start: where it starts now.
         log_end: where it ends now, with records of open transactions.
     """
@@ -33,7 +33,7 @@ class LogRead(NamedTuple):
 
 
 def truncations(settings: KafkaSettings, logs: Mapping[TopicPartition, LogRead]) -> dict[TopicPartition, int]:
-    """The logs that have lost records that were read, each with the offset from which on its records are others.
+    """The logs that have lost records that were read, each with the offset from which its records differ.
 
     Raises:
         RetryableError: the brokers don't answer in time.

@@ -1,4 +1,4 @@
-"""Where windows by record times begin and end in each partition, whatever their records are dated."""
+"""Where windows by record times begin and end in each partition, whatever dates the records have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.protocol.state import Remark
 from sluice.protocol.window import LAST_TIME, find_all, first_past, record_time
 from sluice.sources.kafka.probe import RecordHead, RecordProbe
 
-_A_LITTLE = 60_000  # ms by which a clock may be ahead without a word
+_A_LITTLE = 60_000  # ms that a clock may be ahead without a remark
 
 
 class _Cluster(Protocol):
@@ -26,11 +26,11 @@ class Windows:
     """The bounds of windows.
 
     Args:
-        cluster: who is asked.
-        partitions: of which partitions.
-        log_end: where they end.
-        now: the time.
-        limit: records that are dated later bound nothing; None lets all of them.
+        cluster: the cluster.
+        partitions: the partitions.
+        log_end: their logs' ends.
+        now: the present time.
+        limit: records dated later don't bound windows; None means that all do.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Windows:
 
     @property
     def remarks(self) -> list[Remark]:
-        """What is to be told of records that are dated in the future."""
+        """Remarks on records that are dated in the future."""
         return list(self._remarks.values())
 
     def bound(self, time: datetime | None) -> dict[TopicPartition, int]:
