@@ -1,4 +1,4 @@
-"""Where bad records stand, counted in the one pass over the records; and how they are named."""
+"""Counts bad records and their places in the single pass over the records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pyspark.sql import functions as F
 from sluice.protocol.messages import PlannedRange
 
 KEY_STAGE: Final = "key: "
-"""What the problem of a key begins with."""
-_FEW: Final = 16  # ranges, of which the exact offsets are counted
-_PLACES: Final = 8  # of one range, where there are more
+"""The beginning of a key's problem text."""
+_FEW: Final = 16  # up to so many ranges, exact offsets are observed
+_PLACES: Final = 8  # per range, if there are more ranges
 
 
 @dataclass(frozen=True)
 class BadSpan:
-    """A planned range that has bad records, and the offsets of the first and the last of them.
+    """A planned range with bad records, and the offsets of the first and the last of them.
 
-    Where many ranges are read, these are offsets before and after: the first is one of the `exact` offsets from `first`
+    If many ranges are read, these are rounded outwards: the first bad record is among the `exact` offsets from `first`
     on.
     """
 
@@ -35,12 +35,12 @@ class BadSpan:
         return self.planned.model_copy(update={"start": self.first, "end": self.last + 1})
 
     def only_first(self) -> PlannedRange:
-        """The range of the first bad record alone, or of the few offsets that it is one of."""
+        """The range of only the first bad record, or of the few offsets among which it is."""
         return self.planned.model_copy(update={"start": self.first, "end": min(self.first + self.exact, self.last + 1)})
 
 
 def aggregates(problem: Column, planned: Sequence[PlannedRange]) -> list[Column]:
-    """Where there are problems in the planned ranges; of rows with `_kafka_*` columns.
+    """Aggregates over rows with `_kafka_*` columns: where the planned ranges have problems.
 
     The first and last offset of each range; or, since a record costs what all of these cost, of many ranges the places
     in which bad records are, each a few offsets wide.
@@ -58,7 +58,7 @@ def aggregates(problem: Column, planned: Sequence[PlannedRange]) -> list[Column]
 
 
 def spans(planned: Sequence[PlannedRange], counted: Sequence[Mapping[str, Any]]) -> tuple[BadSpan, ...]:
-    """The ranges that have bad records, of what `aggregates` came to in each part of the chain."""
+    """The ranges with bad records, from the results of `aggregates` in each part of the chain."""
     if len(planned) > _FEW:
         return _spans_of_places(planned, counted)
     found = []
@@ -88,17 +88,17 @@ def _spans_of_places(planned: Sequence[PlannedRange], counted: Sequence[Mapping[
 
 
 def _shift(planned: Sequence[PlannedRange]) -> int:
-    """How many bits of an offset are left out of a place, so that the longest range has `_PLACES` at most, and one."""
+    """How many low bits of an offset to drop, so that the longest range has at most `_PLACES` + 1 places."""
     return (max(r.end - r.start for r in planned) // _PLACES).bit_length()
 
 
 def stage_of(problem: Column) -> Column:
-    """Where a record's way to a row ended: `key` or `value`, for what didn't decode; null for what came later."""
+    """The stage that failed: `key` or `value` if these didn't decode; null for a later one."""
     return F.when(problem.startswith(KEY_STAGE), "key").when(problem.isNotNull(), "value").alias("stage")
 
 
 def too_large(limit: int) -> Column:
-    """The problem of a record whose key or value has more bytes than that."""
+    """The problem of a record whose key or value exceeds a number of bytes."""
     problem: Column | None = None
     for part in ("value", "key"):
         words = F.concat(

@@ -1,7 +1,7 @@
 """From change events to rows and deletes: Debezium's envelopes, and tombstones, as expressions beside the decoding.
 
-What a record does to its row stands in the column `CHANGE` from here to the write. A delete is a row of which the keys
-and the position matter; Hudi keeps it from being seen (`sluice.sinks.hudi.writer`).
+From here to the write, the column `CHANGE` says what a record does to its row. A delete is a row of which only the keys
+and the position matter; Hudi hides it from readers (`sluice.sinks.hudi.writer`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ WRITE: Final = "write"
 SOFT_DELETE: Final = "soft delete"
 DELETE: Final = "delete"
 MOVE: Final = "move"
-"""Its row leaves the table partition where it was: beside a `WRITE` of the same record, into another one."""
+"""Its row leaves the table partition it was in; a `WRITE` of the same record puts it into another one."""
 EMPTY: Final = "truncate"
 NOTHING: Final = "nothing"
 DELETES: Final = (DELETE, MOVE)
 ROWS: Final = (WRITE, SOFT_DELETE, DELETE, MOVE)
-"""What becomes a row of the write; the others don't."""
+"""The changes that become rows of the write."""
 KEY: Final = "_sluice_key"
 """The decoded key as a struct, where a key is decoded."""
 NO_VALUE: Final = "_sluice_no_value"
@@ -59,13 +59,13 @@ _JUST_BEFORE: Final = f"cast(0.000000000000001 as {POSITION_TYPE})"  # the small
 
 @dataclass(frozen=True)
 class ChangeCounts:
-    """What the changes of a range were beside rows.
+    """Counts of a range's changes that aren't simple row changes.
 
     Attributes:
         truncates: events that say that the source's table was emptied.
         first_truncate: topic, partition and offset of the first.
         emptied_at: the position of the last.
-        keyless: by topic, the first of the row changes whose record has no key; their number is of all topics.
+        keyless: by topic, the first row change whose record has no key; the number counts all topics.
     """
 
     truncates: int = 0
@@ -75,7 +75,7 @@ class ChangeCounts:
 
 
 def require_truncates_apply(start: StartCommit, seen: ChangeCounts) -> None:
-    """Check that the pipeline wants truncates to be applied.
+    """Check that the pipeline applies truncates.
 
     Raises:
         ActionRequiredError: it does not.
@@ -128,7 +128,7 @@ class ChangeStep:
         return self._events(decoded) if self._debezium else self._tombstones(decoded)
 
     def aggregates(self) -> list[Column]:
-        """What is to be observed of the changed records."""
+        """Aggregates to observe over the changed records."""
         change = F.when(F.col(self._problem).isNull(), F.col(CHANGE))
         emptied = change == EMPTY
         keyless = F.col(NO_KEY) & change.isin(WRITE, SOFT_DELETE, DELETE)
@@ -142,7 +142,7 @@ class ChangeStep:
         ]
 
     def seen(self, counts: Mapping[str, Any]) -> ChangeCounts:
-        """What was observed."""
+        """The observed counts."""
         keyless = {}
         if counts["keyless"]:
             topic, partition, offset = _place(counts["first_keyless"])
@@ -208,12 +208,12 @@ class ChangeStep:
         return decoded.select(*made, *kept)
 
     def _image(self, envelope: Envelope, name: str) -> dict[str, Column]:
-        """A row image's fields; null where the envelope has no such image."""
+        """A row image's fields; null if the envelope has no such image."""
         there = name in envelope.images
         return {n: F.expr(envelope.field(name, n)) if there else F.lit(None) for n in names(envelope.row)}
 
     def _unlogged(self, envelope: Envelope, operation: Column) -> dict[str, Column]:
-        """For each field that may have the connector's placeholder: whether an update has it there, true or false."""
+        """For each field that may hold the connector's placeholder: whether an update has the placeholder there."""
         kinds = {f["name"]: f["type"] for f in envelope.row["fields"]}
         found = {}
         for name, kind in kinds.items() if "after" in envelope.images else ():
@@ -223,7 +223,7 @@ class ChangeStep:
         return found
 
     def _lost(self, envelope: Envelope, unlogged: Mapping[str, Column]) -> Column:
-        """The names of an event's fields whose values are nowhere to be had: not in it, nor by Hudi in the table."""
+        """Names of an event's fields whose values are unavailable: neither in the event nor, for Hudi, in the table."""
         kinds = {f["name"]: f["type"] for f in envelope.row["fields"]}
         lost = []
         for name, lacks in unlogged.items():
@@ -237,7 +237,7 @@ class ChangeStep:
         return F.concat_ws(", ", *lost) if lost else F.lit("")
 
     def _keeps(self, name: str, kind: Any) -> bool:
-        """Whether Hudi will find the placeholder in the row and keep the value that the row had."""
+        """Whether Hudi will recognize the placeholder and keep the row's old value."""
         keyed = {n.lower() for n in (*self._writer.record_key, *self._writer.partition_fields)}
         looked_at = any(works_on(transform, name) for transform in self._plan.transforms)
         return kind in KEEPABLE and name.lower() not in keyed and not looked_at and not self._can_move()
@@ -274,7 +274,7 @@ class ChangeStep:
     # Rows that move between table partitions ---------------------------------------------------------------------
 
     def _can_move(self) -> bool:
-        """Whether an update may change a partition field: not where all of them are part of the record key."""
+        """Whether an update may change a partition field: not if all of them are part of the record key."""
         return not set(self._writer.partition_fields) <= set(self._writer.record_key)
 
     def _old_partition_is_missing(self, envelope: Envelope) -> Column:
@@ -293,10 +293,10 @@ class ChangeStep:
         kept: Sequence[Column],
         operation: Column,
     ) -> DataFrame:
-        """Beside an update's row the delete of its old image, where that was in another table partition.
+        """Add to an update's row the delete of its old image, if that was in another table partition.
 
-        What transforms make of the two images isn't known here, so with them each update has both. The delete's
-        position is a step before the row's, so that the row wins where both are in one partition after all.
+        The effect of transforms on the two images isn't known here, so with transforms each update has both. The
+        delete's position is one step before the row's, so that the row wins if both are in one partition after all.
         """
         moved = (operation == "u") & F.col(self._problem).isNull()
         for name in set(self._required) & set(row):

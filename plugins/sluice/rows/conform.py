@@ -1,4 +1,4 @@
-"""Brings a value to another type that holds it: by field names, with wider numbers and missing fields filled in."""
+"""Converts a value to a wider type: by field names, with wider numbers and missing fields filled in."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from sluice.records.structs import Type, as_struct, is_struct, same
 
 
 def type_of(kind: Type) -> DataType:
-    """Spark's type of its JSON."""
+    """Spark's type from its JSON."""
     found = StructType.fromJson(as_struct(kind))
     return found if is_struct(kind) else found.fields[0].dataType
 
 
 def same_type(one: DataType, other: DataType) -> bool:
-    """Whether values of one type are values of the other as they are."""
+    """Whether values of one type are valid values of the other unchanged."""
     return same(json.loads(one.json()), json.loads(other.json()))
 
 
 Path = tuple[str, ...]
-"""Where a field stands: names from the outside in, `[]` for an array's elements, `{}` for a map's values."""
+"""The path of a field: names from the outside in, `[]` for an array's elements, `{}` for a map's values."""
 Missing = Callable[[Path], tuple[Column, DataType] | None]
-"""What a field is that a value doesn't have, and of which type; None for null."""
+"""The value of a field that is missing, and its type; None for null."""
 
 
 def conform(
@@ -34,16 +34,16 @@ def conform(
 ) -> Column:
     """The value as the wanted type.
 
-    A struct's fields go by name, whatever their order and case; one that isn't there is what `missing` says, or null;
-    one that isn't wanted goes. `records.structs.merge` says which types hold which: any other is Spark's cast, and null
-    where that fails.
+    A struct's fields are matched by name, whatever their order and case; a missing one gets its value from `missing`,
+    or null; an unwanted one is dropped. `records.structs.merge` defines which types hold which: any other conversion
+    is Spark's cast, and null if that fails.
 
     Args:
         value: the column.
         has: its type.
         wanted: the type to bring it to.
-        missing: values of fields that it may not have.
-        path: where the value stands, for `missing`.
+        missing: values for fields that it may lack.
+        path: the value's path, for `missing`.
     """
     if same_type(has, wanted):
         return value
@@ -73,7 +73,7 @@ def _struct(value: Column, has: StructType, wanted: StructType, missing: Missing
 
 
 def absent(wanted: DataType, missing: Missing, path: Path) -> Column:
-    """A field that a value doesn't have: what `missing` says of it, as the wanted type, or null."""
+    """The value of a missing field: from `missing`, as the wanted type, or null."""
     given = missing(path)
     if given is None:
         return F.lit(None).cast(wanted)

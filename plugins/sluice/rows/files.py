@@ -16,17 +16,17 @@ from sluice.runtime import is_local
 
 @cache
 def _own_folder() -> Path:
-    """A folder of this process that nobody else writes to, and that goes with it."""
+    """A folder that only this process writes to, deleted when it ends."""
     folder = tempfile.TemporaryDirectory(prefix="sluice-")
     atexit.register(folder.cleanup)
     return Path(folder.name)
 
 
 def on_every_machine(spark: SparkSession, content: bytes, suffix: str) -> str:
-    """A path under which the driver and all executors find this content; it is written once.
+    """A path at which the driver and all executors find this content, which is written once.
 
-    Executors of a cluster find the files that travel with a job in their working folder, by name. The driver has to
-    open it by the same path, so there it stands in its own working folder until the driver ends.
+    A cluster's executors find the files that travel with a job in their working folders, by name. The driver must open
+    the file by the same path, so it is in the driver's working folder, too, until the driver ends.
 
     Raises:
         ActionRequiredError: the driver's folder can't be written.

@@ -1,4 +1,4 @@
-"""What Spark has counted on the way: the metrics that a DataFrame observes."""
+"""The metrics that a DataFrame observed while it ran."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ def partition_by(spark: SparkSession, partitioner: str, key: Column, partitions:
 
 
 class KeyCheck:
-    """Counts the records of some ranges that are not where a partitioner would put them, and those without a key.
+    """Counts the records that are not where a partitioner would put them, and those without a key.
 
-    It does nothing where the interval's keys are not checked, and of a topic with one partition. It counts in each read
-    by itself, since a record is looked at for each topic that is counted with its own: of all topics these may be many.
+    It does nothing if the interval's keys are not checked, or a topic has one partition. It counts in each read
+    separately, since a record is checked for each topic that is counted together with its own, which could be many.
     """
 
     def __init__(self, spark: SparkSession, start: StartCommit, ranges: Sequence[PlannedRange]) -> None:
@@ -49,7 +49,7 @@ class KeyCheck:
         if placement is not None and placement.kind == "checked":
             topics = sorted({r.topic for r in ranges})
             self._partitions = {t: n for t in topics if (n := placement.partitions.get(t, 0)) > 1}
-        # Debezium's truncates and messages have no key, and are no rows: the change step counts what is one.
+        # Debezium's truncates and messages have no key and aren't rows: the change step counts keyless rows.
         self._events = start.records.changes is not None
 
     def watch(self, records: DataFrame, number: int, ranges: Sequence[PlannedRange]) -> DataFrame:
@@ -76,7 +76,7 @@ class KeyCheck:
         return columns
 
     def _is_wrong(self, name: str, partitions: int) -> Column:
-        """Made once for each number of partitions, since it takes many calls of the JVM."""
+        """Cached for each number of partitions, since it takes many calls to the JVM."""
         if (name, partitions) not in self._wrong:
             place = partition_by(self._spark, name, F.col("key"), partitions)
             self._wrong[name, partitions] = place != F.col("partition")

@@ -20,10 +20,10 @@ from sluice.rows.observed import metric
 _OBSERVED = "sluice"
 _TASK = "_sluice_task"
 _AT_A_TIME = 16
-"""Partitions that are read and counted together: what counting costs a record grows with them, and with no others."""
+"""Partitions that are read and counted together: the cost of counting a record grows only with their number."""
 
 Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
-"""What is given each of a range's reads, its number and its ranges, and may add observations of its own."""
+"""Gets each of a range's reads with its number and ranges, and may add observations of its own."""
 
 
 def read_range(
@@ -36,9 +36,9 @@ def read_range(
 ) -> DataFrame:
     """The records of `[start, end)` of each range, counted, one Spark task for each range.
 
-    A source reads one stretch of a partition at a time; where a backfill goes round what is covered, further stretches
-    are reads of their own. So are further partitions where there are many: an observed metric has to look at each
-    record for each partition that it counts.
+    One read has one stretch of a partition; if a backfill leaves out covered offsets, further stretches are separate
+    reads. So are further partitions if there are many: an observed metric checks each record for each partition that it
+    counts.
 
     Args:
         reader: the source's.
@@ -51,8 +51,8 @@ def read_range(
     for number, batch in enumerate(_batches(planned)):
         ranges = [planned[i] for i in batch]
         read: DataFrame = reader.read(ranges, isolation_level, headers=headers)
-        # The task is a column, since an observed metric may not hold what is not deterministic. The tasks of a union
-        # are those of its parts, one after the other, each part's from 0; those of a read are one for each range.
+        # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
+        # order, each part's from 0; a read has one task for each range.
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
         read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
         reads.append(watch(read, number, ranges) if watch is not None else read)
@@ -61,7 +61,7 @@ def read_range(
 
 
 def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
-    """The ranges' places in `planned`, so shared out that no batch has many, or two of the same partition."""
+    """The ranges' indexes in `planned`, in batches that have neither many ranges nor two of the same partition."""
     layers: list[list[int]] = []
     seen: Counter[TopicPartition] = Counter()
     for i, r in enumerate(planned):
@@ -75,7 +75,7 @@ def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
 
 def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
     texts = ["count(1) AS records"]
-    # A partition stands once in a batch. With one topic its name, which costs much more than a number, isn't compared.
+    # A partition is in a batch only once. With one topic, its name isn't compared, which costs much more than a number.
     one_topic = len({planned[i].topic for i in batch}) == 1
     for i in batch:
         here = f"`partition` = {planned[i].partition}"
@@ -93,7 +93,7 @@ def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[C
 
 
 def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
-    """What the run that wrote `dataset`, which is made of `read_range`, has counted of each range and in all."""
+    """The counts, per range and in all, of the run that wrote `dataset`, which is made from `read_range`."""
     counts: dict[str, Any] = {"records": 0}
     metrics = dataset.queryExecution().observedMetrics()
     for number in range(len(_batches(planned))):
@@ -104,7 +104,7 @@ def counted(dataset: Any, planned: Sequence[PlannedRange]) -> dict[str, Any]:
 
 
 def tasks_of(planned: Sequence[PlannedRange], counts: Mapping[str, Any]) -> list[int | None]:
-    """The Spark task that read each range, by what `counted` returned; None of one that had no records."""
+    """The Spark task that read each range, from the result of `counted`; None if the range had no records."""
     return [counts.get(f"task_{i}") for i in range(len(planned))]
 
 

@@ -1,6 +1,6 @@
-"""From Kafka's records to a table's rows: converters, changes, transforms, and the bad records on the way.
+"""From Kafka's records to a table's rows: converters, changes, transforms and bad records.
 
-The checks are expressions inside the write's own projection, so that a record is decoded once, and nothing read twice.
+The checks are expressions in the write's own projection, so that each record is read and decoded only once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from sluice.rows.observed import observed
 from sluice.rows.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-"""Where a row's record stands; beside the table's columns all the way to the write, and not written."""
+"""The place of a row's record; carried beside the table's columns up to the write, but not written."""
 RECORD: Final = "_kafka_record"
-"""The whole record, where bad ones are looked for: a struct of key, value, timestamp, timestampType, headers, stage."""
+"""The whole record, for bad ones: a struct of key, value, timestamp, timestampType, headers and stage."""
 PROBLEM: Final = "_sluice_problem"
 _HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
@@ -58,15 +58,15 @@ _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice
 _LOOKED_AT: Final = "sluice_looked_at"
 _PLACES: Final = "_places"
 _ASTRAY: Final = r"(^|/)\.{1,2}(/|$)|^/|/$|//|^\.hoodie(/|$)"
-"""Values that are no folder of their own below the table."""
+"""Values that aren't a folder of their own below the table."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What became of the records that are no rows: bad ones that were left out, and those that a filter took.
+    """What became of the records that aren't rows: bad ones that were left out, and filtered ones.
 
-    `spans` say between which offsets the bad ones stand. Of the others, `deleted` delete a row, and `moved` are updates
-    that also take their row out of another table partition, which Hudi counts as a delete of its own.
+    `spans` say between which offsets the bad ones are. Of the others, `deleted` delete a row, and `moved` are updates
+    that also remove their row from another table partition, which Hudi counts as a delete of its own.
     """
 
     bad: int = 0
@@ -78,7 +78,7 @@ class Counted:
 
 
 class RecordChain:
-    """The way of one interval's records to rows."""
+    """Turns one interval's records into rows."""
 
     def __init__(
         self, spark: SparkSession, plan: RecordPlan, writer: TableSpec, planned: Sequence[PlannedRange] = ()
@@ -172,7 +172,7 @@ class RecordChain:
         stages = [decoded]
         for part in range(len(self._transforms.parts)):
             good = stages[-1].where(F.col(PROBLEM).isNull())
-            if self._changes is not None:  # the delete beside a row that moves is not a record of its own
+            if self._changes is not None:  # the additional delete of a moved row is not a record of its own
                 good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
             stages.append(self._transforms.shape(good, part))
         stages[-1] = self._shaped(stages[-1])
@@ -180,11 +180,11 @@ class RecordChain:
 
     @property
     def _in_two_parts(self) -> bool:
-        """Whether bad records have to go before the rows are shaped: no step may see, or leave out, one of those."""
+        """Whether bad records must be removed before rows are shaped: no step may see or filter one of them."""
         return bool(self._plan.transforms) or self._changes is not None
 
     def _real_moves(self, frame: DataFrame) -> DataFrame:
-        """Without rows to be moved from where they can't be: an old image that would be bad never became a row."""
+        """Without moves from where no row can be: an old image that would be bad never became a row."""
         if self._changes is None:
             return frame
         return frame.where((F.col(CHANGE) != MOVE) | F.col(PROBLEM).isNull())
@@ -279,10 +279,10 @@ class RecordChain:
         return shaped.selectExpr(*map(quoted, own), f"coalesce({problem}) AS {PROBLEM}")
 
     def _require_fit(self, frame: DataFrame) -> None:
-        """Steps may make what they will, but what they make of a column must be what the table has there.
+        """Check that the steps' columns have the types that the table has.
 
         Raises:
-            ActionRequiredError: it would have to be changed, and might come out as null.
+            ActionRequiredError: a value would have to be converted, and could become null.
         """
         has = struct(f for f in frame.schema.jsonValue()["fields"] if not f["name"].startswith(RESERVED))
         conflicts = unassignable(self._table.jsonValue(), has)
@@ -290,10 +290,10 @@ class RecordChain:
             raise misfit(conflicts, self._writer.path)
 
     def _missing(self) -> list[str]:
-        """Why a row can't stand in the table, as SQL: a column that must not be null is."""
+        """Why a row can't be in the table, as SQL: a column is null that must not be."""
         writer = self._writer
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
-        # Of a delete, the keys are all that the database may have logged.
+        # For a delete, the database may have logged only the keys.
         lacking = {n: f"{quoted(n)} IS NULL" for n in self._not_null}
         if self._changes is not None:
             a_row = f"{CHANGE} NOT IN ({', '.join(map(literal, (*DELETES, SOFT_DELETE)))})"
@@ -301,7 +301,7 @@ class RecordChain:
         return [_words_where(null, f"the field {n} is missing or null") for n, null in lacking.items()]
 
     def _misleading(self) -> list[str]:
-        """Why a row can't be told from another by its key, or would lie outside of the table; as SQL."""
+        """Why a row's key would be ambiguous, or its folder outside of the table; as SQL."""
         texts = {f.name for f in self._table.fields if f.dataType.typeName() == "string"}
         found = []
         for name, following in pairwise(self._writer.record_key):

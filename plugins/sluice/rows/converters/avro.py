@@ -1,4 +1,4 @@
-"""Avro, each record with the schema that it was written with: of a registry by id, or one given schema."""
+"""Avro, each record with the schema that it was written with: from a registry by id, or one given schema."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": 
 
 
 class Converter(BySchema):
-    """Spark's own decoder, which makes a row of nulls of a record that it can't read.
+    """Spark's own decoder, which turns a record that it can't read into a row of nulls.
 
-    A field that can't be null tells such a row from a record. Where there is none, Spark is told to read one field more
-    than was written: its default, true, is what Avro's own schema resolution fills in where a record could be read.
+    A field that can't be null distinguishes such a row from a record. If there is none, Spark reads one field more than
+    was written: Avro's schema resolution fills in its default, true, if the record could be read.
     """
 
     language = "Avro"

@@ -1,7 +1,7 @@
-"""What converters share whose records each name their schema: which record is read with which, and what is wrong.
+"""Shared by converters whose records each name their schema: selects each record's schema, and explains failures.
 
 A record is decoded once, with the schema that it was written with. Schemas that decode to the same type share a helper
-column; where there are several, each field is taken from the one with which the record was read.
+column; if there are several such columns, each field is taken from the one that the record was read into.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ WRAPPED: Final = ONE_VALUE
 """The one field of the struct as which a value is decoded that is none."""
 
 _WIDEST_CHOICE: Final = 500
-"""As many choices between types are made field by field; above it the code would be larger than the JVM compiles."""
+"""Up to so many choices between types are made field by field; beyond, the code would be too large for the JIT."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way in which records start: the schema they were written with, and the bytes before the payload."""
+    """One way in which records begin: the schema they were written with, and the bytes before the payload."""
 
     schema: WriterSchema
     prefix: bytes
 
 
 class BySchema(ABC):
-    """A converter whose schemas are pinned; see `decode` for what a format has to say."""
+    """A converter with pinned schemas; a format implements `decode` and the others as needed."""
 
     language: str
     """The format's name, for messages: `Avro`."""
@@ -53,7 +53,7 @@ class BySchema(ABC):
 
     @abstractmethod
     def is_record(self, decoded: Column, schema: WriterSchema) -> Column:
-        """Whether what `decode` made is a record, and not the traces of one that can't be read; never null."""
+        """Whether the result of `decode` is a record and not what is left of an unreadable one; never null."""
 
     def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
         """How records of a schema start."""
@@ -62,7 +62,7 @@ class BySchema(ABC):
         return [Variant(schema, MAGIC + int(schema.id or 0).to_bytes(4, "big"))]
 
     def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:  # noqa: ARG002
-        """The newest schema's default of a field that a record's own schema doesn't have; None for null."""
+        """The newest schema's default for a field that a record's own schema lacks; None for null."""
         return None
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
@@ -95,7 +95,7 @@ class BySchema(ABC):
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
 
     def _decode_group(self, data: Column, group: list[Variant], given: ConverterContext) -> Column:
-        """The record decoded with whichever of these schemas it names; null with any other."""
+        """The record decoded with the one of these schemas that it names; null if it names another."""
         if not given.registered:
             return self.decode(data, group[0].schema, given)
         chain = None
@@ -139,7 +139,7 @@ class BySchema(ABC):
         return missing
 
     def _why_not(self, data: Column, given: ConverterContext) -> Column:
-        """In words, for a record that wasn't read; nothing here is computed for one that was."""
+        """The reason in words for a record that wasn't read; not computed for any other."""
         unreadable = f"the {given.name} can't be read with its {self.language} schema"
         if not given.registered:
             return F.lit(unreadable)
@@ -163,7 +163,7 @@ class BySchema(ABC):
         return why.otherwise(F.concat(F.lit("the schema id "), number, F.lit(f" is not known{unknown}")))
 
     def other_reason(self, data: Column, schema: WriterSchema, given: ConverterContext, words: str) -> Column:  # noqa: ARG002
-        """Why a record that names this schema wasn't read; `words` where the format has nothing to add."""
+        """Why a record that names this schema wasn't read; `words` if the format has nothing to add."""
         return F.lit(words)
 
 

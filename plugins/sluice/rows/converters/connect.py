@@ -33,10 +33,10 @@ _LOGICAL: Final = (DateType, TimestampType, DecimalType)
 
 
 def is_enveloped(given: ConverterContext) -> bool:
-    """Whether the pipeline says that records are in the envelope.
+    """Whether the pipeline expects records in the envelope.
 
     Raises:
-        ActionRequiredError: it says something else of it than true or false.
+        ActionRequiredError: the option is neither true nor false.
     """
     said = given.options.get(OPTION, "false")
     if said not in ("true", "false"):
@@ -48,10 +48,10 @@ def is_enveloped(given: ConverterContext) -> bool:
 
 
 def envelope_type(given: ConverterContext) -> StructType:
-    """What the envelope is parsed as: logical fields as the text that stands there.
+    """The type as which the envelope is parsed: logical fields as text.
 
     Raises:
-        ActionRequiredError: a logical type is inside of an array or map, where it isn't looked for.
+        ActionRequiredError: a logical type is inside an array or map, which is not supported.
     """
     assert isinstance(given.type, StructType)
     hidden = [f.name for f in given.type.fields if _hides_logical(f.dataType, inside=False)]
@@ -102,7 +102,7 @@ def _atom(text: Column, kind: DataType, schema: Column) -> Column:
     assert isinstance(kind, DecimalType)
     scale = schema.getField("parameters").getField("scale")
     same = decimal_of_bytes(F.unbase64(text), kind)
-    # With another scale than the column's the bytes mean another number: better none than that one.
+    # With a scale other than the column's the bytes mean another number: better none than a wrong one.
     return F.when(name == f"{_DATA}Decimal", F.when(scale == str(kind.scale), same)).otherwise(text.cast(kind))
 
 

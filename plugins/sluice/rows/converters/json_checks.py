@@ -1,4 +1,4 @@
-"""What Spark's JSON parser passes over in silence, found: nothing that a record says may be lost unseen.
+"""Detects what Spark's JSON parser silently ignores: nothing in a record may be lost unnoticed.
 
 Spark's parser stops behind the first object, reads broken UTF-8 as U+FFFD, a number beyond a DOUBLE as infinity, and
 any number as a time. Each of these makes a record a bad one here.
@@ -31,7 +31,7 @@ from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.text import first_of, is_utf8
 
 SEAL: Final = StructField("_sluice_end", BooleanType())
-"""A field that `sealed` puts at the end of an object: where it is missing, the parser has stopped before."""
+"""A field that `sealed` adds at the end of an object: if it is missing, the parser has stopped before it."""
 CORRUPT: Final = StructField("_sluice_corrupt", StringType())
 OPTIONS: Final = {
     "mode": "PERMISSIVE",
@@ -48,16 +48,16 @@ _HALF_WORDS: Final = "has an escaped half of a surrogate pair, which is no chara
 
 
 def ends_at_only_brace(data: Column) -> Column:
-    """Whether a closing brace stands at the end of BINARY data and nowhere before: nothing can follow the object."""
+    """Whether BINARY data's only closing brace is at its end: then nothing can follow the object."""
     return first_of(data, "}") == F.length(data) - 1
 
 
 def sealed(data: Column, once: Column | None = None) -> Column:
-    """The text of a JSON object with `SEAL` as its last field; a text that doesn't end with a brace as it is.
+    """The text of a JSON object with `SEAL` added as its last field; other texts unchanged.
 
     Args:
         data: BINARY.
-        once: what `ends_at_only_brace` says of it; such a text needs no seal, and gets none where this is given.
+        once: the result of `ends_at_only_brace`; if given, texts for which it is true get no seal, as they need none.
     """
     seal = f'"{SEAL.name}":true}}'.encode()
     is_long = data.cast("string").endswith("}") & (F.length(data) > _SHORT)
@@ -66,7 +66,7 @@ def sealed(data: Column, once: Column | None = None) -> Column:
 
 
 def _sealed_short(data: Column, seal: bytes) -> Column:
-    """The same of a short text, which may be an object without fields, and of one with white space at its ends."""
+    """The same for a short text, which may be an object without fields, or one with white space at its ends."""
     body = F.regexp_replace(data.cast("string"), r"^[ \t\n\r]+|[ \t\n\r]+$", "")
     is_empty = (F.length(body) <= _SHORT) & body.rlike(r"^\{\s*\}$")
     raw = body.cast("binary")
@@ -79,7 +79,7 @@ def _all_but_last(data: Column, end: bytes) -> Column:
 
 
 def problem_of(data: Column, once: Column, parsed: Column, given: ConverterContext) -> Column:
-    """Why the record's own text is no JSON object that its type takes; null where it is one.
+    """Why the record's text isn't a JSON object that fits its type; null if it is.
 
     Args:
         data: BINARY.
@@ -103,7 +103,7 @@ def problem_of(data: Column, once: Column, parsed: Column, given: ConverterConte
 
 
 def lost_text(data: Column, given: ConverterContext) -> Column:
-    """Why a text would be read as another one; null where it is read as it is."""
+    """Why a text would be read as a different one; null if it wouldn't."""
     what = f"the {given.name}"
     return F.when(~is_utf8(data), f"{what} is not UTF-8").when(_has_half(data), f"{what} {_HALF_WORDS}")
 
@@ -114,7 +114,7 @@ def _has_half(data: Column) -> Column:
 
 
 def unsound(value: Column, kind: DataType, given: ConverterContext) -> Column:
-    """What is wrong with a value that could be parsed: it is not what the record says; null where it is."""
+    """Why a parsed value is not what the record says; null if it is."""
     numbers = given.options.get("allowNonNumericNumbers", "false") == "true"
     checks = [] if numbers else [("a number is beyond the range of its column's type", _infinite)]
     checks += [
@@ -133,7 +133,7 @@ Check = Callable[[Column, DataType], Column | None]
 
 
 def _anywhere(value: Column, kind: DataType, check: Check) -> Column | None:
-    """Whether the check finds something in the value or in what it holds; None where it looks for nothing there."""
+    """Whether the check finds something in the value or inside it; None if it doesn't apply to its type."""
     found = [check(value, kind)]
     if isinstance(kind, StructType):
         found += [_anywhere(value.getField(f.name), f.dataType, check) for f in kind.fields]

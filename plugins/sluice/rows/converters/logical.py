@@ -1,4 +1,4 @@
-"""From what a parser makes of a value to what it says, where a format writes one type as another."""
+"""Converts parsed values to their logical types, for formats that write one type as another."""
 
 from __future__ import annotations
 
