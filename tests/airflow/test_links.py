@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from sluice.airflow.links import log_url, page_url, run_url
@@ -24,21 +22,14 @@ def test_runs_and_logs() -> None:
     assert log_url("orders", RUN, "write", 3) == f"{run}/tasks/write/mapped/3"
 
 
-@pytest.mark.parametrize(
-    ("views", "page"),
-    [
-        ([], None),
-        ([{"destination": "nav", "url_route": "sluice"}], "https://airflow.example.com/team/plugin/sluice"),
-        (
-            [{"destination": "nav", "url_route": "sluice"}, {"destination": "dag_run", "url_route": "sluice_run"}],
-            f"https://airflow.example.com/team/dags/orders/runs/{QUOTED}/plugin/sluice_run",
-        ),
-    ],
-)
-def test_the_page_is_found_if_the_plugin_has_one(
-    views: list[Any], page: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sluice_plugin
+def test_the_page_of_a_run_is_where_the_plugin_registers_it() -> None:
+    from sluice_plugin import SluicePlugin
 
-    monkeypatch.setattr(sluice_plugin.SluicePlugin, "external_views", views)
-    assert page_url("orders", RUN) == page
+    (view,) = [view for view in SluicePlugin.external_views if view["destination"] == "dag_run"]
+    run = f"https://airflow.example.com/team/dags/orders/runs/{QUOTED}"
+    assert page_url("orders", RUN) == f"{run}/plugin/{view['url_route']}"
+
+
+def test_without_the_plugins_folder_there_is_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.airflow.links.find_spec", lambda _name: None)
+    assert page_url("orders", RUN) is None

@@ -161,6 +161,19 @@ def test_a_message_goes_out_without_offsets_where_the_control_topic_cannot_be_re
     assert "missing" in known["unknown"] or "connection" in known["unknown"]
 
 
+def test_a_message_names_keys_as_the_pipeline_s_file_has_them(server: Server) -> None:
+    body = {name: f"{{{{ sluice.{name} }}}}" for name in ("summary", "text", "html", "next_step")}
+    task = AlertOperator(task_id="alert", pipeline=a_pipeline(hook(server.url, body=body)))
+    generic = "raise the source's `max_records`, or see the sink's `schema`"
+    alert = Alert("failure", "on_failure", "error", "s", generic, True, (("Do", generic),), {"next_step": generic})
+    task._tell([alert], {"task_state_store": Store()})
+    (told,) = server.bodies
+    assert sorted(told) == sorted(body)
+    for text in told.values():
+        assert "raise `source.kafka.max_records`, or see `sink.hudi.schema`" in text
+        assert "the source" not in text
+
+
 def test_two_limits_of_one_kind_are_two_messages(server: Server) -> None:
     task, context = AlertOperator(task_id="alert", pipeline=a_pipeline(hook(server.url))), {"task_state_store": Store()}
     limits = [

@@ -133,7 +133,7 @@ def tell_all(pipeline: Pipeline, alert: Alert, context: Context) -> None:
 
 def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tuple[str, str, Any]]:
     """Each notifier's name, a key for the message, and what sends it."""
-    said = redact(alert.variables())
+    said = redact(alert.reworded(pipeline.with_file_keys).variables())
     for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
         made = make_notifier(notifier, f"alerts.{alert.occasion}.{number}")
         own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to the context

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib.util import find_spec
 from urllib.parse import quote
 
 from airflow.sdk.configuration import conf
+
+PAGE_OF_A_RUN = "sluice_run"
+"""The route of Sluice's page of a DAG run, by which Airflow has its plugin's view in its own addresses."""
 
 
 def base_url() -> str:
@@ -25,12 +28,7 @@ def log_url(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
 
 
 def page_url(dag_id: str, run_id: str) -> str | None:
-    """Sluice's own page of the DAG run, or its first page, within Airflow's; None if its plugin has none."""
-    try:
-        plugin = import_module("sluice_plugin").SluicePlugin
-    except ImportError:
-        return None  # the plugins folder is not on this process's path
-    views = {view.get("destination"): view.get("url_route") for view in getattr(plugin, "external_views", [])}
-    if views.get("dag_run"):
-        return f"{run_url(dag_id, run_id)}/plugin/{views['dag_run']}"
-    return f"{base_url()}/plugin/{views['nav']}" if views.get("nav") else None
+    """Sluice's own page of the DAG run among Airflow's; None where its plugin isn't there."""
+    if find_spec("sluice_plugin") is None:  # without the plugins folder nobody registers the page
+        return None
+    return f"{run_url(dag_id, run_id)}/plugin/{PAGE_OF_A_RUN}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -155,6 +156,16 @@ class Alert:
         """What `json` says, as a dictionary."""
         told = {"kind": self.kind, "severity": self.severity, "subject": self.subject, "text": self.text}
         return {**told, "summary": self.summary, "act": self.act, **self.data}
+
+    def reworded(self, words: Callable[[str], str]) -> Alert:
+        """The same alert in other words: whoever sends it may know better what its readers call things."""
+        return replace(
+            self,
+            subject=words(self.subject),
+            summary=words(self.summary),
+            fields=tuple((label, words(text)) for label, text in self.fields),
+            data={name: words(value) if isinstance(value, str) else value for name, value in self.data.items()},
+        )
 
     def variables(self) -> dict[str, Any]:
         """What stands in templates as `sluice`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from sluice.airflow.links import PAGE_OF_A_RUN
+
 
 def fastapi_apps() -> list[dict[str, Any]]:
     """The app, in the API server only: no other process of Airflow, nor any task, has to import it."""
@@ -32,7 +34,7 @@ def external_views() -> list[dict[str, Any]]:
             "name": "Sluice",
             "href": "sluice/#/dag/{DAG_ID}/run/{RUN_ID}",
             "destination": "dag_run",
-            "url_route": "sluice_run",
+            "url_route": PAGE_OF_A_RUN,
             **icons,
         },
     ]
