@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from functools import cache
+from random import Random
 from typing import Any
 
-from sluice.coordinator import Coordinator, Outcome, Run, Started
-from sluice.coordinator.parts import Parts
-from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
-from sluice.kafka.config import KafkaSettings
-from sluice.participant.participant import Assignment, Participant
-from sluice.pipeline.model import Pipeline
+from sluice.coordinator import Run, Started
 from sluice.protocol.request import Request
 
-from .invariants import Invariants
-from .parts import SimJob, SimLog, SimMachine, SimSource
-from .table import SimSink
-from .world import CLUSTER, HOT_SPOTS, TABLE, TOPIC, Faults, Process, ViolationError, World, awaits_none
+from .runs import Runs, Steps
+from .world import HOT_SPOTS, TOPIC, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
 _MOST_SWITCHES = 20_000
-Steps = Iterator[list[Process]]
 
 
-@cache
-def _pipeline(
-    operation: str, ordered: bool, ranges: int, on_offset_loss: str, on_missing_range: str, max_records: int
-) -> Pipeline:
-    upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
-    return Pipeline.model_validate(
-        {
-            "name": "orders",
-            "source": {"kafka": {"topics": TOPIC, "on_offset_loss": on_offset_loss, "max_records": max_records}},
-            "sink": {
-                "hudi": {
-                    "path": TABLE,
-                    "schema": "id BIGINT, v BIGINT, p STRING",
-                    "partition_fields": "p",
-                    "operation": operation,
-                    **(upsert if operation == "upsert" else {}),
-                }
-            },
-            "write": {"ranges": ranges},
-            "on_missing_range": on_missing_range,
-            "control": {"commit_timeout": "60 seconds", "clock_wait": "300 seconds"},
-        }
-    )
-
-
-_KAFKA = KafkaSettings(CLUSTER, {"bootstrap.servers": "nowhere:1"})
-
-
-class History(Invariants):
+class History(Runs):
     """One world, and Airflow at work on it.
 
     Args:
@@ -80,6 +44,12 @@ class History(Invariants):
         self.events = dict(_EVENTS)
         self.events[History._the_topic_is_made_again] = self.random.choice((0, 0, 2, 10))
         self.events[History._others_cluster] = self.random.choice((0, 0, 15))
+        # What came later is drawn apart, so that the histories without it are those that they were.
+        more = Random(f"{seed}, and more")
+        self.events[History._another_leader] = more.choice((0, 0, 3, 12))
+        self.world.elects = self.events[History._another_leader] > 0
+        if more.random() < 0.2:
+            self.asks = _BY_TIME
         self.airflow_knows = self.random.random() < 0.5
         operation = self.random.choice(("append", "upsert"))
         ordered = self.random.random() < 0.3
@@ -94,6 +64,7 @@ class History(Invariants):
         super().__init__(self.world, partitions, operation, ordered=ordered)
         self.went: Process | None = None
         self.replayed: str | None = None
+        self.cut_under: list[str] = []  # intervals that had read a log before it came to have another leader
         self.active: dict[str, Steps] = {}
         self.waits_for: dict[str, list[Process]] = {}
         self.runs = 0
@@ -110,87 +81,6 @@ class History(Invariants):
             hot=tuple(self.random.sample(HOT_SPOTS, self.random.choice((0, 1, 1, 2, 2)))),
             lost=self.random.choice((0, 0, 0.01)),
         )
-
-    # Steps of a DAG run ----------------------------------------------------------------------------------------------
-
-    @property
-    def pipeline(self) -> Pipeline:
-        return _pipeline(self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records)
-
-    @property
-    def control_topic(self) -> str:
-        return self.pipeline.control_topic
-
-    def coordinator(self, process: Process) -> Coordinator:
-        world = self.world
-        parts = Parts(
-            SimSource(world, process),
-            lambda topic: SimLog(world, process, topic),
-            SimSink(world, process, self.pipeline),
-            _KAFKA,
-            SimMachine(world, process),
-        )
-        return Coordinator.with_parts(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
-
-    def _participant(self, process: Process, started: Started, number: int) -> None:
-        control = SimLog(self.world, process, self.pipeline.control_topic)
-        assignment = Assignment(TABLE, control.topic, started.control_offset, number, started.digest)
-        Participant(assignment, control, SimJob(self.world, process)).run()
-
-    def _work_of(self, started: Started, number: int, is_broken: bool) -> Callable[[Process], Any]:
-        def work(process: Process) -> None:
-            if is_broken and self.faulty:
-                raise RetryableError("The job can't start.", next_step="give it memory.")
-            self._participant(process, started, number)
-
-        return work
-
-    def _task(self, name: str, work: Callable[[Process], Any]) -> Iterator[list[Process]]:
-        """A task: attempts until one succeeds. One that is frozen is lost to Airflow, and may wake up later."""
-        for attempt in range(self.retries + 1 if self.faulty else 3):
-            twice = self.faulty and self.random.random() < self.twice
-            made = [self.world.spawn(f"{name}/{attempt}{'b' * i}", work, faults=self.faulty) for i in range(1 + twice)]
-            yield made
-            first = next((p for p in made if p.state == "ended" and p.error is None), None)
-            if first is not None:
-                return first
-            self.world.clock += timedelta(seconds=self.random.choice((1, 15, 70, 400)))
-            errors = [p.error for p in made if isinstance(p.error, SluiceError)]
-            if any(isinstance(e, IntervalError | ActionRequiredError) for e in errors):
-                return made[0]
-        return made[0]
-
-    def dag_run(self, run: Run) -> Steps:
-        """One DAG run as Airflow carries it out: start_commit, write, commit, and abort where one of them failed."""
-        name = run.run_id
-        start = yield from self._task(f"{name} start", lambda p: self.coordinator(p).start(run))
-        if start.error is None and isinstance(start.outcome, Outcome):
-            return start.outcome
-        ok = start.error is None and start.outcome is not None
-        if ok:
-            started = start.outcome
-            numbers = range(len(started.ranges))
-            broken = self.random.choice(numbers) if numbers and self.random.random() < self.broken else None
-            tasks = [self._task(f"{name} write{n}", self._work_of(started, n, n == broken)) for n in numbers]
-            results = yield from _side_by_side(tasks)
-            ok = all(p.error is None and p.state == "ended" for p in results)
-            if ok or self.partial == "commit":
-                commit = yield from self._task(
-                    f"{name} commit",
-                    lambda p: self._commit(p, run, started),
-                )
-                if commit.error is None and commit.state == "ended":
-                    return commit.outcome
-        if self.faulty and self.random.random() < 0.2:
-            return None  # somebody has marked the run, or Airflow is gone
-        yield from self._task(f"{name} abort", lambda p: self.coordinator(p).abort(run))
-        return None
-
-    def _commit(self, process: Process, run: Run, started: Started) -> Outcome:
-        outcome = self.coordinator(process).commit(started.control_offset, started.instant, started.digest)
-        self.told_committed[started.instant] = process.name
-        self._check_request(run.request, started)
-        return outcome
 
     # What happens ----------------------------------------------------------------------------------------------------
 
@@ -229,11 +119,7 @@ class History(Invariants):
         """Those who end one interval, each in its own way and all at once, while leases run out."""
         world = self.world
         self.faulty = False
-        for _ in range(self.random.choice((0, 1, 1, 2))):
-            self._produce()
-            self._quiet_run()
-            if self.random.random() < 0.2:
-                self._the_topic_is_made_again()
+        self._what_came_before()
         self._produce()
         run = Run("orders", "duel", self._request())
         started = self._alone(lambda p: self.coordinator(p).start(run), "start")
@@ -263,6 +149,17 @@ class History(Invariants):
         self._go_on_beside_each_other()
         for next_one in begun:
             self._finish(Run("orders", "next", Request()), next_one)
+
+    def _what_came_before(self) -> None:
+        for _ in range(self.random.choice((0, 1, 1, 2))):
+            self._produce()
+            self._quiet_run()
+            if self.random.random() < 0.2:
+                self._the_topic_is_made_again()
+            elif self.world.elects and self.random.random() < 0.5:
+                self._another_leader()
+                self._produce()
+                self._quiet_run()
 
     def _go_on_beside_each_other(self) -> None:
         """All processes go on until none is left; leases run out, and who was frozen wakes up or dies."""
@@ -365,6 +262,17 @@ class History(Invariants):
         self.world.tell(f"retention takes records of partition {log}")
         self.world.delete_before(log, self.world.logs[log].start + 3)
 
+    def _another_leader(self) -> None:
+        log, lacks = self.random.randrange(self.partitions), self.random.choice((0, 1, 3, 6))
+        self.world.tell(f"another leader of partition {log}, which lacks {lacks} offsets")
+        before = [r.key for r in self.world.logs[log].records.values()][-lacks:] if lacks else []
+        self.cut_under = [n for n, i in sorted(self.world.timeline.items()) if i.completed]
+        self.world.elect(log, lacks)
+        if self.random.random() < 0.5:  # their producer sends them again
+            self.world.send(before)
+        if lacks and self.random.random() < 0.7:
+            self.loss = "earliest"  # somebody has seen to it
+
     def _the_topic_is_made_again(self) -> None:
         self.world.tell("the topic is deleted and made again")
         before = [r.key for r in self.world.produced.values() if r.log == self.world.log_id]
@@ -379,6 +287,8 @@ class History(Invariants):
         world = self.world
         if self.operation != "append" or self._log().unfinished() is not None or any(world.committing.values()):
             return
+        if self._to_be_taken_off():
+            return  # docs/guarantees/conditions.md: what is made of such a commit's files stays
         where = f"p{self.random.randrange(world.spread)}"
         files = sorted(path for path, file in world.committed_files().items() if file.partition == where)
         if files:
@@ -389,6 +299,8 @@ class History(Invariants):
 
     def _request(self) -> Request:
         world = self.world
+        if self.cut_under and self.random.random() < 0.3:
+            return Request(kind="replay", instant=self.random.choice(self.cut_under))
         (kind,) = self.random.choices(list(self.asks), list(self.asks.values()))
         if kind == "continue":
             return Request()
@@ -399,6 +311,9 @@ class History(Invariants):
             if self.replayed is None or self.random.random() >= self.repeats:
                 self.replayed = self.random.choice(instants)
             return Request(kind="replay", instant=self.replayed)
+        if kind == "backfill":
+            times = sorted(self.random.choices([r.time for r in world.produced.values()], k=2))
+            return Request(kind="backfill", from_time=times[0], to_time=times[1] + timedelta(milliseconds=1))
         window = {}
         for partition in self.random.sample(range(self.partitions), self.random.randint(1, self.partitions)):
             log = world.logs[partition]
@@ -454,6 +369,7 @@ _ASKS: tuple[dict[Any, int], ...] = (
     {"continue": 45, "replay": 10, "range": 45},
 )
 """How often each kind of request is asked for."""
+_BY_TIME = {"continue": 45, "replay": 10, "range": 10, "backfill": 35}
 _STOPS = {
     "write": ("closes", "sends"),
     "commit": ("sends END", "begins Hudi's", "completes", "sends ACK"),
@@ -470,21 +386,3 @@ _EVENTS = {
     History._retention: 4,
     History._the_topic_is_made_again: 2,
 }
-
-
-def _side_by_side(tasks: list[Iterator[list[Process]]]) -> Iterator[list[Process]]:
-    """Mapped tasks: each goes on when its own attempt has ended."""
-    waiting: dict[int, list[Process]] = {}
-    ended: dict[int, Process] = {}
-    for number, task in enumerate(tasks):
-        waiting[number] = next(task)
-    while waiting:
-        yield [p for processes in waiting.values() for p in processes]
-        for number in list(waiting):
-            if awaits_none(waiting[number]):
-                try:
-                    waiting[number] = next(tasks[number])
-                except StopIteration as end:
-                    ended[number] = end.value
-                    del waiting[number]
-    return [ended[number] for number in sorted(ended)]

@@ -12,9 +12,7 @@ from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition,
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import State, TableLog
 
-from .world import CLUSTER, EPOCH, TABLE, TOPIC, File, Process, Record, ViolationError, World, rows
-
-Where = tuple[str, int, int]
+from .world import CLUSTER, EPOCH, TABLE, TOPIC, File, Process, Record, ViolationError, Where, World, rows
 
 
 class Invariants:
@@ -59,9 +57,12 @@ class Invariants:
         topic = checkpoint.topic(CLUSTER, TOPIC)
         log_id = topic.topic_id if topic else None
         covered = {p: checkpoint.covered(TopicPartition(CLUSTER, TOPIC, p)) for p in range(self.partitions)}
+        # What was read is of the leaders up to the one that START asked; what an election cut off may stay a row.
+        epochs = {p: checkpoint.leader_epoch(TopicPartition(CLUSTER, TOPIC, p)) or 0 for p in range(self.partitions)}
         wanted = {
             r.where for r in self.world.produced.values()
-            if r.log == log_id and any(a <= r.offset < b for a, b in covered[r.partition])
+            if r.log == log_id and r.epoch <= epochs[r.partition] and r.where not in self.world.cut
+            and any(a <= r.offset < b for a, b in covered[r.partition])
         }  # fmt: skip
         readers = {"a reader of the timeline": self.world.committed_files()}
         if complete:
@@ -77,7 +78,10 @@ class Invariants:
             if log_id != self.world.log_id and log.records:
                 raise ViolationError("the table isn't of the log that is there now")
             settled = checkpoint.settled(TopicPartition(CLUSTER, TOPIC, partition))
-            unread = [o for o in log.records if not any(a <= o < b for a, b in settled)]
+            unread = [
+                o for o, r in log.records.items()
+                if r.epoch > epochs[partition] or not any(a <= o < b for a, b in settled)
+            ]  # fmt: skip
             if unread:
                 raise ViolationError(f"partition {partition} has records that the table hasn't, such as {unread[0]}")
 
@@ -116,6 +120,8 @@ class Invariants:
         if request.kind != "range" or topic is None or topic.topic_id != start.topic_ids[CLUSTER][TOPIC]:
             return
         for r in start.offset_ranges:
+            if checkpoint.leader_epoch(r.topic_partition) != self.world.logs[r.topic_partition.partition].epoch:
+                continue  # an election since may have cut off what was read
             settled = checkpoint.settled(r.topic_partition)
             lacking = [o for o in range(r.start, r.end) if not any(a <= o < b for a, b in settled)]
             if lacking:
@@ -148,7 +154,7 @@ class Invariants:
             if doubled:
                 raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
         seen = {r.where for r in found}
-        more = {where for where in seen if where[0] == log_id} - wanted
+        more = {where for where in seen if where[0] == log_id} - wanted - self.world.cut
         if more:
             raise ViolationError(f"{who} sees {len(more)} records of offsets that aren't committed: {min(more)}")
         if self.operation == "upsert":
@@ -183,7 +189,7 @@ class Invariants:
         lacking = [
             r.where for r in self.world.produced.values()
             if r.log == self.world.log_id and r.time < limit and r.where not in wanted
-            and r.where not in self.world.excused and not self._passed_over(r)
+            and r.where not in self.world.excused | self.world.cut and not self._passed_over(r)
         ]  # fmt: skip
         if lacking:
             raise ViolationError(f"the table says that it is complete to {limit - EPOCH}, and lacks {lacking[0]}")

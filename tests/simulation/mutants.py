@@ -71,6 +71,11 @@ def _apply_late_end(self: TableLog, offset: int, message: Any) -> None:
     _APPLY(self, offset, message)
 
 
+def _lost_but_for_truncations(bounds: Any, committed: int, *rest: Any) -> Any:
+    found = _FIND_LOST(bounds, committed, *rest)
+    return None if found is not None and found.truncated_at is not None else found
+
+
 def _last_status(self: Transaction, number: int) -> Any:
     found = [s for s in self.statuses if s.range == number and s.error is None]
     return found[-1] if found else None
@@ -106,6 +111,7 @@ def _read_after(self: Starter, *arguments: Any) -> Any:
     return made.model_copy(update={"read_position": self._session.control.end()})
 
 
+_FIND_LOST = plan.find_lost
 _APPLY = TableLog._apply
 _GIVE_UP = Committer.give_up
 _START_MESSAGE = Starter._start_message
@@ -162,6 +168,12 @@ MUTANTS: dict[str, Mutant] = {
     "topic ids aren't looked at again": _replaced(commit, "refuse_recreated_topics", lambda *_: None),
     "topic ids aren't compared when it is planned": _replaced(planning, "refuse_other_logs", lambda *_: None),
     "another log is read on as the old one": _replaced(plan, "other_logs", lambda *_: {}),
+    "a commit doesn't look whether its log was truncated": _replaced(commit, "refuse_truncated_logs", lambda *_: None),
+    "a truncated log is read on as if it weren't": _replaced(plan, "find_lost", _lost_but_for_truncations),
+    "offsets of a truncated log stay covered": _replaced(commit, "truncated_partitions", lambda _start: {}),
+    "a replay doesn't look whether its log was truncated": _replaced(
+        planning.Planner, "_refuse_cut_off", lambda *_: None
+    ),
     "every kind of request may commit in part": _policies(commits_in_part=True),
     "every kind moves the position to its planned ends": _policies(moves_positions="planned"),
     "every kind claims completeness": _policies(claims_completeness=True),

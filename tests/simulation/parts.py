@@ -142,7 +142,18 @@ class SimSource:
                         TopicPartition(CLUSTER, TOPIC, number), log.start, log.end, end, through, log.end, start
                     )
                 )
-            return ClusterState(found, {CLUSTER: world.cluster_id}, {(CLUSTER, TOPIC): world.log_id})
+            read = {
+                b.topic_partition: (checkpoint.end_of_settled(b.topic_partition), epoch)
+                for b in found
+                if (epoch := checkpoint.leader_epoch(b.topic_partition)) is not None
+            }
+            return ClusterState(
+                found,
+                {CLUSTER: world.cluster_id},
+                {(CLUSTER, TOPIC): world.log_id},
+                leader_epochs={b.topic_partition: world.logs[b.topic_partition.partition].epoch for b in found},
+                truncated=self._truncated(read),
+            )
 
         state: ClusterState = world.call(self._process, "asks Kafka for offsets", look)
         return state
@@ -154,7 +165,21 @@ class SimSource:
         return ids
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        return {}
+        if not self._world.elects:
+            return {}
+        found: dict[TopicPartition, int] = self._world.call(
+            self._process, "asks Kafka for leader epochs", lambda: self._truncated(read)
+        )
+        return found
+
+    def _truncated(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        found = {}
+        for tp, (end, epoch) in read.items():
+            log = self._world.logs[tp.partition]
+            others = [o for o, r in log.records.items() if o < end and r.epoch > epoch]
+            if log.epoch != epoch and (others or log.end < end):
+                found[tp] = min([*others, log.end])
+        return found
 
     def sent_again(self, topic: str, table: str) -> Places:
         return Places()

@@ -19,6 +19,10 @@ TOPIC = "orders"
 TABLE = "file:///lake/orders"
 
 
+Where = tuple[str, int, int, int]
+"""A record: its topic's id, partition, offset, and the leader epoch in which it was taken."""
+
+
 class ViolationError(AssertionError):
     """An invariant doesn't hold."""
 
@@ -56,7 +60,10 @@ HOT_SPOTS = (
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it was produced. `log` is the id of its topic, `number` tells it from all others of the world."""
+    """A record as it was produced.
+
+    `log` is the id of its topic, `epoch` that of the leader that took it; `number` tells it from all others.
+    """
 
     log: str
     partition: int
@@ -64,11 +71,12 @@ class Record:
     key: int
     number: int
     time: datetime
+    epoch: int = 0
 
     @property
-    def where(self) -> tuple[str, int, int]:
+    def where(self) -> Where:
         """Which record it is, whatever its topic is called."""
-        return self.log, self.partition, self.offset
+        return self.log, self.partition, self.offset, self.epoch
 
 
 @dataclass
@@ -78,6 +86,7 @@ class Log:
     records: dict[int, Record] = field(default_factory=dict)
     start: int = 0
     end: int = 0
+    epoch: int = 0
 
 
 @dataclass
@@ -156,9 +165,11 @@ class World:
         self.cluster_id = "cluster-0"
         self.topic_number = 0
         self.logs: list[Log] = []
-        self.produced: dict[tuple[str, int, int], Record] = {}
-        self.excused: set[tuple[str, int, int]] = set()  # gone before they were rows
-        self.kept: set[tuple[str, int, int]] = set()  # rows whose log is gone: nothing may take them off
+        self.produced: dict[Where, Record] = {}
+        self.excused: set[Where] = set()  # gone before they were rows
+        self.kept: set[Where] = set()  # rows whose log is gone, or was cut off before them: nothing may take them off
+        self.elects = False  # whether partitions come to have other leaders
+        self.cut: set[Where] = set()  # records that an election has taken off their log
         # control topics
         self.topics: dict[str, list[ControlMessage]] = {}
         # the table
@@ -202,7 +213,7 @@ class World:
             partition = key % len(self.logs)
             log = self.logs[partition]
             self.clock += timedelta(milliseconds=5)
-            record = Record(self.log_id, partition, log.end, key, len(self.produced), self.clock)
+            record = Record(self.log_id, partition, log.end, key, len(self.produced), self.clock, log.epoch)
             log.records[log.end] = record
             self.produced[record.where] = record
             log.end += 1
@@ -216,6 +227,19 @@ class World:
         log = self.logs[partition]
         log.start = max(log.start, min(offset, log.end))
         self._gone(log.records.pop(offset).where for offset in [o for o in log.records if o < log.start])
+
+    def elect(self, partition: int, lacks: int) -> None:
+        """Another leader, which lacks the last offsets of the log: others come to stand there."""
+        log = self.logs[partition]
+        log.epoch += 1
+        end = max(log.start, log.end - lacks)
+        log.records = {offset: record for offset, record in log.records.items() if offset < end}
+        log.end = end
+        here = (r for r in self.produced.values() if (r.log, r.partition) == (self.log_id, partition))
+        gone = {r.where for r in here if r.offset >= end}  # with what Kafka had compacted, which may be rows
+        self.kept |= gone & self._rows_for_good()
+        self.cut |= gone
+        self._gone(gone)
 
     def compact(self, partition: int) -> None:
         """Take out a record that a later one of its key replaces."""
@@ -242,11 +266,11 @@ class World:
         self.tell(f"another writer clusters {', '.join(paths)} as {instant}")
         self.on_change()
 
-    def _gone(self, records: Iterable[tuple[str, int, int]]) -> None:
+    def _gone(self, records: Iterable[Where]) -> None:
         """Kafka has them no more; what isn't a row yet may never be one."""
         self.excused |= set(records) - self._rows_for_good()
 
-    def _rows_for_good(self) -> set[tuple[str, int, int]]:
+    def _rows_for_good(self) -> set[Where]:
         return {r.where for r in rows({p: f for p, f in self.committed_files().items() if not self.is_void(f.instant)})}
 
     # Processes -----------------------------------------------------------------------------------------------------

@@ -111,6 +111,22 @@ def test_what_was_read_ahead_of_the_position_is_read_again_where_the_log_was_cut
     assert (after.next_offset(tp(0)), after.leader_epoch(tp(0))) == (7, 4)
 
 
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_what_a_backfill_alone_has_read_is_read_again_where_the_log_was_cut_off(starting):
+    """There is no position then that could be past the log's end."""
+    known = TopicCheckpoint(topic_id="id", covered={0: ((2, 6),)})
+    before = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="c", topics={"t": known})})
+    with pytest.raises(ActionRequiredError, match="truncated at 4"):
+        plan(before, _truncated(4), starting={tp(0): starting})
+    made = plan(before, _truncated(4), loss="earliest", starting={tp(0): starting})
+    (loss,) = made.losses
+    start = 0 if starting == "earliest" else 10
+    assert (loss.committed, loss.resumed_at, loss.truncated_at) == (6, start, 4)
+    assert spans(made) == ({0: (0, 2)} if starting == "earliest" else {})
+    after = before.advance({tp(0): 2}, {}, {}, committed=made.offset_ranges, truncated={tp(0): 4})
+    assert after.next_offset(tp(0)) == 4 or starting == "latest"
+
+
 def test_without_ids_an_end_before_the_position_is_not_loaded_again():
     """It may be another log, of which nothing is known, or the same one, of which everything is."""
     nameless = Checkpoint(clusters={"kafka": ClusterCheckpoint(topics={"t": TopicCheckpoint(partitions={0: 20})})})

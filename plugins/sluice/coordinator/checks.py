@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sluice.connectors.sink import Table
-from sluice.coordinator.planning import require_whole
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit, audit_again
@@ -110,3 +109,28 @@ def require_replaceable(table: Table, transaction: Transaction) -> None:
         require_whole(table, str(transaction.start.replays))
     except ActionRequiredError as error:
         raise IntervalError(error.what, next_step=error.next_step, **error.where) from error
+
+
+def require_whole(table: Table, instant: str) -> None:
+    """Check that the file groups of an append interval still hold its rows, and nothing else does.
+
+    Raises:
+        ActionRequiredError: clustering, an earlier replay or another writer has moved them.
+    """
+    written = table.written_by(instant)
+    moved = table.moved_file_groups(written) if written else {}
+    if not moved:
+        return
+    by = sorted({i for i in moved.values() if i})
+    ours = [i for i in by if table.written_by(i)]
+    raise ActionRequiredError(
+        "The interval can't be replaced as files: its rows are in other file groups now.",
+        next_step=f"replay {ours[-1]} instead, which replaced it."
+        if ours
+        else "correct the rows with Hudi's own writer: they have this instant in `_hoodie_commit_time`, wherever "
+        "clustering or another writer has put them.",
+        table=table.writer.path,
+        instant=instant,
+        moved_by=", ".join(by) or "an instant that is archived",
+        file_groups=len(moved),
+    )

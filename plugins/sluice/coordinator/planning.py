@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sluice.connectors.sink import Table
+from sluice.coordinator.checks import require_whole
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -240,6 +241,7 @@ class Planner:
         # The table may have gone on from another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
         refuse_other_logs(request.kind, written.checkpoint, state.log_ids, self._table_id, topics)
+        self._refuse_cut_off(ranges, written.checkpoint, instant)
         plan = plan_again(
             ranges,
             committed.checkpoint,
@@ -253,6 +255,27 @@ class Planner:
         require_whole(table, written.instant)
         self._refuse_sent_again(ranges, instant, state)
         return replace(task, replaced_file_groups=dict(written.file_groups))
+
+    def _refuse_cut_off(self, ranges: Sequence[OffsetRange], read_by: Checkpoint, instant: str) -> None:
+        """Refuse a replay of records that an election has cut off since.
+
+        The table may have gone on with what replaced them: their offsets are rows of a later interval then.
+        """
+        ends: dict[TopicPartition, tuple[int, int]] = {}
+        for r in ranges:
+            epoch = read_by.leader_epoch(r.topic_partition)
+            if epoch is not None and r.span:
+                ends[r.topic_partition] = (max(r.end, ends.get(r.topic_partition, (0, 0))[0]), epoch)
+        for tp, at in sorted(self._session.source.truncated_since(ends).items()):
+            raise ActionRequiredError(
+                f"The interval can't be read again: the log was truncated at {at} since, by an election of a replica "
+                "that lacked what came after it.",
+                next_step="leave the table's rows as they are: the records that they came from are gone.",
+                table=self._table_id,
+                topic=tp.topic,
+                partition=tp.partition,
+                instant=instant,
+            )
 
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
@@ -353,31 +376,6 @@ def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRa
         for tp, start in sorted(first.items())
         for span in checkpoint.covered(tp)
         for piece in coverage.missing(coverage.add((), *planned[tp]), max(span[0], start), max(span[1], start))
-    )
-
-
-def require_whole(table: Table, instant: str) -> None:
-    """Check that the file groups of an append interval still hold its rows, and nothing else does.
-
-    Raises:
-        ActionRequiredError: clustering, an earlier replay or another writer has moved them.
-    """
-    written = table.written_by(instant)
-    moved = table.moved_file_groups(written) if written else {}
-    if not moved:
-        return
-    by = sorted({i for i in moved.values() if i})
-    ours = [i for i in by if table.written_by(i)]
-    raise ActionRequiredError(
-        "The interval can't be replaced as files: its rows are in other file groups now.",
-        next_step=f"replay {ours[-1]} instead, which replaced it."
-        if ours
-        else "correct the rows with Hudi's own writer: they have this instant in `_hoodie_commit_time`, wherever "
-        "clustering or another writer has put them.",
-        table=table.writer.path,
-        instant=instant,
-        moved_by=", ".join(by) or "an instant that is archived",
-        file_groups=len(moved),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sluice.errors import ActionRequiredError, RetryableError
@@ -126,6 +126,10 @@ def plan_interval(
             start = _first_start(bounds, wanted)
             # "latest" is a moment: it must be recorded for an empty topic, too, or its first records would be skipped.
             moves = moves or start > bounds.log_start or wanted == "latest"
+            found = find_lost(bounds, start, checkpoint, state)
+            if found:  # of what a backfill has read there is no position that could tell
+                at = checkpoint.end_of_settled(tp)
+                losses.append(replace(resume(bounds, at, found, on_offset_loss, table), resumed_at=start))
         else:
             found = find_lost(bounds, committed, checkpoint, state)
             start = committed

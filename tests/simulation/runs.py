@@ -1,0 +1,175 @@
+"""The tasks of a DAG run as Airflow carries them out, each a process of the world's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cache
+from random import Random
+from typing import Any
+
+from sluice.coordinator import Coordinator, Outcome, Run, Started
+from sluice.coordinator.parts import Parts
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.participant.participant import Assignment, Participant
+from sluice.pipeline.model import Pipeline
+
+from .invariants import Invariants
+from .parts import SimJob, SimLog, SimMachine, SimSource
+from .table import SimSink
+from .world import CLUSTER, TABLE, TOPIC, Process, awaits_none
+
+Steps = Iterator[list[Process]]
+
+
+@cache
+def _pipeline(
+    operation: str, ordered: bool, ranges: int, on_offset_loss: str, on_missing_range: str, max_records: int
+) -> Pipeline:
+    upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
+    return Pipeline.model_validate(
+        {
+            "name": "orders",
+            "source": {"kafka": {"topics": TOPIC, "on_offset_loss": on_offset_loss, "max_records": max_records}},
+            "sink": {
+                "hudi": {
+                    "path": TABLE,
+                    "schema": "id BIGINT, v BIGINT, p STRING",
+                    "partition_fields": "p",
+                    "operation": operation,
+                    **(upsert if operation == "upsert" else {}),
+                }
+            },
+            "write": {"ranges": ranges},
+            "on_missing_range": on_missing_range,
+            "control": {"commit_timeout": "60 seconds", "clock_wait": "300 seconds"},
+        }
+    )
+
+
+_KAFKA = KafkaSettings(CLUSTER, {"bootstrap.servers": "nowhere:1"})
+
+
+class Runs(Invariants):
+    """Airflow, with one pipeline.
+
+    Attributes:
+        random: draws what happens.
+        faulty: whether anything may still go wrong.
+        retries: of each task.
+        twice: how often Airflow begins an attempt twice.
+        broken: how often a range of a run can't be written at all.
+        airflow_knows: whether START asks which runs go on.
+        active: the runs that go on, by name.
+        ranges: as the pipeline file has it, and so are `loss`, `partial` (`on_missing_range`) and `max_records`.
+    """
+
+    random: Random
+    faulty: bool
+    retries: int
+    twice: float
+    broken: float
+    airflow_knows: bool
+    active: dict[str, Steps]
+    ranges: int
+    loss: str
+    partial: str
+    max_records: int
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return _pipeline(self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records)
+
+    @property
+    def control_topic(self) -> str:
+        return self.pipeline.control_topic
+
+    def coordinator(self, process: Process) -> Coordinator:
+        world = self.world
+        parts = Parts(
+            SimSource(world, process),
+            lambda topic: SimLog(world, process, topic),
+            SimSink(world, process, self.pipeline),
+            _KAFKA,
+            SimMachine(world, process),
+        )
+        return Coordinator.with_parts(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
+
+    def _participant(self, process: Process, started: Started, number: int) -> None:
+        control = SimLog(self.world, process, self.pipeline.control_topic)
+        assignment = Assignment(TABLE, control.topic, started.control_offset, number, started.digest)
+        Participant(assignment, control, SimJob(self.world, process)).run()
+
+    def _work_of(self, started: Started, number: int, is_broken: bool) -> Callable[[Process], Any]:
+        def work(process: Process) -> None:
+            if is_broken and self.faulty:
+                raise RetryableError("The job can't start.", next_step="give it memory.")
+            self._participant(process, started, number)
+
+        return work
+
+    def _task(self, name: str, work: Callable[[Process], Any]) -> Iterator[list[Process]]:
+        """A task: attempts until one succeeds. One that is frozen is lost to Airflow, and may wake up later."""
+        for attempt in range(self.retries + 1 if self.faulty else 3):
+            twice = self.faulty and self.random.random() < self.twice
+            made = [self.world.spawn(f"{name}/{attempt}{'b' * i}", work, faults=self.faulty) for i in range(1 + twice)]
+            yield made
+            first = next((p for p in made if p.state == "ended" and p.error is None), None)
+            if first is not None:
+                return first
+            self.world.clock += timedelta(seconds=self.random.choice((1, 15, 70, 400)))
+            errors = [p.error for p in made if isinstance(p.error, SluiceError)]
+            if any(isinstance(e, IntervalError | ActionRequiredError) for e in errors):
+                return made[0]
+        return made[0]
+
+    def dag_run(self, run: Run) -> Steps:
+        """One DAG run as Airflow carries it out: start_commit, write, commit, and abort where one of them failed."""
+        name = run.run_id
+        start = yield from self._task(f"{name} start", lambda p: self.coordinator(p).start(run))
+        if start.error is None and isinstance(start.outcome, Outcome):
+            return start.outcome
+        ok = start.error is None and start.outcome is not None
+        if ok:
+            started = start.outcome
+            numbers = range(len(started.ranges))
+            broken = self.random.choice(numbers) if numbers and self.random.random() < self.broken else None
+            tasks = [self._task(f"{name} write{n}", self._work_of(started, n, n == broken)) for n in numbers]
+            results = yield from _side_by_side(tasks)
+            ok = all(p.error is None and p.state == "ended" for p in results)
+            if ok or self.partial == "commit":
+                commit = yield from self._task(
+                    f"{name} commit",
+                    lambda p: self._commit(p, run, started),
+                )
+                if commit.error is None and commit.state == "ended":
+                    return commit.outcome
+        if self.faulty and self.random.random() < 0.2:
+            return None  # somebody has marked the run, or Airflow is gone
+        yield from self._task(f"{name} abort", lambda p: self.coordinator(p).abort(run))
+        return None
+
+    def _commit(self, process: Process, run: Run, started: Started) -> Outcome:
+        outcome = self.coordinator(process).commit(started.control_offset, started.instant, started.digest)
+        self.told_committed[started.instant] = process.name
+        self._check_request(run.request, started)
+        return outcome
+
+
+def _side_by_side(tasks: list[Iterator[list[Process]]]) -> Iterator[list[Process]]:
+    """Mapped tasks: each goes on when its own attempt has ended."""
+    waiting: dict[int, list[Process]] = {}
+    ended: dict[int, Process] = {}
+    for number, task in enumerate(tasks):
+        waiting[number] = next(task)
+    while waiting:
+        yield [p for processes in waiting.values() for p in processes]
+        for number in list(waiting):
+            if awaits_none(waiting[number]):
+                try:
+                    waiting[number] = next(tasks[number])
+                except StopIteration as end:
+                    ended[number] = end.value
+                    del waiting[number]
+    return [ended[number] for number in sorted(ended)]
