@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescri
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import classify, kafka_errors, until_there_is_a_leader
+from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
 from sluice.kafka.topics import message_limit
 from sluice.logs import log
 from sluice.protocol.confine import refusal
@@ -70,18 +70,26 @@ class ControlTopic:
         return self._number_of_partitions() is not None
 
     def ensure(self) -> None:
-        """Create the topic on first use, and check that it has one partition."""
+        """Create the topic on first use, and check that it has one partition.
+
+        It can be asked for offsets when this returns: a topic that was just created, by whomever, is not known to all
+        brokers at once.
+        """
         self.expect_to_send()
         partitions = self._number_of_partitions()
-        if partitions is not None:
-            if partitions != 1:
-                raise ActionRequiredError(
-                    "The control topic must have exactly one partition: its offsets are the order of all messages.",
-                    next_step="name another topic in control.topic, or delete this one and let Sluice create it.",
-                    partitions=partitions,
-                    **self._where,
-                )
-            return
+        if partitions is None:
+            self._create()
+        elif partitions != 1:
+            raise ActionRequiredError(
+                "The control topic must have exactly one partition: its offsets are the order of all messages.",
+                next_step="name another topic in control.topic, or delete this one and let Sluice create it.",
+                partitions=partitions,
+                **self._where,
+            )
+        with kafka_errors("asking for the control topic's offsets", **self._where):
+            until_it_is_known(self._offset)(OffsetSpec.earliest())
+
+    def _create(self) -> None:
         new = NewTopic(
             self.topic,
             num_partitions=1,
