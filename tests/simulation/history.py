@@ -287,7 +287,7 @@ class History(Runs):
         world = self.world
         if self.operation != "append" or self._log().unfinished() is not None or any(world.committing.values()):
             return
-        if self._to_be_taken_off():
+        if any(c.is_late for i in world.timeline.values() for c in i.completed) and self._to_be_taken_off():
             return  # docs/guarantees/conditions.md: what is made of such a commit's files stays
         where = f"p{self.random.randrange(world.spread)}"
         files = sorted(path for path, file in world.committed_files().items() if file.partition == where)

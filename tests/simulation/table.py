@@ -145,7 +145,8 @@ class SimTable:
             found = world.timeline.setdefault(instant, Instant("commit", requested=False))
             gone = frozenset(group for groups in (replaced or {}).values() for group in groups)
             name = f"{instant}_{instant_at(self._machine.now())}.{found.action}"
-            found.completed.append(Completed(name, paths, dict(extra), gone))
+            late = world.has_lost_the_lease(self._process, instant)
+            found.completed.append(Completed(name, paths, dict(extra), gone, late))
             world.on_change()
 
         try:

@@ -15,8 +15,8 @@ from sluice.protocol.request import Request
 
 from .campaign import play, quiet
 from .history import History
-from .mutants import MUTANTS, known_seeds
-from .world import TOPIC, Process
+from .mutants import LOOKS_ONCE, MUTANTS, known_seeds
+from .world import TOPIC, Instant, Process
 
 HISTORIES = 600
 _BLOCKS = 6
@@ -165,6 +165,34 @@ def test_a_commit_that_is_completed_after_all_is_not_given_up_by_who_took_its_le
     assert not any(isinstance(m, AbortCommit) for m in world.topics[history.pipeline.control_topic])
     assert world.timeline[started.instant].completed
     history._settle()
+
+
+def _aborted_while_its_commit_completes(history: History) -> tuple[Instant, bool]:
+    """An abort has looked, and is about to take the lease: the instant then, and whether it gives the interval up."""
+    world = history.world
+    started, committer = _commit_up_to(history, "completes")
+    world.clock += timedelta(seconds=700)
+    run = Run("orders", "commits", Request())
+    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
+    _up_to(history, aborting, "sends END")
+    _up_to(history, committer, "sends ACK")
+    _to_its_end(history, aborting)
+    gives_up = any(isinstance(m, AbortCommit) for m in world.topics[history.pipeline.control_topic])
+    _to_its_end(history, committer)
+    return world.timeline.get(started.instant, Instant("commit")), gives_up
+
+
+def test_an_abort_looks_again_when_it_has_the_lease(history):
+    """Another writer may have put its rows elsewhere by then: they would stay when the commit is taken off."""
+    instant, gives_up = _aborted_while_its_commit_completes(history)
+    assert instant.completed
+    assert not gives_up
+    history._settle()
+
+
+def test_an_abort_that_looks_once_is_missed(history):
+    with LOOKS_ONCE():
+        assert _aborted_while_its_commit_completes(history)[1]
 
 
 def test_an_attempt_at_a_missing_range_that_opened_files_when_no_one_looked_any_more():

@@ -107,6 +107,7 @@ class Completed:
     paths: frozenset[str]
     extra: dict[str, str]
     replaced: frozenset[str]
+    is_late: bool = False  # somebody else had taken the lease over by then
 
 
 @dataclass
@@ -356,6 +357,12 @@ class World:
             self.tell(f"{process.name}: Airflow takes it for dead {when}")
             process.lost = True
             self.main_switch()
+
+    def has_lost_the_lease(self, process: Process, instant: str) -> bool:
+        """Whether somebody else has taken the lease on an instant's commit since this process did."""
+        own = self.leases.get((process.name, instant))
+        others = (at for (name, of), at in self.leases.items() if of == instant and name != process.name)
+        return own is not None and any(at > own for at in others)
 
     def require_alone(self, process: Process, instant: str, what: str, lease: timedelta, skew: timedelta) -> None:
         """Check that nobody else who has a lease on the instant is inside Hudi's commit of it.
