@@ -38,7 +38,7 @@ def test_the_others_are_committed_and_the_missing_one_comes_with_the_next(make_f
     started = flow.start()
     late = Pause("participant.before_write", flow.folder)
     slow = flow.write(started, 1, late.failpoint)
-    late.wait()
+    late.wait(slow)
     flow.write(started, 0).succeed()
     assert flow.commit(started).records == 20
     assert [m.missing for m in flow.messages() if isinstance(m, EndCommit)][-1] == (1,)
