@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from sluice.connectors.sink import Table
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
-from sluice.protocol.messages import WriteStatus
-from sluice.protocol.offsets import TopicPartition
+from sluice.protocol.messages import PlannedRange, WriteStatus
+from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.settlement import leader_epochs, missing_error
 from sluice.protocol.transaction import Transaction
@@ -63,14 +65,8 @@ def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
     Raises:
         IntervalError: it has.
     """
-    cluster = session.source
-    epochs = leader_epochs(transaction.start)
-    ends: dict[TopicPartition, int] = {}
-    for r in transaction.start.offset_ranges:
-        if r.topic_partition in epochs:
-            ends[r.topic_partition] = max(r.end, ends.get(r.topic_partition, 0))
-    truncated = cluster.truncated_since({tp: (end, epochs[tp]) for tp, end in ends.items()})
-    for tp, at in sorted(truncated.items()):
+    start = transaction.start
+    for tp, at in truncated_since_read(session, start.offset_ranges, leader_epochs(start).get):
         raise IntervalError(
             f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
             "came after it.",
@@ -80,6 +76,25 @@ def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
             partition=tp.partition,
             instant=transaction.id,
         )
+
+
+def truncated_since_read(
+    session: Session, ranges: Iterable[OffsetRange | PlannedRange], epoch_of: Callable[[TopicPartition], int | None]
+) -> list[tuple[TopicPartition, int]]:
+    """The partitions whose log has lost records of ranges since they were read, each with where it was truncated.
+
+    Args:
+        session: whose source is asked.
+        ranges: what was read.
+        epoch_of: a partition's leader epoch before that; None where it isn't known, and nothing can be said.
+    """
+    read: dict[TopicPartition, tuple[int, int]] = {}
+    for r in ranges:
+        epoch = epoch_of(r.topic_partition)
+        if epoch is not None:
+            end, _ = read.get(r.topic_partition, (0, epoch))
+            read[r.topic_partition] = (max(r.end, end), epoch)
+    return sorted(session.source.truncated_since(read).items())
 
 
 def fitting(session: Session, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sluice.connectors.sink import Table
-from sluice.coordinator.checks import require_whole
+from sluice.coordinator.checks import require_whole, truncated_since_read
 from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -261,12 +261,7 @@ class Planner:
 
         The table may have gone on with what replaced them: their offsets are rows of a later interval then.
         """
-        ends: dict[TopicPartition, tuple[int, int]] = {}
-        for r in ranges:
-            epoch = read_by.leader_epoch(r.topic_partition)
-            if epoch is not None and r.span:
-                ends[r.topic_partition] = (max(r.end, ends.get(r.topic_partition, (0, 0))[0]), epoch)
-        for tp, at in sorted(self._session.source.truncated_since(ends).items()):
+        for tp, at in truncated_since_read(self._session, [r for r in ranges if r.span], read_by.leader_epoch):
             raise ActionRequiredError(
                 f"The interval can't be read again: the log was truncated at {at} since, by an election of a replica "
                 "that lacked what came after it.",
