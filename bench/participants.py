@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,6 +152,28 @@ def sluice(job: Job) -> list[list[str]]:
 
     return sluice_commands(job)
 
+
+def before(checkout: Path) -> Participant:
+    """Sluice as another checkout has it, by its own commands and its own code."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout / "plugins"), str(checkout)])}
+
+    def commands(job: Job) -> list[list[str]]:
+        asked = subprocess.run(
+            [sys.executable, "-c", _COMMANDS], input=pickle.dumps(asdict(job)), env=environment, cwd=checkout,
+            capture_output=True, check=True,
+        )  # fmt: skip
+        own = ["env", f"PYTHONPATH={environment['PYTHONPATH']}"]
+        return [[*own, *argv] for argv in json.loads(asked.stdout)]
+
+    return Participant("before", f"Sluice before: {checkout.name}", commands)
+
+
+_COMMANDS = """
+import json, pickle, sys
+from bench.participants import Job
+from bench.sluice_side import sluice_commands
+print(json.dumps(sluice_commands(Job(**pickle.load(sys.stdin.buffer)))))
+"""
 
 SLUICE = Participant("sluice", "Sluice: start, write, commit", sluice)
 STREAMING = Participant("structured_streaming", "(a) Structured Streaming, availableNow", structured_streaming)

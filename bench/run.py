@@ -23,6 +23,9 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="Only this participant; may be repeated.")] = None,
     name: Annotated[str, typer.Option(help="Name of the results' files.")] = "latest",
     onto_empty: Annotated[bool, typer.Option(help="Upsert into a new table, not over an existing one.")] = False,
+    before: Annotated[
+        Path | None, typer.Option(help="Another checkout of Sluice, which takes part beside this one.", exists=True)
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the records.")] = 7,
     master: Annotated[str, typer.Option(help="Spark master of all participants.")] = "local[2]",
     driver_memory: Annotated[str, typer.Option(help="Driver memory of all participants.")] = "2g",
@@ -34,7 +37,9 @@ def main(
     """Compares whole processes, cold start to readable. Exit code 1: a target missed, or a run void."""
     terminal = Console()
     console = terminal if terminal.is_terminal else Console(width=160)
-    chosen = _choose(scenarios(records, onto_empty), names or [], frozenset(only or ()))
+    chosen = _choose(
+        scenarios(records, onto_empty, before.resolve() if before else None), names or [], frozenset(only or ())
+    )
     folder = work.resolve() / f"bench-{name}" if work else Path(tempfile.mkdtemp(prefix="bench-"))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

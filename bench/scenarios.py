@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ from bench import participants as who
 from bench.records import Window
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.participants import Participant
 
 SMALL = 1_000
@@ -40,8 +42,14 @@ class Scenario:
         return [steps[0], steps[-1]] if self.ends_only and len(steps) > 1 else steps
 
 
-def scenarios(records: int, onto_empty: bool = False) -> dict[str, Scenario]:
-    """All of them, by name; `onto_empty` makes upsert a first load, not half updates and half inserts."""
+def scenarios(records: int, onto_empty: bool = False, before: Path | None = None) -> dict[str, Scenario]:
+    """All of them, by name.
+
+    Args:
+        records: of append and upsert.
+        onto_empty: upsert is a first load, not half updates and half inserts.
+        before: another checkout of Sluice that takes part.
+    """
     half = records // 2
     seeded = None if onto_empty else Window(0, records)
     upserted = Window(0, records) if onto_empty else Window(half, half + records, version=1)
@@ -88,6 +96,9 @@ def scenarios(records: int, onto_empty: bool = False) -> dict[str, Scenario]:
             ends_only=True,
         ),
     )
+    if before is not None:
+        earlier = who.before(before)
+        listed = tuple(replace(s, participants=(s.participants[0], earlier, *s.participants[1:])) for s in listed)
     return {s.name: s for s in listed}
 
 

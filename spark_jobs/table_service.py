@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from sluice.control.topic import ControlTopic
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import leave_the_time_to_the_parent, log
-from sluice.participant.service import ServiceAssignment, ServiceJob
+from sluice.participant.service import ServiceAssignment, ServiceJob, in_spark
 
 
 def main() -> int:
@@ -24,7 +25,8 @@ def main() -> int:
         arguments.table, arguments.control_topic, arguments.control_offset, arguments.start_digest
     )
     try:
-        ServiceJob(assignment, KafkaSettings.from_environment("control")).run()
+        control = ControlTopic(KafkaSettings.from_environment("control"), assignment.control_topic)
+        ServiceJob(assignment, control, in_spark).run()
     except SluiceError as error:
         log.error(str(error), recovery=error.recovery)
         return 1

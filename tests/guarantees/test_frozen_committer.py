@@ -162,3 +162,27 @@ def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
     flow.check()
     flow.serve("compaction")
     flow.check()
+
+
+def test_a_clustering_that_wakes_up_after_a_replay_has_replaced_its_files(make_flow):
+    """It has rewritten rows that the replay has taken off since."""
+    flow = make_flow(control__commit_timeout="5 seconds", table_services={"clustering": {"after_commits": 2}})
+    flow.produce(20)
+    first = str(flow.interval().instant)
+    flow.produce(20)
+    flow.interval()
+    flow.set(sink__hudi__options=SLOW)
+    planned = flow.plan("clustering")
+    flow.set(sink__hudi__options={})
+    (instant,) = planned.instants
+    frozen = flow.carry_out(planned)
+    _await_the_window(flow, instant)
+    frozen.signal(signal.SIGSTOP)
+    assert not completions(flow, instant), "it was completed too soon, so this test shows nothing"
+    once_the_lease_is_free(lambda: flow.interval(kind="replay", instant=first, reason="it was wrong"))
+    flow.check()
+    frozen.signal(signal.SIGCONT)
+    frozen.wait()
+    flow.produce(20)
+    flow.interval()
+    flow.check()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
 from sluice.coordinator import Run, Started
 from sluice.protocol.request import Request
 
-from .runs import Runs, Steps
-from .world import HOT_SPOTS, TOPIC, Faults, Process, ViolationError, World, awaits_none
+from .events import EVENTS, Events
+from .kafka import TOPIC
+from .runs import Steps
+from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
 _MOST_SWITCHES = 20_000
 
 
-class History(Runs):
+class History(Events):
     """One world, and Airflow at work on it.
 
     Args:
@@ -41,15 +44,20 @@ class History(Runs):
         self.repeats = self.random.choice((0, 0.5))  # how often what is replayed is what was replayed before
         self.retries = self.random.choice((0, 2, 2))
         self.beside = self.random.choice((0, 0.3))  # how often who was frozen goes on just when the next step begins
-        self.events = dict(_EVENTS)
-        self.events[History._the_topic_is_made_again] = self.random.choice((0, 0, 2, 10))
-        self.events[History._others_cluster] = self.random.choice((0, 0, 15))
+        self.events = dict(EVENTS)
+        self.events[Events._the_topic_is_made_again] = self.random.choice((0, 0, 2, 10))
+        self.events[Events._others_cluster] = self.random.choice((0, 0, 15))
         # What came later is drawn apart, so that the histories without it are those that they were.
         more = Random(f"{seed}, and more")
-        self.events[History._another_leader] = more.choice((0, 0, 3, 12))
-        self.world.elects = self.events[History._another_leader] > 0
+        self.events[Events._another_leader] = more.choice((0, 0, 3, 12))
+        self.world.elects = self.events[Events._another_leader] > 0
         if more.random() < 0.2:
             self.asks = _BY_TIME
+        # By this number the histories that docs/simulation.md names for other rules have no services, as before.
+        self.more = Random(f"{seed}, services 1625")
+        self.serves = self.more.random() < 0.25
+        self.service_rate = self.more.choice((0.005, 0.02, 0.05))
+        self.service_duel = self.more.random() < 0.5
         self.airflow_knows = self.random.random() < 0.5
         operation = self.random.choice(("append", "upsert"))
         ordered = self.random.random() < 0.3
@@ -67,7 +75,7 @@ class History(Runs):
         self.cut_under: list[str] = []  # intervals that had read a log before it came to have another leader
         self.active: dict[str, Steps] = {}
         self.waits_for: dict[str, list[Process]] = {}
-        self.runs = 0
+        self.runs = self.services = 0
         self.faulty = True
 
     def _faults(self) -> Faults:
@@ -90,7 +98,9 @@ class History(Runs):
         Raises:
             ViolationError: something that has to be true isn't.
         """
-        if self.is_duel:
+        if self.serves and self.service_duel:
+            self._duel_of_services()
+        elif self.is_duel:
             self._duel()
         else:
             self._play()
@@ -109,6 +119,8 @@ class History(Runs):
             ):
                 begun += 1
                 self._begin(self._request())
+            if self.serves and self.more.random() < self.service_rate and not self._is_serving():
+                self._begin_service()
             self._step()
             if self.random.random() < self.unrest:
                 self._happen()
@@ -150,6 +162,45 @@ class History(Runs):
         for next_one in begun:
             self._finish(Run("orders", "next", Request()), next_one)
 
+    def _duel_of_services(self) -> None:
+        """Table services and intervals that meet, while leases run out."""
+        world = self.world
+        self.faulty = False
+        for _ in range(2):
+            self._produce()
+            self._quiet_run()
+        self._what_came_before()
+        self._produce()
+        kinds = ("service", "interval", "interval", "service", "abort")
+        chosen = ["service", *self.more.choices(kinds, k=self.more.choice((1, 2, 3)))]
+        for number, kind in enumerate(chosen):
+            process = world.spawn(f"duel {kind}/{number}", self._opponent(kind, number), faults=False)
+            process.stops_before = self.more.choice(("", *_STOPS[kind]))
+            if number == 0 and self.more.random() < 0.7:
+                while process.state == "ready":
+                    world.resume(process)
+                world.clock += timedelta(seconds=self.more.choice((1, 61, 400, 400)))
+        self._go_on_beside_each_other(sleep_well=self.more.random() < 0.6)
+
+    def _opponent(self, kind: str, number: int) -> Callable[[Process], Any]:
+        """A run of the table services, an interval from START-COMMIT to ACK-COMMIT, or the first one's abort."""
+        if kind == "service":
+            return partial(self._serve, run=Run("orders.table_services", f"duel{number}"))
+        if kind == "abort":
+            return lambda p: self.coordinator(p).abort(Run("orders.table_services", "duel0"))
+        instants = [n for n, i in sorted(self.world.timeline.items()) if i.completed and not i.plan]
+        replay = Request(kind="replay", instant=self.more.choice(instants)) if instants else Request()
+        run = Run("orders", f"duel{number}", self.more.choice((Request(), replay)))
+
+        def interval(process: Process) -> None:
+            started = self.coordinator(process).start(run)
+            if isinstance(started, Started):
+                for n in range(len(started.ranges)):
+                    self._participant(process, started, n)
+                self._commit(process, run, started)
+
+        return interval
+
     def _what_came_before(self) -> None:
         for _ in range(self.random.choice((0, 1, 1, 2))):
             self._produce()
@@ -161,15 +212,19 @@ class History(Runs):
                 self._produce()
                 self._quiet_run()
 
-    def _go_on_beside_each_other(self) -> None:
-        """All processes go on until none is left; leases run out, and who was frozen wakes up or dies."""
+    def _go_on_beside_each_other(self, *, sleep_well: bool = False) -> None:
+        """All processes go on until none is left; leases run out, and who was frozen wakes up or dies.
+
+        Args:
+            sleep_well: those who are frozen wake up when nobody else is left.
+        """
         world = self.world
         self.stays = self.random.choice((0, 0.6, 0.85))
         self.unrest = self.random.choice((0.02, 0.05))
         while world.processes:
             frozen = [p for p in world.processes if p.state == "frozen"]
             ready = len(frozen) < len(world.processes)
-            if frozen and (not ready or self.random.random() < self.unrest):
+            if frozen and (not ready or (not sleep_well and self.random.random() < self.unrest)):
                 self._wake_or_kill(self.random.choice(frozen))
             if self.random.random() < self.unrest:
                 self.random.choice((self._time_passes, self._time_passes, self._others_cluster))()
@@ -203,6 +258,17 @@ class History(Runs):
         self.world.tell(f"{run.run_id} is asked to: {request.model_dump(exclude_defaults=True) or 'continue'}")
         self.active[run.run_id] = self.dag_run(run)
         self._go_on(run.run_id)
+
+    def _is_serving(self) -> bool:
+        return any(name.startswith("services") for name in self.active)
+
+    def _begin_service(self) -> str:
+        self.services += 1
+        run = Run("orders.table_services", f"services{self.services}")
+        self.world.tell(f"{run.run_id}: a {self.service} is due")
+        self.active[run.run_id] = self.service_run(run)
+        self._go_on(run.run_id)
+        return run.run_id
 
     def _go_on(self, name: str) -> Any:
         for process in self.world.processes if self.faulty else ():
@@ -242,60 +308,6 @@ class History(Runs):
             return
         (what,) = self.random.choices(list(self.events), list(self.events.values()))
         what(self)
-
-    def _time_passes(self) -> None:
-        self.world.clock += timedelta(seconds=self.random.choice((5, 61, 400)))
-
-    def _one_is_killed(self) -> None:
-        ready = [p for p in self.world.processes if p.state == "ready"]
-        if ready and self.world.faults.kill:
-            self.world.kill(self.random.choice(ready))
-
-    def _a_transaction_ends(self) -> None:
-        self.world.skip_offsets(self.random.randrange(self.partitions), 1)
-
-    def _kafka_compacts(self) -> None:
-        self.world.compact(self.random.randrange(self.partitions))
-
-    def _retention(self) -> None:
-        log = self.random.randrange(self.partitions)
-        self.world.tell(f"retention takes records of partition {log}")
-        self.world.delete_before(log, self.world.logs[log].start + 3)
-
-    def _another_leader(self) -> None:
-        log, lacks = self.random.randrange(self.partitions), self.random.choice((0, 1, 3, 6))
-        self.world.tell(f"another leader of partition {log}, which lacks {lacks} offsets")
-        before = [r.key for r in self.world.logs[log].records.values()][-lacks:] if lacks else []
-        self.cut_under = [n for n, i in sorted(self.world.timeline.items()) if i.completed]
-        self.world.elect(log, lacks)
-        if self.random.random() < 0.5:  # their producer sends them again
-            self.world.send(before)
-        if lacks and self.random.random() < 0.7:
-            self.loss = "earliest"  # somebody has seen to it
-
-    def _the_topic_is_made_again(self) -> None:
-        self.world.tell("the topic is deleted and made again")
-        before = [r.key for r in self.world.produced.values() if r.log == self.world.log_id]
-        self.world.make_topic(self.partitions)
-        if self.random.random() < 0.5:  # its producer fills it again
-            self.world.send(before)
-        if self.random.random() < 0.7:
-            self.loss = "earliest"  # somebody has seen to it
-
-    def _others_cluster(self) -> None:
-        """Another writer puts rows of some files into one, where no commit of ours is about to replace them."""
-        world = self.world
-        if self.operation != "append" or self._log().unfinished() is not None or any(world.committing.values()):
-            return
-        if any(c.is_late for i in world.timeline.values() for c in i.completed) and self._to_be_taken_off():
-            return  # docs/guarantees/conditions.md: what is made of such a commit's files stays
-        where = f"p{self.random.randrange(world.spread)}"
-        files = sorted(path for path, file in world.committed_files().items() if file.partition == where)
-        if files:
-            world.cluster(self.random.sample(files, min(2, len(files))))
-
-    def _produce(self) -> None:
-        self.world.produce(self.random.choice((1, 4, 12)), 6)
 
     def _request(self) -> Request:
         world = self.world
@@ -349,10 +361,25 @@ class History(Runs):
                 break
         else:
             raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
+        if self.serves:
+            self._settle_services()
         self.check_rows(complete=True)
+
+    def _settle_services(self) -> None:
+        """A service that nothing disturbs carries out what is left, or takes it off."""
+        for _ in range(3):
+            self.world.clock += timedelta(seconds=500)
+            self._begin_service()
+            self._to_the_end()
+            if not any(i.plan and i.is_pending for i in self.world.timeline.values()):
+                return
+        raise ViolationError("liveness: plans are left after three services")
 
     def _quiet_run(self) -> Any:
         self._begin(Request())
+        return self._to_the_end()
+
+    def _to_the_end(self) -> Any:
         last = None
         while self.active:
             (name,) = self.active
@@ -373,16 +400,9 @@ _BY_TIME = {"continue": 45, "replay": 10, "range": 10, "backfill": 35}
 _STOPS = {
     "write": ("closes", "sends"),
     "commit": ("sends END", "begins Hudi's", "completes", "sends ACK"),
+    "service": ("plans the", "begins the plan", "closes", "sends END", "begins Hudi's", *["completes"] * 4, "takes"),
     "abort": ("sends END", "sends ABORT", "begins to roll", "takes"),
+    "interval": ("asks Kafka", "sends START", "sends END", "begins Hudi's", "completes"),
     "start": ("asks Kafka", "sends START", "begins to roll", "sweeps", "clears", "begins Hudi's"),
 }
 """Before what a process of a duel may freeze."""
-_EVENTS = {
-    History._produce: 40,
-    History._time_passes: 10,
-    History._one_is_killed: 7,
-    History._a_transaction_ends: 6,
-    History._kafka_compacts: 6,
-    History._retention: 4,
-    History._the_topic_is_made_again: 2,
-}

@@ -10,9 +10,12 @@ from typing import Any
 from sluice.coordinator import Started
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
+from sluice.protocol.services import PLANNED
 from sluice.protocol.transaction import State, TableLog
 
-from .world import CLUSTER, EPOCH, TABLE, TOPIC, File, Process, Record, ViolationError, Where, World, rows
+from .kafka import CLUSTER, TOPIC, Record, Where
+from .lake import TABLE, File, Instant, rows
+from .world import EPOCH, Process, ViolationError, World
 
 
 class Invariants:
@@ -31,9 +34,12 @@ class Invariants:
         self.operation = operation
         self.ordered = ordered
         self.told_committed: dict[str, str] = {}  # by instant: who was told
+        self.told_done: dict[str, str] = {}  # by a service's plan: who was told
         self.log = TableLog(TABLE)
         world.on_change = self.check_rows
         world.is_void = self._is_void
+        world.on_plan = self._check_turn
+        world.has_turn = self._has_turn
         world.on_report = self._check_report
 
     @property
@@ -90,9 +96,16 @@ class Invariants:
         known = self._log().transactions
         completed = {name: i for name, i in self.world.timeline.items() if i.completed}
         return any(
-            len(i.completed) > 1 or (name in known and known[name].state is State.ABORTED)
+            len(i.completed) > 1
+            or (name in known and known[name].state is State.ABORTED)
+            or (i.action in PLANNED and self._is_excused(name, i))
             for name, i in completed.items()
         )
+
+    def _is_excused(self, name: str, service: Instant) -> bool:
+        """Whether a service's completion names files that are gone, by the fault of who stood still."""
+        late = service.completed[0].is_late or name in self.world.undone
+        return late and not service.completed[0].paths <= set(self.world.files)
 
     def _log(self) -> TableLog:
         """What the control topic says by now."""
@@ -102,6 +115,20 @@ class Invariants:
     def _is_void(self, instant: str) -> bool:
         known = self._log().get(instant)
         return known is not None and known.state is State.ABORTED
+
+    def _has_turn(self, instant: str) -> bool:
+        """Whether a transaction holds the table."""
+        known = self._log().get(instant)
+        return known is not None and known.state in (State.OPEN, State.DECIDED)
+
+    def _check_turn(self, process: Process, what: str, decided: bool) -> None:
+        """Who changes a plan had the table when it last looked, and has decided before readers see it."""
+        messages = self.world.topics[self.control_topic][: process.knows]
+        known = TableLog(TABLE).extend(enumerate(messages)).get(process.turn)
+        wanted = State.DECIDED if decided else State.OPEN
+        if known is None or known.state is not wanted:
+            is_now = "unknown" if known is None else known.state.value
+            raise ViolationError(f"{process.name} {what}, and knows that its turn is {is_now}")
 
     def _check_report(self, process: Process, instant: str) -> None:
         """Who reports a range has closed its files while they could still be committed."""
@@ -132,12 +159,16 @@ class Invariants:
         completed = {name for name, instant in self.world.timeline.items() if instant.completed}
         for name, transaction in self._log().transactions.items():
             is_said = transaction.state is State.COMMITTED
-            if is_said != (name in completed):
+            if transaction.start.policy.has_instant and is_said != (name in completed):
                 where = "isn't on the timeline" if is_said else "is on the timeline"
                 raise ViolationError(f"the topic says that {name} is {transaction.state.value}, and it {where}")
         for name, who in self.told_committed.items():
             if name not in completed:
                 raise ViolationError(f"{who} was told that {name} is committed, and it isn't on the timeline")
+
+        for name, who in self.told_done.items():
+            if name not in completed and name not in self.world.undone:
+                raise ViolationError(f"{who} was told that the plan {name} is carried out, and it isn't")
 
     def _check_nothing_is_left(self) -> None:
         """No instant, no roll-back and no lease is left half done."""
@@ -155,6 +186,8 @@ class Invariants:
                 raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
         seen = {r.where for r in found}
         more = {where for where in seen if where[0] == log_id} - wanted - self.world.cut
+        # What came in the place of records that were planned, was read, and left the log before the commit looked.
+        more = {where for where in more if self.world.holds(where) or not self._is_covered(where)}
         if more:
             raise ViolationError(f"{who} sees {len(more)} records of offsets that aren't committed: {min(more)}")
         if self.operation == "upsert":
@@ -163,6 +196,11 @@ class Invariants:
         missing = (wanted - seen - self.world.excused) | (self.world.kept - seen)
         if missing:
             raise ViolationError(f"{who} misses {len(missing)} records of committed offsets, such as {min(missing)}")
+
+    def _is_covered(self, where: Where) -> bool:
+        _, partition, offset, _ = where
+        covered = self.checkpoint()[0].covered(TopicPartition(CLUSTER, TOPIC, partition))
+        return any(a <= offset < b for a, b in covered)
 
     def _compare_keys(self, who: str, files: dict[str, File], wanted: set[Where]) -> None:
         """An upsert has of each key the version that was produced last among those that it has read."""
@@ -177,7 +215,7 @@ class Invariants:
         last: dict[int, tuple[str, int]] = {}
         for file in files.values():
             for row in file.rows:
-                rank = ("" if self.ordered else file.instant, row.number)
+                rank = ("" if self.ordered else file.rank, row.number)
                 last[row.key] = max(rank, last.get(row.key, rank))
         return {key: number for key, (_, number) in last.items()}
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
+from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import checks, commit, coordinator, planning
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.fence import Fence
@@ -18,9 +19,11 @@ from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
 from sluice.protocol import plan, policy
+from sluice.protocol.losses import Lost
 from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.policy import POLICIES
+from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .table import SimTable
@@ -46,6 +49,14 @@ def _together(*mutants: Mutant) -> Mutant:
 def _policies(**changed: Any) -> Mutant:
     wrong = {kind: replace(found, **changed) if kind != "service" else found for kind, found in POLICIES.items()}
     return _replaced(policy, "POLICIES", MappingProxyType(wrong))
+
+
+def _retention_alone(
+    bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState
+) -> Lost | None:
+    """Where records before the log's start are lost, nobody looks what was truncated at its end."""
+    found = _FIND_LOST(bounds, committed, checkpoint, state)
+    return found._replace(truncated_at=None) if found and committed < bounds.log_start else found
 
 
 def _apply_any_end(self: TableLog, offset: int, message: Any) -> None:
@@ -74,6 +85,11 @@ def _apply_late_end(self: TableLog, offset: int, message: Any) -> None:
 def _lost_but_for_truncations(bounds: Any, committed: int, *rest: Any) -> Any:
     found = _FIND_LOST(bounds, committed, *rest)
     return None if found is not None and found.truncated_at is not None else found
+
+
+def _decide_and_go_on(self: ServiceLease, holder: str) -> None:
+    """END-COMMIT is sent, and nobody looks whether it counts."""
+    self._send_lease(holder)
 
 
 def _last_status(self: Transaction, number: int) -> Any:
@@ -113,6 +129,7 @@ def _read_after(self: Starter, *arguments: Any) -> Any:
 
 _FIND_LOST = plan.find_lost
 _APPLY = TableLog._apply
+_FIND_LOST = plan.find_lost
 _GIVE_UP = Committer.give_up
 _START_MESSAGE = Starter._start_message
 _END_SUPERSEDED = Starter.end_superseded
@@ -189,6 +206,14 @@ MUTANTS: dict[str, Mutant] = {
     "START-COMMIT comes after the instant": _instant_before_start,
     "ABORT-COMMIT comes after the roll-back": _abort_after_the_roll_back,
     "a participant doesn't look before it reports": _replaced(Watch, "check", lambda _self: None),
+    "a service doesn't look whether it still has the table before it begins a plan": _replaced(
+        ServiceLease, "require_open", lambda _self: None
+    ),
+    "a replay leaves the plan of a clustering that was decided": _replaced(
+        Starter, "_take_off_clusterings", lambda *_: None
+    ),
+    "a loss by retention hides a truncation": _replaced(plan, "find_lost", _retention_alone),
+    "a service that lost the table completes its plan": _replaced(ServiceLease, "decide", _decide_and_go_on),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
 }
 """By what is wrong."""

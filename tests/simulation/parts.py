@@ -18,7 +18,9 @@ from sluice.protocol.signing import Signatures
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.transaction import TableLog
 
-from .world import CLUSTER, EPOCH, TOPIC, File, Process, Record, World, rows
+from .kafka import CLUSTER, TOPIC, Record
+from .lake import File, rows
+from .world import EPOCH, Process, World
 
 _UNSIGNED = Signatures("control", (), lambda _offset, _reason: None)
 _NOTHING = Checkpoint()
@@ -77,6 +79,8 @@ class SimLog:
             self._messages.append(message)
             return len(self._messages) - 1
 
+        if isinstance(message, StartCommit):
+            self._process.turn = message.transaction
         if isinstance(message, EndCommit) and not message.released:
             self._world.leases[self._process.name, message.transaction] = self._world.clock
         offset: int = self._call(f"sends {message.type} of {message.transaction}", append)
@@ -92,6 +96,7 @@ class SimLog:
             messages = self._messages
             table_log.extend((o, messages[o]) for o in range(min(first, len(messages)), len(messages)))
             table_log.position = max(table_log.position, len(messages))
+            self._process.knows = len(messages)
             return table_log
 
         log: TableLog = self._call("reads the control topic", read)
@@ -114,6 +119,9 @@ class SimSource:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+
+    def cluster_ids(self) -> dict[str, str | None]:
+        return {CLUSTER: self._world.cluster_id}
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         return (TOPIC,)

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.parts import Parts
+from sluice.coordinator.services import Services
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.participant.participant import Assignment, Participant
+from sluice.participant.service import Running, RunningService, ServiceAssignment, ServiceJob
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.messages import StartCommit
+from sluice.protocol.transaction import State
 
 from .invariants import Invariants
+from .kafka import CLUSTER, TOPIC
+from .lake import TABLE
 from .parts import SimJob, SimLog, SimMachine, SimSource
-from .table import SimSink
-from .world import CLUSTER, TABLE, TOPIC, Process, awaits_none
+from .services import SimServiceJob
+from .sink import SimSink
+from .table import SimTable
+from .world import Process, awaits_none
 
 Steps = Iterator[list[Process]]
 
 
 @cache
 def _pipeline(
-    operation: str, ordered: bool, ranges: int, on_offset_loss: str, on_missing_range: str, max_records: int
+    operation: str,
+    ordered: bool,
+    ranges: int,
+    on_offset_loss: str,
+    on_missing_range: str,
+    max_records: int,
+    serves: bool,
 ) -> Pipeline:
     upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
+    services = {"wait": "60 seconds", **({"clustering": {}} if operation == "append" else {})}
     return Pipeline.model_validate(
         {
             "name": "orders",
@@ -43,6 +59,7 @@ def _pipeline(
             },
             "write": {"ranges": ranges},
             "on_missing_range": on_missing_range,
+            **({"table_services": services} if serves else {}),
             "control": {"commit_timeout": "60 seconds", "clock_wait": "300 seconds"},
         }
     )
@@ -63,6 +80,7 @@ class Runs(Invariants):
         airflow_knows: whether START asks which runs go on.
         active: the runs that go on, by name.
         ranges: as the pipeline file has it, and so are `loss`, `partial` (`on_missing_range`) and `max_records`.
+        serves: whether the pipeline has table services.
     """
 
     random: Random
@@ -76,25 +94,33 @@ class Runs(Invariants):
     loss: str
     partial: str
     max_records: int
+    serves: bool
 
     @property
     def pipeline(self) -> Pipeline:
-        return _pipeline(self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records)
+        return _pipeline(
+            self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves
+        )
 
     @property
     def control_topic(self) -> str:
         return self.pipeline.control_topic
 
     def coordinator(self, process: Process) -> Coordinator:
+        return Coordinator.with_parts(self.pipeline, self._parts(process), self._is_running)
+
+    def _is_running(self, _dag: str, run: str) -> bool:
+        return self.airflow_knows and run in self.active
+
+    def _parts(self, process: Process) -> Parts:
         world = self.world
-        parts = Parts(
+        return Parts(
             SimSource(world, process),
             lambda topic: SimLog(world, process, topic),
             SimSink(world, process, self.pipeline),
             _KAFKA,
             SimMachine(world, process),
         )
-        return Coordinator.with_parts(self.pipeline, parts, lambda _dag, run: self.airflow_knows and run in self.active)
 
     def _participant(self, process: Process, started: Started, number: int) -> None:
         control = SimLog(self.world, process, self.pipeline.control_topic)
@@ -149,6 +175,47 @@ class Runs(Invariants):
             return None  # somebody has marked the run, or Airflow is gone
         yield from self._task(f"{name} abort", lambda p: self.coordinator(p).abort(run))
         return None
+
+    def service_run(self, run: Run) -> Steps:
+        """One DAG run of the table services: one task, which plans, has a job carry the plan out, and gives up."""
+        ended = yield from self._task(f"{run.run_id} service", lambda p: self._serve(p, run))
+        return ended.outcome
+
+    def _serve(self, process: Process, run: Run) -> State | Outcome:
+        world, service = self.world, self.service
+        services = Services.with_parts(self.pipeline, self._parts(process), self._is_running)
+        planned = services.plan(run, service)
+        if isinstance(planned, Outcome):
+            return planned
+        control = SimLog(world, process, self.pipeline.control_topic)
+        assignment = ServiceAssignment(TABLE, control.topic, planned.control_offset, planned.digest)
+        failure: SluiceError | None = None
+        try:
+            ServiceJob(assignment, control, self._service_job(process), SimMachine(world, process).now).run()
+        except SluiceError as error:
+            failure = error
+        state = services.state(planned.control_offset)
+        if state is not State.COMMITTED:
+            failure = failure or RetryableError("The job failed.", next_step="try again.")
+            services.give_up(planned.control_offset, str(failure))
+            raise failure
+        self.told_done.update(dict.fromkeys(planned.instants, process.name))
+        return state
+
+    @property
+    def service(self) -> Literal["clustering", "compaction"]:
+        return "clustering" if self.operation == "append" else "compaction"
+
+    def _service_job(self, process: Process) -> Running:
+        control = self.pipeline.control
+
+        @contextmanager
+        def running(start: StartCommit) -> Iterator[RunningService]:
+            table = SimTable(self.world, process, start.writer, control.clock_wait, control.commit_timeout)
+            job = SimServiceJob(self.world, process, table, start)
+            yield RunningService(job, process.name, lambda: None)
+
+        return running
 
     def _commit(self, process: Process, run: Run, started: Started) -> Outcome:
         outcome = self.coordinator(process).commit(started.control_offset, started.instant, started.digest)

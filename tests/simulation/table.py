@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import RetryableError
-from sluice.pipeline.model import Pipeline
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
-from sluice.records.plan import RecordPlan
 
+from .lake import Completed, Instant, instant_at, time_of
 from .parts import SimMachine
-from .world import Completed, Instant, Process, World, instant_at, time_of
+from .world import Process, World
 
 
 class SimTable:
@@ -167,13 +165,16 @@ class SimTable:
             self._world.rollbacks.add(instant)
 
         self._call(f"begins to roll {instant} back", begin)
-        self._roll_back(instant)
+        self.roll_back(instant)
         return True
 
-    def _roll_back(self, instant: str) -> None:
+    def roll_back(self, instant: str) -> None:
+        """Go on with a roll-back that was begun."""
         world = self._world
 
         def delete_files() -> None:
+            if not world.has_turn(self._process.turn):
+                world.undone.add(instant)
             for path in world.markers.pop(instant, set()):
                 world.files.pop(path, None)
 
@@ -191,7 +192,7 @@ class SimTable:
     def finish_rollbacks(self) -> list[str]:
         begun = sorted(self._call("looks for roll-backs that were begun", lambda: set(self._world.rollbacks)))
         for instant in begun:
-            self._roll_back(instant)
+            self.roll_back(instant)
         return begun
 
     # What those leave who stood still
@@ -265,27 +266,3 @@ class SimTable:
 
     def _call(self, what: str, effect: Callable[[], Any]) -> Any:
         return self._world.call(self._process, what, effect)
-
-
-class SimSink:
-    """Opens the table."""
-
-    def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
-        self._table = SimTable(
-            world,
-            process,
-            pipeline.writer("id BIGINT", "{}"),
-            pipeline.control.clock_wait,
-            pipeline.control.commit_timeout,
-        )
-
-    @contextmanager
-    def open(self) -> Iterator[SimTable]:
-        yield self._table
-
-    @contextmanager
-    def look(self) -> Iterator[SimTable | None]:
-        yield self._table
-
-    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
-        return RecordPlan(), table.writer

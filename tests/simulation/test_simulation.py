@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,14 @@ from sluice.coordinator import Run, Started
 from sluice.errors import IntervalError
 from sluice.protocol.messages import AbortCommit, EndCommit
 from sluice.protocol.request import Request
+from sluice.protocol.transaction import State
 
 from .campaign import play, quiet
 from .history import History
+from .kafka import TOPIC
+from .lake import Instant
 from .mutants import LOOKS_ONCE, MUTANTS, known_seeds
-from .world import TOPIC, Instant, Process
+from .world import Process
 
 HISTORIES = 600
 _BLOCKS = 6
@@ -226,3 +230,24 @@ def test_so_did_an_attempt_at_a_window_that_was_aborted_and_that_nobody_asks_for
     world.delete_before(number, end)
     history._settle()
     assert not [path for path, file in world.files.items() if file.instant == started.instant]
+
+
+def test_a_service_that_was_superseded_does_not_begin_the_plan_of_the_next(history):
+    """Whoever begins a plan deletes what an attempt before wrote: here that of a service which has the table."""
+    world = history.world
+    for _ in range(3):
+        world.produce(12, 6)
+        world.clock += timedelta(seconds=500)
+        assert history._quiet_run().state == "committed"
+    world.clock += timedelta(seconds=500)
+    first, second = (
+        world.spawn(f"service{n}", partial(history._serve, run=Run("services", f"run{n}")), faults=False)
+        for n in range(2)
+    )
+    _up_to(history, first, "looks for plans")
+    _up_to(history, second, "begins Hudi's")
+    _to_its_end(history, first)
+    assert isinstance(first.error, IntervalError)
+    _to_its_end(history, second)
+    assert second.outcome is State.COMMITTED
+    history._settle()

@@ -232,6 +232,20 @@ def window(committed: Checkpoint, now: ClusterState, asked, *, by_hand: bool = F
     return plan_window(committed, now.partitions, windows, with_passed_over=by_hand, number_of_ranges=1, table="table")
 
 
+@pytest.mark.parametrize(("policy", "spans_now", "resumed"), [("earliest", {0: (6, 10)}, 6), ("latest", {}, 10)])
+def test_a_log_that_was_shortened_from_both_ends(policy, spans_now, resumed):
+    """A window had been read ahead of the position; retention took what was between, and an election the window."""
+    before = known({0: 1}, {0: ((0, 1), (6, 7))})
+    now = replace(state((0, 6, 10)), truncated={tp(0): 6})
+    with pytest.raises(ActionRequiredError, match=r"retention .* truncated at 6"):
+        plan(before, now)
+    made = plan(before, now, loss=policy)
+    (loss,) = made.losses
+    assert (spans(made), loss.committed, loss.resumed_at, loss.truncated_at) == (spans_now, 1, resumed, 6)
+    after = before.advance({tp(0): 10}, {}, {}, committed=made.offset_ranges, truncated={tp(0): 6})
+    assert after.covered(tp(0)) == ((0, 1), *spans_now.values())
+
+
 def test_an_interval_ends_where_a_backfill_has_read_already():
     made = plan(known({0: 10, 1: 10}, {0: ((0, 10), (20, 30))}), state((0, 0, 50), (1, 0, 50)))
     assert spans(made) == {0: (10, 20), 1: (10, 50)}

@@ -28,6 +28,10 @@ class LinesSource:
         self.name = folder  # which offsets are qualified by, so participants find the files by it
         self._folder = local(folder)
 
+    def cluster_ids(self) -> dict[str, str | None]:
+        """A folder has no id; each file has one."""
+        return {self.name: None}
+
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         """A pipeline of ours names its files."""
         raise ActionRequiredError("Files are named, not matched.", next_step="name them in the source's `topics`.")
@@ -48,7 +52,7 @@ class LinesSource:
             lines = len(complete_lines(self._file(topic)))
             bounds.append(PartitionBounds(TopicPartition(self.name, topic, 0), 0, lines, lines, now, lines))
         ids = {(self.name, topic): number for topic, number in self.topic_ids(topics).items()}
-        return ClusterState(bounds, {self.name: None}, ids)
+        return ClusterState(bounds, self.cluster_ids(), ids)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """A file that is made again under its name has another number: its offsets mean other lines."""

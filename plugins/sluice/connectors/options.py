@@ -1,7 +1,7 @@
 """What the sections of sources and sinks in a pipeline file have in common. Pure.
 
-A connector's section is a subclass, named by an entry point (`connectors.registry`). It says what the connector can do,
-and where its code is, which is imported by whoever runs it and by nobody who reads a file.
+A connector's section is a subclass, named by an entry point (`connectors.registry`). It states what the connector
+can do and names its code, which is imported only when the pipeline runs, not when its file is read.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class SourceOptions(Section):
-    """What is read: logs, each of some partitions whose records have offsets."""
+    """The source: logs with partitions, whose records have offsets."""
 
     connector: ClassVar[str] = ""
-    """What makes the source, as `module:name`; see `sluice.connectors.source.MakesSource`."""
+    """The factory of the source, as `module:name`; see `sluice.connectors.source.MakesSource`."""
     reader: ClassVar[str] = ""
-    """What reads its records in a write job, as `module:name`; see `sluice.connectors.data.MakesReader`."""
+    """The factory of the reader that a write job uses, as `module:name`; see `sluice.connectors.data.MakesReader`."""
 
     connection: str = ""
-    """Id of the Airflow connection, where the source has one."""
+    """Id of the source's Airflow connection, if it needs one."""
     topics: OneOrMore = ()
-    """The topics, all loaded into the one table."""
+    """The topics. All are loaded into one table."""
     topics_pattern: Annotated[str, AfterValidator(is_pattern)] | None = None
-    """Or a regular expression for their whole names; a topic that is made later is read from the next interval on."""
+    """Instead of `topics`: a regular expression that matches whole topic names. New ones join at the next interval."""
     starting_offsets: Literal["earliest", "latest"] | dict[str, dict[int, int]] = "earliest"
-    """Where the first interval starts: earliest, latest, or offsets as {topic: {partition: offset}}."""
+    """Where the first interval starts: earliest, latest, or offsets given as {topic: {partition: offset}}."""
     until: Literal["latest", "data_interval_end"] = "latest"
-    """Where an interval ends: at the log's end when it starts, or at the records of the data interval's end."""
+    """Where an interval ends. latest: the log end at its start. data_interval_end: the first record of that time on."""
     max_future: Duration = timedelta(hours=1)
-    """Records that are dated further in the future bound no window by time: they are read by their offsets."""
+    """Records dated further in the future don't bound a window by time: they are read by offset."""
     max_records: Annotated[int, Field(gt=0)] = 5_000_000
-    """The most records of one interval, shared out over the partitions by their backlog."""
+    """The maximum number of records per interval, divided among the partitions by their backlog."""
     max_bytes: ByteSize | None = None
-    """About the most bytes of one interval, such as `2 GiB`, by the last interval's average record."""
+    """The approximate maximum size of an interval, such as `2 GiB`, from the last interval's average record size."""
     on_offset_loss: OnOffsetLoss = "fail"
-    """What to do when committed offsets can't be read any more: fail, or go on at earliest or latest."""
+    """What to do when committed offsets are no longer readable: fail, or continue at earliest or latest."""
     value: Converter = Converter()
-    """How records' values are read."""
+    """How record values are decoded."""
     key: Converter | None = None
-    """How their keys are read; nobody looks at them by default."""
+    """How record keys are decoded. By default they aren't."""
     columns: dict[str, Part] = Field(default_factory=dict)
-    """Further columns by the part of the record that they hold: `arrived_at: timestamp`."""
+    """Additional columns, each filled from a part of the record, such as `arrived_at: timestamp`."""
 
     @field_validator("columns")
     @classmethod
@@ -86,11 +86,11 @@ class SourceOptions(Section):
 
     @property
     def read_isolation(self) -> str:
-        """Whether records of open and aborted transactions are left out, as START-COMMIT says it to every reader."""
+        """The isolation level for every reader: read_committed skips records of open and aborted transactions."""
         return "read_committed"
 
     def group(self, pipeline: str) -> str:
-        """The name under which committed offsets are copied for monitors, where the source has such."""
+        """The consumer group that receives a copy of committed offsets for monitoring, if the source has groups."""
         return f"sluice.{pipeline}"
 
     @classmethod
@@ -99,36 +99,36 @@ class SourceOptions(Section):
 
 
 class SinkOptions(Section):
-    """What is written: one table of rows."""
+    """The sink: one table."""
 
     connector: ClassVar[str] = ""
-    """What makes the sink, as `module:name`; see `sluice.connectors.sink.MakesSink`."""
+    """The factory of the sink, as `module:name`; see `sluice.connectors.sink.MakesSink`."""
     row_writer: ClassVar[str] = ""
-    """What writes rows in a write job, as `module:name`; see `sluice.connectors.data.MakesWriter`."""
+    """The factory of the writer that a write job uses, as `module:name`; see `sluice.connectors.data.MakesWriter`."""
     service_job: ClassVar[str] = ""
-    """What carries planned table services out in a Spark job; see `sluice.connectors.data.MakesServiceJob`."""
+    """The factory of the Spark job that runs planned table services; see `sluice.connectors.data.MakesServiceJob`."""
     commit_log: ClassVar[str] = ""
-    """What shows its tables' commits on the page, as `module:name`; see `sluice.connectors.views.MakesCommitLog`."""
+    """The factory of the commit log for the page, as `module:name`; see `sluice.connectors.views.MakesCommitLog`."""
     table_rows: ClassVar[str] = ""
-    """What reads its tables' rows for `sluice verify`, as `module:name`; see `sluice.connectors.data.ReadsRows`."""
+    """Reads table rows for `sluice verify`, as `module:name`; see `sluice.connectors.data.ReadsRows`."""
     quarantine_reader: ClassVar[str] = ""
-    """What reads bad records that were set aside; see `sluice.connectors.views.MakesQuarantineReader`."""
+    """The factory of the quarantine's reader; see `sluice.connectors.views.MakesQuarantineReader`."""
     needs: ClassVar[Mapping[str, str]] = _NOTHING
-    """By capability or table service that not every section has: what it would have to say, `operation upsert`."""
+    """The setting that an optional capability or table service needs, such as `operation upsert`."""
 
     table: str | None = None
-    """The table's name; the pipeline's by default."""
+    """The table's name. Default: the pipeline's name."""
     record_key: OneOrMore = ()
-    """The record key's columns; needed for upsert."""
+    """The columns of the record key. Required for upsert."""
     partition_fields: OneOrMore = ()
-    """The columns by whose values the table is partitioned."""
+    """The columns that partition the table."""
     ordering_field: OneOrMore = ()
-    """The columns by which the larger version of a key wins; without it the one that came last."""
+    """The columns that order a key's versions: the largest wins. Without it, the last to arrive wins."""
     schema_: Annotated[str | None, Field(alias="schema")] = None
-    """The columns as Spark DDL: `id BIGINT NOT NULL, name STRING`; needed unless the records have a schema of their own
-    and become rows as they are."""
+    """The columns as Spark DDL: `id BIGINT NOT NULL, name STRING`; required unless the records have their
+    own schema and become rows unchanged."""
     schema_file: Path | None = None
-    """Or a file with an Avro schema (.avsc), relative to the pipeline file."""
+    """Instead of `schema`: a file with an Avro schema (.avsc), relative to the pipeline file."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -138,7 +138,7 @@ class SinkOptions(Section):
     @property
     @abstractmethod
     def table_id(self) -> str:
-        """What tells this table from all others, for as long as it exists: the key of its control messages."""
+        """A unique, permanent id of the table; it is the key of its control messages."""
 
     @property
     def columns_are_given(self) -> bool:

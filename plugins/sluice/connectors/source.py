@@ -25,6 +25,10 @@ class Source(Protocol):
         """The cluster's name in offsets."""
         ...
 
+    def cluster_ids(self) -> dict[str, str | None]:
+        """The cluster's own id, by `name`: by it a cluster is recognized under another name. None if it has none."""
+        ...
+
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         """The topics whose whole names match a regular expression, except `but_not` and the cluster's own."""
         ...

@@ -60,10 +60,25 @@ class ServiceLease:
         Raises:
             IntervalError: the service was superseded or aborted meanwhile; it must not complete.
         """
+        self.require_open()
+        if not self._send_lease(holder):
+            raise self._lost()
+
+    def require_open(self) -> None:
+        """Look once more whether the service still has the table, before it touches a plan.
+
+        A plan has no message of its own: whoever begins it deletes what an attempt before wrote, so that one which has
+        been superseded would take away the files of one that hasn't.
+
+        Raises:
+            IntervalError: it was superseded or aborted meanwhile.
+        """
         self.control.extend(self.table_log)
-        if self.transaction.state is State.OPEN and self._send_lease(holder):
-            return
-        raise IntervalError(
+        if self.transaction.state is not State.OPEN:
+            raise self._lost()
+
+    def _lost(self) -> IntervalError:
+        return IntervalError(
             f"The table service lost its hold on the table: its transaction is {self.transaction.state.value}.",
             next_step="none: nothing of it is seen, and the service's next run does the work.",
             table=self.table_log.table,

@@ -9,6 +9,7 @@ from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
+from sluice.protocol.identity import present_names
 from sluice.protocol.messages import PlannedRange, WriteStatus
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import fitting_partitioners
@@ -46,10 +47,12 @@ def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
     Raises:
         IntervalError: there is one.
     """
-    planned = {t: i for topics in transaction.start.topic_ids.values() for t, i in topics.items()}
-    now = session.source.topic_ids(list(planned))
-    for topic, topic_id in planned.items():
-        if topic_id is not None and now.get(topic) != topic_id:
+    start = transaction.start
+    names = present_names(start.cluster_ids, session.sources.cluster_ids())
+    planned = {(names.get(c, c), t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
+    now = session.sources.topic_ids(planned)
+    for (cluster, topic), topic_id in planned.items():
+        if topic_id is not None and now.get((cluster, topic)) != topic_id:
             raise IntervalError(
                 "The topic was deleted and created again while the interval ran.",
                 next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
@@ -66,7 +69,12 @@ def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
         IntervalError: it has.
     """
     start = transaction.start
-    for tp, at in truncated_since_read(session, start.offset_ranges, leader_epochs(start).get):
+    names = present_names(start.cluster_ids, session.sources.cluster_ids())
+    epochs = {
+        tp._replace(cluster=names.get(tp.cluster, tp.cluster)): epoch for tp, epoch in leader_epochs(start).items()
+    }
+    ranges = [r.model_copy(update={"cluster": names.get(r.cluster, r.cluster)}) for r in start.offset_ranges]
+    for tp, at in truncated_since_read(session, ranges, epochs.get):
         raise IntervalError(
             f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
             "came after it.",
@@ -94,7 +102,7 @@ def truncated_since_read(
         if epoch is not None:
             end, _ = read.get(r.topic_partition, (0, epoch))
             read[r.topic_partition] = (max(r.end, end), epoch)
-    return sorted(session.source.truncated_since(read).items())
+    return sorted(session.sources.truncated_since(read).items())
 
 
 def fitting(session: Session, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:

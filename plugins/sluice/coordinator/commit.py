@@ -192,10 +192,10 @@ class Committer:
         start = transaction.start
         if not self._leases.is_held_here(transaction.lease_offset):
             raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
-        committed = self._session.committed(table)
+        committed = self._session.committed(table, start.cluster_ids)
         next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
         if moved and self._repaired(table, committed):
-            committed = self._session.committed(table)
+            committed = self._session.committed(table, start.cluster_ids)
             moved = moved_offsets(start, committed.checkpoint)
         if moved and table.state_of(transaction.id) == "completed":
             return  # it is this commit that moved them: whoever had the lease before has completed it after all
@@ -299,7 +299,7 @@ class Committer:
             **counts,
         )
         try:
-            self._session.source.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
+            self._session.sources.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
         except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
             log.warning(
                 "offsets were not copied to the consumer group",

@@ -110,8 +110,8 @@ class Coordinator:
             RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
         """
         with self._session.existing_table() as table:
-            committed = self._session.committed(table)
-        return Position(committed.checkpoint, self._session.source.state(self._session.topics, None))
+            committed = self._session.committed(table, self._session.sources.cluster_ids())
+        return Position(committed.checkpoint, self._session.sources.state(None))
 
     @_with_file_keys
     def rows(self) -> tuple[RecordPlan, TableSpec]:

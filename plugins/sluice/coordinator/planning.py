@@ -14,7 +14,13 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
-from sluice.protocol.identity import refuse_other_logs, refuse_truncated_logs
+from sluice.protocol.identity import (
+    Topic,
+    present_names,
+    refuse_other_logs,
+    refuse_truncated_logs,
+    under_present_names,
+)
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import IntervalPlan, plan_again, plan_interval, plan_window, refuse_leaderless
@@ -99,8 +105,7 @@ class Planner:
         self._refuse_gone_topics(committed.checkpoint)
         bounded = request if policy_of(request.kind).bounded_by_times else Request()
         self._refuse_unknown_times(bounded)
-        state = self._session.source.state(
-            self._session.topics,
+        state = self._session.sources.state(
             bounded.to_time,
             bounded.from_time,
             max_future=self._session.pipeline.source.options.max_future,
@@ -141,11 +146,9 @@ class Planner:
 
         One that a pattern finds after the first interval was made since, or just not found before: all of it is new.
         """
-        source, cluster = (
-            self._session.pipeline.source.options,
-            checkpoint.clusters.get(self._session.source.name),
-        )
-        has_begun = cluster is not None and any(topic.partitions for topic in cluster.topics.values())
+        source = self._session.pipeline.source.options
+        known = (checkpoint.clusters[name] for name in self._session.sources.names if name in checkpoint.clusters)
+        has_begun = any(topic.partitions for cluster in known for topic in cluster.topics.values())
         return "earliest" if source.topics_pattern is not None and has_begun else source.starting_offsets
 
     def _task_of(self, plan: IntervalPlan, kind: IntervalKind) -> Task:
@@ -186,11 +189,10 @@ class Planner:
         return self._task_of(plan, request.kind)
 
     def _asked_for(self, request: Request, state: ClusterState) -> dict[TopicPartition, tuple[int, int]]:
-        cluster = self._session.source.name
         if request.offsets:
             return {
-                TopicPartition(cluster, topic, partition): window
-                for topic, partitions in request.offsets.items()
+                TopicPartition(*self._log_named(name, state), partition): window
+                for name, partitions in request.offsets.items()
                 for partition, window in partitions.items()
             }
         known = state.all_partitions
@@ -206,6 +208,20 @@ class Planner:
             for b in state.partitions
             if request.wants(b.topic_partition.topic, b.topic_partition.partition)
         }
+
+    def _log_named(self, name: str, state: ClusterState) -> Topic:
+        """The topic of that name: `topic`, or `cluster/topic` where several clusters have one that is called so."""
+        found = sorted({place for place in state.topic_ids if name in (place[1], "/".join(place))})
+        if len(found) == 1:
+            return found[0]
+        if not found:  # which is told with the partition
+            return self._session.sources.names[0], name
+        raise ActionRequiredError(
+            f"Several clusters have a topic {name}.",
+            next_step=f"name one of {', '.join('/'.join(place) for place in found)}.",
+            table=self._table_id,
+            topic=name,
+        )
 
     def _replay(self, request: Request, committed: Committed, state: ClusterState, table: Table | None) -> Task:
         instant = str(request.instant)
@@ -233,15 +249,17 @@ class Planner:
                 instant=instant,
                 replayed_by=again,
             )
+        read_by = under_present_names(written.checkpoint, state.cluster_ids)
+        names = present_names(written.checkpoint.cluster_ids, state.cluster_ids)
         ranges = [
-            OffsetRange(TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"], r["end"])
+            OffsetRange(TopicPartition(names[r["cluster"]], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
         ]
         refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)
         # The table may have gone on from another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
-        refuse_other_logs(request.kind, written.checkpoint, state.log_ids, self._table_id, topics)
-        self._refuse_cut_off(ranges, written.checkpoint, instant)
+        refuse_other_logs(request.kind, read_by, state.log_ids, self._table_id, topics)
+        self._refuse_cut_off(ranges, read_by, instant)
         plan = plan_again(
             ranges,
             committed.checkpoint,
@@ -275,7 +293,7 @@ class Planner:
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
         topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
-        places = self._session.source.sent_again(topic, self._table_id)
+        places = self._session.sources.sent_again(topic, self._table_id)
         sent = [
             place
             for place in places
@@ -328,11 +346,15 @@ class Planner:
 
     def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
         """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
-        source, cluster = self._session.pipeline.source.options, self._session.source.name
-        known = checkpoint.clusters.get(cluster)
-        if source.topics_pattern is None or known is None:
+        source, sources = self._session.pipeline.source.options, self._session.sources
+        if source.topics_pattern is None:
             return
-        gone = [t for t in known.topics if t not in self._session.topics and re.fullmatch(source.topics_pattern, t)]
+        gone = [
+            topic
+            for name in sources.names
+            for topic in (checkpoint.clusters[name].topics if name in checkpoint.clusters else ())
+            if topic not in sources.topics_of(name) and re.fullmatch(source.topics_pattern, topic)
+        ]
         if gone and source.on_offset_loss == "fail":
             raise ActionRequiredError(
                 f"Topics that the table was loaded from are gone: {', '.join(sorted(gone))}.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sluice.connectors.sink import Maintenance, Table, services_of
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator.commit import Committer
-from sluice.coordinator.parts import parts_of
+from sluice.coordinator.parts import Parts, parts_of
 from sluice.coordinator.session import Outcome, Run, Session
 from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning, Turns
@@ -64,7 +64,17 @@ class Services:
         jvm: Jvm | None = None,
         is_running: IsRunning = lambda _dag_id, _run_id: True,
     ) -> None:
-        self._session = Session(pipeline, parts_of(pipeline, source, control, jvm))
+        self._set_up(pipeline, parts_of(pipeline, source, control, jvm), is_running)
+
+    @classmethod
+    def with_parts(cls, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> Services:
+        """Services with parts other than those that the pipeline file names."""
+        self = cls.__new__(cls)
+        self._set_up(pipeline, parts, is_running)
+        return self
+
+    def _set_up(self, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> None:
+        self._session = Session(pipeline, parts)
         self._committer = Committer(self._session)
         self._starter = Starter(self._session, self._committer, is_running)
         self._settings = pipeline.table_services or TableServices()
@@ -102,9 +112,11 @@ class Services:
             if service == "clustering":
                 # Not carried out any more: an interval may have replaced the files that it would rewrite.
                 for instant in left:
+                    lease.require_open()
                     client.take_off(instant)
                 left = []
             reach("service.before_plan")
+            lease.require_open()
             planned = client.plan(service)
             reach("service.after_plan")
             instants = (*left, planned) if planned else tuple(left)

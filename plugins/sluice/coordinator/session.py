@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.parts import Parts
+from sluice.coordinator.sources import Sources
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
+from sluice.protocol.identity import under_present_names
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -89,7 +91,7 @@ class Session:
     def __init__(self, pipeline: Pipeline, parts: Parts) -> None:
         self.pipeline = pipeline
         self.parts = parts
-        self.source = parts.source
+        self.sources = Sources({parts.source.name: parts.source}, self._topics_of)
         self.sink = parts.sink
         self.machine = parts.machine
         self.control = parts.control(pipeline.control_topic)
@@ -104,13 +106,16 @@ class Session:
             ActionRequiredError: none matches.
             RetryableError: the cluster can't be reached.
         """
+        return self.sources.topics
+
+    def _topics_of(self, _cluster: str) -> tuple[str, ...]:
         source = self.pipeline.source.options
         if source.topics_pattern is None:
             return source.topics
         if self._topics is None:
             letters = self.pipeline.errors.dead_letter_topic
             own = (self.pipeline.control_topic, SHARED_CONTROL_TOPIC, letters, f"{letters}{SUFFIX}")
-            self._topics = self.source.topics_like(source.topics_pattern, own)
+            self._topics = self.parts.source.topics_like(source.topics_pattern, own)
         return self._topics
 
     def table(self) -> AbstractContextManager[Table]:
@@ -121,12 +126,20 @@ class Session:
         """The table, for looking only: None where it was never written."""
         return self.sink.look()
 
-    def committed(self, table: Table | None) -> Committed:
-        """What the timeline says."""
+    def committed(self, table: Table | None, clusters: Mapping[str, str | None] | None = None) -> Committed:
+        """What the timeline says.
+
+        Args:
+            table: the table, None where there is none yet.
+            clusters: Kafka's ids of the clusters by the names under which the checkpoint's offsets are wanted; by
+                default they keep the names that they had when the last commit was planned.
+        """
         metadata = table.last_checkpoint() if table else None
         if metadata is None:
             return Committed(Checkpoint(), {}, self._elsewhere({}))
-        checkpoint = read_checkpoint(metadata, self.source.name, self.topics)
+        checkpoint = read_checkpoint(metadata, self.sources.names[0], self.topics)
+        if clusters is not None:
+            checkpoint = under_present_names(checkpoint, clusters)
         note = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
         committed = Committed(checkpoint, note, self._elsewhere(note))
         signed_from = note.get("signed_from")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Table, services_of
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
@@ -67,7 +67,7 @@ class Starter:
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where it would start from; the control topic and the table stay untouched."""
         with self._session.existing_table() as table:
-            committed = self._session.committed(table)
+            committed = self._session.committed(table, self._session.sources.cluster_ids())
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen
                 self._session.sink.pin(table, None, self._session.topics)
@@ -89,7 +89,7 @@ class Starter:
 
     def _try_start(self, table: Table, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
-        committed = self._session.committed(table)
+        committed = self._session.committed(table, self._session.sources.cluster_ids())
         if not self.settle_elsewhere(table, run, committed):
             return None
         # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
@@ -125,6 +125,7 @@ class Starter:
             )
             return None
         self.end_superseded(table, table_log, committed, start.transaction)
+        self._take_off_clusterings(table, table_log, start)
         reach("coordinator.before_open_instant")
         table.open(start.transaction, replaces=start.replaces_files)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
@@ -143,6 +144,24 @@ class Starter:
             **_non_empty(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
         )
         return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
+
+    def _take_off_clusterings(self, table: Table, table_log: TableLog, start: StartCommit) -> None:
+        """Take off what a decided clustering has left before a replay replaces the files that it was to rewrite.
+
+        Its job may stand still inside Hudi's commit, and complete it when it wakes up: with its files gone that is
+        void, and the fence takes it off. With its files there, the rows that the replay replaced would be rows again.
+        """
+        left = [
+            t
+            for t in table_log.transactions.values()
+            if t.start.service == "clustering" and t.state is State.ABORTED and t.end is not None
+        ]
+        if not left or not start.replaces_files:
+            return
+        services = services_of(self._session.sink).maintenance(table)
+        for instant in services.pending("clustering"):
+            log.warning("a clustering's plan that was left is taken off before a replay", instant=instant)
+            services.take_off(instant)
 
     def settle_elsewhere(self, table: Table, run: Run, committed: Committed) -> bool:
         """Settle the table on another control topic, if its last commit was there; False to look at it all again."""

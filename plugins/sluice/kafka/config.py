@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from sluice.errors import ActionRequiredError
+from sluice.kafka.forks import keep_clients_out_of_forks
 from sluice.kafka.java_settings import translate
 from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
 
@@ -16,6 +17,8 @@ Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
 _OURS = "sluice."  # settings of ours in a connection, which no Kafka client is told
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
+
+keep_clients_out_of_forks()  # whoever makes a client has its settings from here
 
 
 @dataclass(frozen=True)

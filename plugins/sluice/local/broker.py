@@ -40,6 +40,7 @@ class LocalBroker:
         data: Log segments, settings and pid file. Default: the home's own.
         port: The port to listen on; where it is taken, or None, a free one. A restart keeps the first.
         settings: Broker settings on top of those for a quick start, e.g. `{"message.max.bytes": "2000"}`.
+        cluster_id: Kafka's id of the cluster that it is, which each cluster of an environment needs another of.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class LocalBroker:
         data: Path | None = None,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        cluster_id: str = CLUSTER_ID,
     ) -> None:
         self._home = home
+        self._cluster_id = cluster_id
         self._data = data or home.broker
         self._config = BrokerConfig(self._data, port, dict(settings or {}))
         log = home.logs / "broker.log" if data is None else data / "broker.log"
@@ -114,7 +117,7 @@ class LocalBroker:
 
     def _format(self) -> None:
         tool = ["kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
-        command = [*self._java(), *tool, "-t", CLUSTER_ID, "-c", str(self._config.properties)]
+        command = [*self._java(), *tool, "-t", self._cluster_id, "-c", str(self._config.properties)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if done.returncode != 0:
             raise LocalRuntimeError(

@@ -1,4 +1,4 @@
-"""The section `alerts`: who is told what."""
+"""The section `alerts`: notifiers and the events that call them."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ class Notifier(Section):
     notifier: str
     """The class, such as airflow.providers.smtp.notifications.smtp.SmtpNotifier."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Its arguments; Airflow's templates work in them."""
+    """Arguments of the class. They may use Airflow templates."""
 
 
 class Alerts(Section):
-    """Who is told what."""
+    """Notifiers and the events that call them."""
 
     on_failure: tuple[Notifier, ...] = ()
-    """Told once for each DAG run that failed, an audit that failed included."""
+    """Called once for each failed DAG run, including a failed audit."""
     on_recovery: tuple[Notifier, ...] | None = None
-    """Told by the first good run after failed or late ones; those of `on_failure` by default."""
+    """Called by the first successful run after failed or late runs. Default: `on_failure`."""
     escalate_after: Annotated[int, Field(gt=1)] = 3
-    """After how many failed runs in a row `on_escalation` is told."""
+    """The number of consecutive failed runs before `on_escalation` is called."""
     on_escalation: tuple[Notifier, ...] = ()
-    """Told once, beside `on_failure`, when `escalate_after` runs in a row have failed."""
+    """Called once, in addition to `on_failure`, after `escalate_after` consecutive failed runs."""
     deadline: Duration | None = None
-    """The longest time without a commit or a confirmed empty interval, such as `15 minutes`."""
+    """The maximum time without a commit or a confirmed empty interval, such as `15 minutes`."""
     on_deadline: tuple[Notifier, ...] | None = None
-    """Told once when the deadline has passed; those of `on_failure` by default."""
+    """Called once when the deadline has passed. Default: `on_failure`."""
     max_lag_records: Annotated[int, Field(gt=0)] | None = None
-    """The most offsets that an interval may leave unread in the log."""
+    """The maximum number of offsets that an interval may leave unread."""
     max_lag: Duration | None = None
-    """How far the time up to which the table is complete may lie behind the commit."""
+    """The maximum time between a commit and the time up to which the table is complete."""
     max_quarantine_rate: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """The largest part of an interval's records that may be quarantined, such as 0.01."""
+    """The maximum fraction of an interval's records that may be quarantined, such as 0.01."""
     on_warning: tuple[Notifier, ...] | None = None
-    """Told when a committed interval has passed a limit, or has given up offsets under `on_offset_loss`; those of
-    `on_failure` by default."""
+    """Called when a committed interval exceeds a limit or skips lost offsets under `on_offset_loss`. Default:
+    `on_failure`."""
 
     def notifiers(self, occasion: Occasion) -> tuple[Notifier, ...]:
-        """Who is told on an occasion."""
+        """The notifiers for an event."""
         named: tuple[Notifier, ...] | None = getattr(self, occasion)
         return self.on_failure if named is None else named
 

@@ -13,9 +13,9 @@ class Catalog(Section):
     """A catalog in which the table is registered, with its columns and partitions."""
 
     database: str = "default"
-    """The catalog's database; made where it isn't there."""
+    """The catalog's database. It is created if it doesn't exist."""
     table: str | None = None
-    """The table's name in the catalog; the Hudi table's by default."""
+    """The table's name in the catalog. Default: the Hudi table's name."""
     options: Options = Field(default_factory=dict)
     """Further options: `hoodie.datasource.hive_sync.*`, `hoodie.datasource.meta.sync.*` and `hive.*`."""
 
@@ -30,23 +30,23 @@ class HiveMetastore(Catalog):
     """Hive's metastore, by its Thrift service."""
 
     uris: Expanded
-    """`thrift://host:9083`, several with commas between; `${SLUICE_NAME}` is replaced."""
+    """Comma-separated URIs, such as `thrift://host:9083`. `${SLUICE_NAME}` is replaced."""
 
 
 class Glue(Catalog):
-    """The AWS Glue data catalog; needs Hudi's AWS bundle among the coordinator's jars."""
+    """The AWS Glue data catalog. Requires Hudi's AWS bundle among the coordinator's jars."""
 
     region: str | None = None
-    """The AWS region; that of the worker's AWS configuration by default."""
+    """The AWS region. Default: the region in the worker's AWS configuration."""
 
 
 class CatalogSync(Section):
-    """Catalogs that are told of the table after each commit."""
+    """Catalogs that are updated after each commit."""
 
     hive: HiveMetastore | None = None
     glue: Glue | None = None
     timeout: Duration = timedelta(minutes=5)
-    """After this, one attempt to tell them is given up."""
+    """The maximum duration of one attempt to update the catalogs."""
 
     @model_validator(mode="after")
     def _names_one(self) -> CatalogSync:

@@ -40,15 +40,15 @@ class Write(Section):
     connection: str = "spark_default"
     """Id of the Airflow connection of type spark: local, standalone, YARN or Kubernetes."""
     ranges: Annotated[int, Field(gt=0, le=1000)] = 1
-    """How many Spark jobs at most share the partitions of an interval."""
+    """The maximum number of Spark jobs that share an interval's partitions."""
     conf: Options = Field(default_factory=dict)
     """Spark settings, such as spark.executor.memory."""
     kafka_options: dict[str, str] = Field(default_factory=dict)
-    """Further settings of Spark's Kafka client, under the Java client's names."""
+    """Additional settings of Spark's Kafka client, with the Java client's names."""
     driver_memory: str = "1g"
     """Memory of each Spark driver."""
     timeout: Duration = timedelta(hours=12)
-    """The longest that one attempt at a range may take: a job that hangs holds its table no longer than that."""
+    """The maximum duration of one attempt at a range. It limits how long a hanging job can hold its table."""
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Write:
@@ -61,13 +61,13 @@ class Control(Section):
     """The control topic."""
 
     topic: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=249)] = None
-    """Its name; `sluice-control-<pipeline>` by default. A table that has been on another one moves to it by itself."""
+    """The topic's name. Default: `sluice-control-<pipeline>`. After a change, the table moves to it automatically."""
     connection: str | None = None
-    """The cluster that it is on; the source's by default."""
+    """Id of the Airflow connection to its cluster. Default: the source's connection."""
     commit_timeout: Duration = timedelta(minutes=10)
-    """After this, a commit that was decided but never finished is finished by the next coordinator."""
+    """The time after which the next coordinator finishes a commit that was decided but not finished."""
     clock_wait: Duration = timedelta(minutes=5)
-    """How far machines' clocks may differ: as long, a step waits for its own to pass the table's last instant."""
+    """The maximum clock difference between machines: a step waits this long for its clock to pass the last instant."""
 
 
 def _with_routes(schema: dict[str, Any]) -> None:
@@ -87,32 +87,32 @@ class Pipeline(Section):
     description: str | None = None
     """One line for the Airflow UI."""
     schedule: Annotated[timedelta | str | None, BeforeValidator(parse_duration)] = None
-    """A cron expression, or a time between intervals such as `1 minute`; nothing means by hand."""
+    """A cron expression, or a time between intervals such as `1 minute`; without it, manual runs only."""
     timezone: str = "UTC"
     """The cron expression's time zone."""
     start_date: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    """Where the schedule starts; intervals before the DAG was switched on are not made up (catchup is off)."""
+    """Where the schedule starts; intervals before the DAG was enabled are skipped (catchup is off)."""
     source: Source
     changes: Changes | None = None
     transforms: tuple[Transform, ...] = ()
-    """Steps that shape rows, in this order."""
+    """Steps that transform rows, in this order."""
     errors: Errors = Errors()
     sink: Sink
     write: Write = Write()
     control: Control = Control()
     on_missing_range: Literal["abort", "commit"] = "abort"
-    """When a range does not report: abort the interval, or commit the others and leave its offsets where they were."""
+    """If a range doesn't report: abort the interval, or commit the others and leave its offsets for the next."""
     retries: Annotated[int, Field(ge=0)] = 2
-    """How often a task is tried again after an error that may pass."""
+    """The number of retries after a transient error."""
     retry_delay: Duration = timedelta(seconds=15)
-    """The wait before the first retry; it doubles."""
+    """The wait before the first retry. It doubles with each retry."""
     alerts: Alerts = Alerts()
     table_services: TableServices | None = None
     catalog_sync: CatalogSync | None = None
     tags: tuple[str, ...] = ()
-    """Tags in the Airflow UI, beside `sluice`."""
+    """Tags in the Airflow UI, in addition to `sluice`."""
     paused: bool | None = None
-    """Whether the DAG is paused when Airflow first sees it; Airflow's own default if nothing stands here."""
+    """Whether the DAG is paused when Airflow first sees it; Default: Airflow's setting."""
 
     @model_validator(mode="after")
     def _services_fit(self) -> Pipeline:

@@ -35,16 +35,16 @@ _NO_TABLE = ("fail", "ignore")
 
 
 class Routes(Section):
-    """The tables among which the records of the source are shared out; each becomes a pipeline `<name>.<table>`."""
+    """Distribute the source's records among several tables. Each table is a pipeline, `<name>.<table>`."""
 
     by: Annotated[str, Field(min_length=1)]
-    """A column of the records, or a Spark SQL expression, whose value says where a record belongs."""
+    """A column of the records, or a Spark SQL expression, whose value determines a record's table."""
     tables: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], dict[str, Any]], Field(min_length=1)]
-    """By that value, what is each table's own: any top-level keys but `name`, `source` and `control`, laid over those
-    of the file; its `transforms` come after the file's. `is` gives the value where it isn't the name."""
+    """The tables by that value. Each may override any top-level key except `name`, `source` and `control`; its
+    `transforms` follow the file's. `is` gives the value if it differs from the name."""
     otherwise: str = "fail"
-    """A record that belongs to none: fail makes it a bad record of the first table's pipeline, ignore leaves it out,
-    and the name of a table puts it there."""
+    """Where a record of no table goes. fail: a bad record of the first table's pipeline. ignore: skipped. A table's
+    name: to that table."""
 
     @model_validator(mode="after")
     def _tables_fit(self) -> Self:

@@ -1,4 +1,4 @@
-"""The section `table_services`: what keeps the table small and quick."""
+"""The section `table_services`: table maintenance."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ from sluice.sections import (
 
 
 class Compaction(Section):
-    """Log files merged into base files; of upsert tables only."""
+    """Merge log files into base files. For upsert tables only."""
 
     after_delta_commits: Annotated[int, Field(gt=0)] = 10
-    """How many intervals are committed before their log files are merged."""
+    """The number of committed intervals after which their log files are merged."""
 
 
 class Clustering(Section):
-    """Small files rewritten as larger ones; of append tables only, and only where this section is there.
+    """Rewrite small files as larger ones. For append tables only; off unless this section is present.
 
-    A rewritten file holds rows of many intervals, so a single one of these can't be replaced by itself any more.
+    A rewritten file holds rows of many intervals, so a single interval can no longer be replaced.
     """
 
     after_commits: Annotated[int, Field(gt=0)] = 20
-    """How many intervals are committed before small files are rewritten."""
+    """The number of committed intervals after which small files are rewritten."""
     small_file: ByteSize = ByteSize(128 * 1024 * 1024)
     """Files below this size are rewritten."""
     target_file: ByteSize = ByteSize(512 * 1024 * 1024)
-    """About the size of the files that are written."""
+    """The approximate size of rewritten files."""
     sort_by: OneOrMore = ()
-    """Columns by which the rows of a file are sorted."""
+    """Columns that sort the rows of a file."""
 
 
 class TableServices(Section):
-    """What keeps the table small and quick to read and to write: a DAG of its own, `<pipeline>.table_services`."""
+    """Maintenance of the table, in a separate DAG, `<pipeline>.table_services`."""
 
     schedule: Annotated[timedelta | str | None, BeforeValidator(parse_duration)] = timedelta(hours=1)
-    """A cron expression, or a time between runs such as `1 hour`; null means by hand."""
+    """A cron expression, or an interval such as `1 hour`. null: manual runs only."""
     compaction: Compaction = Compaction()
     clustering: Clustering | None = None
     keep_commits: Annotated[int, Field(gt=0)] = 20
-    """How many of the last commits can still be read as the table was then; older file versions are deleted."""
+    """The number of commits that time travel can read. Older file versions are deleted."""
     keep_timeline: Annotated[int, Field(gt=1)] = 30
-    """How many of the last commits stay on the active timeline; older ones are archived."""
+    """The number of commits on the active timeline, more than `keep_commits`. Older commits are archived."""
     metadata_after_delta_commits: Annotated[int, Field(gt=0)] = 10
-    """How many changes of the metadata table are made before its log files are merged."""
+    """The number of changes to the metadata table after which its log files are merged."""
     wait: Duration = timedelta(minutes=30)
-    """How long a service waits for an interval that holds the table; then it is tried again."""
+    """The maximum wait for an interval that holds the table. After it, the service is retried."""
     conf: Options = Field(default_factory=dict)
     """Spark settings of compaction and clustering, on top of `write.conf`."""
     driver_memory: str | None = None
-    """Memory of their Spark driver; that of `write` by default."""
+    """Memory of their Spark driver. Default: `write.driver_memory`."""
     options: Options = Field(default_factory=dict)
-    """Further `hoodie.*` options of the services."""
+    """Additional `hoodie.*` options for the services."""
 
     @model_validator(mode="after")
     def _timeline_holds_what_is_kept(self) -> TableServices:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import ActionRequiredError
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import IntervalKind, policy_of
 
 Topic = tuple[str, str]
@@ -42,6 +42,47 @@ class LogIds:
     def of(self, cluster: str, topic: str) -> LogId:
         """The ids of one topic's log."""
         return LogId(self.clusters.get(cluster), self.topics.get((cluster, topic)))
+
+
+def under_present_names(checkpoint: Checkpoint, present: Mapping[str, str | None]) -> Checkpoint:
+    """What the table knows, with each cluster under the name that it has now.
+
+    A name is the id of an Airflow connection, which may be changed, or lead elsewhere; Kafka's own id tells which
+    cluster it is. Where only one cluster is known and only one is read, these are taken for the same place even if
+    their ids differ: `other_logs` then finds that its offsets mean other records.
+
+    Args:
+        checkpoint: the table's.
+        present: the clusters' ids by their names; None where a source has no id.
+    """
+    names = present_names(checkpoint.cluster_ids, present)
+    if all(name == now for name, now in names.items()):
+        return checkpoint
+    clusters: dict[str, ClusterCheckpoint] = {}
+    # A name's own topics come last, so that they win over those that the same cluster had under an earlier name.
+    for name, known in sorted(checkpoint.clusters.items(), key=lambda item: names[item[0]] == item[0]):
+        before = clusters.get(names[name], ClusterCheckpoint())
+        topics = {**before.topics, **known.topics}
+        clusters[names[name]] = ClusterCheckpoint(cluster_id=known.cluster_id or before.cluster_id, topics=topics)
+    return checkpoint.model_copy(update={"clusters": clusters})
+
+
+def present_names(known: Mapping[str, str | None], present: Mapping[str, str | None]) -> dict[str, str]:
+    """For each name that a cluster had the one that it has now; see `under_present_names`.
+
+    Args:
+        known: the clusters' ids by the names that they had.
+        present: their ids by the names that they have now.
+    """
+    if len(known) == len(present) == 1:
+        return dict(zip(known, present, strict=True))
+    of_id = {cluster_id: name for name, cluster_id in present.items() if cluster_id}
+    names = {name: of_id.get(cluster_id or "", name) for name, cluster_id in known.items()}
+    for name, cluster_id in known.items():
+        is_anothers = any(now == name != before for before, now in names.items())
+        if names[name] == name and is_anothers and cluster_id != present[name]:
+            names[name] = cluster_id or f"{name} (before)"  # its name is another cluster's now
+    return names
 
 
 def log_known_by(checkpoint: Checkpoint, cluster: str, topic: str) -> LogId:

@@ -63,17 +63,17 @@ class Lost(NamedTuple):
 def find_lost(bounds: PartitionBounds, committed: int, checkpoint: Checkpoint, state: ClusterState) -> Lost | None:
     """Why reading a partition can't continue from its committed offset; None if it can."""
     tp = bounds.topic_partition
-    if committed < bounds.log_start:
-        return Lost(f"retention or a delete has removed the records up to {bounds.log_start}")
     at, known = state.truncated.get(tp), checkpoint.topic(tp.cluster, tp.topic)
     past_the_end = checkpoint.end_of_settled(tp) > bounds.end_of_records
     if at is None and past_the_end and known and known.topic_id and state.topic_ids.get((tp.cluster, tp.topic)):
         at = bounds.end_of_records  # the same topic: `other_logs` has checked that
+    reasons = []
+    if committed < bounds.log_start:
+        reasons.append(f"retention or a delete has removed the records up to {bounds.log_start}")
     if at is not None:
-        return Lost(
-            f"the log was truncated at {at}, by an election of a replica that lacked what came after it",
-            truncated_at=at,
-        )
+        reasons.append(f"the log was truncated at {at}, by an election of a replica that lacked what came after it")
+    if reasons:
+        return Lost("; ".join(reasons), truncated_at=at)
     if past_the_end:
         return Lost(f"the committed offset is past the log's end {bounds.end_of_records}", True, identity_unknown=True)
     return None
@@ -99,12 +99,15 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
         )
     if policy == "fail":
         raise _loss(tp, committed, lost.reason, table, log_start=bounds.log_start, log_end=bounds.log_end)
-    if at is not None and at >= committed:  # only offsets that were read ahead of the position are gone
+    retained = committed < bounds.log_start
+    if at is not None and at >= committed and not retained:  # what is gone was read ahead of the position
         resumed = committed
     elif policy == "latest":
         resumed = bounds.log_end
+    elif at is None or retained:
+        resumed = bounds.log_start
     else:  # what is left of a truncated log was read already
-        resumed = bounds.log_start if at is None else max(at, bounds.log_start)
+        resumed = max(at, bounds.log_start)
     return OffsetLoss(tp, committed, resumed, lost.reason, lost.another_log, at)
 
 

@@ -121,6 +121,11 @@ class Checkpoint(BaseModel):
     version: int = 1
     clusters: dict[str, ClusterCheckpoint] = Field(default_factory=dict)
 
+    @property
+    def cluster_ids(self) -> dict[str, str | None]:
+        """Kafka's ids of the clusters by their names."""
+        return {name: cluster.cluster_id for name, cluster in self.clusters.items()}
+
     def next_offset(self, tp: TopicPartition) -> int | None:
         """First offset that is not in the table, or None if the partition was never read."""
         topic = self.topic(tp.cluster, tp.topic)

@@ -22,6 +22,11 @@ class Places:
         """Add a record; `topic_id` is None if unknown."""
         self._topic_ids.setdefault(place, set()).add(topic_id)
 
+    def add_all(self, others: Places) -> None:
+        """Add those of another cluster."""
+        for place, ids in others._topic_ids.items():
+            self._topic_ids.setdefault(place, set()).update(ids)
+
     def has(self, place: Place, topic_id: str | None) -> bool:
         """Whether the record was sent again. If its topic's id or the note's is unknown, the place alone decides."""
         known = self._topic_ids.get(place)

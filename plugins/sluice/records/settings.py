@@ -1,4 +1,4 @@
-"""What a pipeline file says about records: converters, changes, transforms, and what becomes of bad ones."""
+"""The sections for records: converters, changes, transforms, and the handling of bad records."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import AfterValidator, ByteSize, Field, model_validator
 from sluice.sections import OneOrMore, Options, Section, TablePath
 
 CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv")
-"""The converters that come with Sluice. Any other is a class of the user's own, as `module:Class`."""
+"""The built-in converters. Any other converter is a user's class, as `module:Class`."""
 _NEED_A_SCHEMA = ("avro", "protobuf", "json_schema")
 _ONE_VALUE = {"string": "STRING", "bytes": "BINARY"}
 Part = Literal["topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key"]
-"""A part of a Kafka record beside its value, as a column. `key` is the bytes as they are; `timestamp` a TIMESTAMP."""
+"""A part of a Kafka record that can fill a column. `key` holds the raw bytes; `timestamp` is a TIMESTAMP."""
 
 
 def _known_or_own(name: str) -> str:
@@ -24,22 +24,22 @@ def _known_or_own(name: str) -> str:
 
 
 class Converter(Section):
-    """How the bytes of a record's key or value are read."""
+    """How the bytes of a record's key or value are decoded."""
 
     converter: Annotated[str, AfterValidator(_known_or_own)] = "json"
     """json, avro, protobuf, json_schema, string, bytes, csv, or a class of your own as `module:Class`."""
     registry: str | None = None
-    """Id of the Airflow connection of type http to a schema registry; the bytes are in Confluent's wire format then."""
+    """Id of the Airflow connection of type http to a schema registry. Requires Confluent's wire format."""
     subject: str | None = None
-    """The registry's subject; `<topic>-key` or `<topic>-value` by default."""
+    """The subject in the registry. Default: `<topic>-key` or `<topic>-value`."""
     schema_: Annotated[str | None, Field(alias="schema")] = None
-    """The fields as Spark DDL, where they aren't the table's columns."""
+    """The record's fields as Spark DDL, if they differ from the table's columns."""
     schema_file: Path | None = None
     """A file with the schema, relative to the pipeline file: .avsc for avro, a descriptor set for protobuf."""
     message: str | None = None
     """The full name of the Protobuf message."""
     as_: Annotated[str | None, Field(alias="as")] = None
-    """The name of the one column that it becomes. Without it, a struct's fields become columns."""
+    """The name of the single column that holds the result. Without it, each field becomes a column."""
     options: Options = Field(default_factory=dict)
     """Options of the converter, such as CSV's `sep`."""
 
@@ -68,62 +68,62 @@ class Converter(Section):
 
 
 class Flatten(Section):
-    """Nested fields become columns."""
+    """Turn nested fields into columns."""
 
     separator: str = "_"
-    """Stands between a struct's name and its field's."""
+    """The text between a struct's name and its field's name."""
     columns: OneOrMore = ()
-    """The structs to flatten; all of them if none is named."""
+    """The structs to flatten. Default: all."""
 
 
 class Mask(Section):
-    """Values are made unreadable."""
+    """Replace values so that they can't be read."""
 
     columns: Annotated[OneOrMore, Field(min_length=1)]
-    """Whose values."""
+    """The columns to mask."""
     with_: Annotated[Literal["hash", "null", "text"], Field(alias="with")] = "hash"
-    """hash: SHA-256 in hex, so that equal values stay equal. null. text: every value is `text`."""
+    """hash: SHA-256 in hex, so equal values stay equal. null: NULL. text: the value of `text`."""
     text: str = "***"
-    """What stands there instead, with `with: text`."""
+    """The replacement for every value, with `with: text`."""
 
 
 class Route(Section):
-    """Takes the records of one table out of a topic that holds those of several; `routes` makes these steps."""
+    """Select one table's records from a topic with records of several tables. `routes` generates these steps."""
 
     by: str
-    """A column, or an expression, whose value says which table a record belongs to."""
+    """A column or Spark SQL expression whose value determines the record's table."""
     is_: Annotated[str, Field(alias="is")]
-    """Its value for this table."""
+    """The value for this table."""
     others: tuple[str, ...] = ()
-    """Its values for the other tables."""
+    """The values for the other tables."""
     otherwise: Literal["fail", "take", "ignore"] = "ignore"
-    """A record with any other value: a bad record, one of this table, or one that is left out."""
+    """What to do with any other value: fail makes a bad record, take loads it into this table, ignore skips it."""
 
 
 class Transform(Section):
-    """One step that shapes rows; exactly one key. Expressions are Spark SQL."""
+    """One transform step, with exactly one key. Expressions are Spark SQL."""
 
     filter: str | None = None
-    """Rows for which this isn't true are left out, and counted."""
+    """Keep the rows for which this expression is true; the others are skipped and counted."""
     select: Annotated[tuple[str, ...] | None, Field(min_length=1)] = None
-    """The columns from here on: names or expressions `a + 1 AS b`."""
+    """The columns to keep: names, or expressions such as `a + 1 AS b`."""
     set_: Annotated[dict[str, str] | None, Field(alias="set")] = None
-    """Computed columns, by name; one that is there is replaced."""
+    """Computed columns, as {name: expression}. An existing column is replaced."""
     rename: dict[str, str] | None = None
-    """New names by old ones."""
+    """Columns to rename, as {old name: new name}."""
     cast: dict[str, str] | None = None
-    """New types by column. A value that doesn't fit makes its record a bad one."""
+    """Columns to cast, as {column: type}. A record whose value doesn't fit is a bad record."""
     drop: OneOrMore | None = None
-    """Columns that are left out."""
+    """Columns to remove."""
     flatten: Flatten | None = None
     mask: Mask | None = None
     route: Route | None = None
     python: Annotated[str | None, Field(pattern=r"^[\w.]+:\w+$")] = None
-    """A function of yours as `module:function`: DataFrame in, DataFrame out, at most one row for each row."""
+    """Your function, as `module:function`. It takes and returns a DataFrame, with at most one row per input row."""
 
     @property
     def kind(self) -> str:
-        """Which of the keys it has."""
+        """The name of the step's key."""
         return next(name for name in type(self).model_fields if getattr(self, name) is not None)
 
     @model_validator(mode="after")
@@ -139,28 +139,28 @@ class Changes(Section):
     format: Literal["debezium", "tombstones"]
     """debezium: change events of MySQL or PostgreSQL. tombstones: a record without a value deletes its key's row."""
     delete: Literal["hard", "soft"] = "hard"
-    """hard: the row goes. soft: it stays, with true in its column `_deleted`."""
+    """hard: remove the row. soft: keep the row and set its column `_deleted` to true."""
     truncate: Literal["fail", "ignore", "apply"] = "fail"
-    """What a truncate event does: stop the interval, nothing, or delete the rows that were there."""
+    """What to do at a truncate event. fail: stop the interval. ignore: skip it. apply: delete the earlier rows."""
     unavailable_value: Annotated[str, Field(min_length=1)] = "__debezium_unavailable_value"
-    """The connector's `unavailable.value.placeholder`: it stands for a value that the database didn't log."""
+    """The connector's `unavailable.value.placeholder`: it marks a value that the database didn't log."""
 
 
 class Errors(Section):
-    """What becomes of records that can't be loaded."""
+    """How to handle records that can't be loaded."""
 
     tolerance: Literal["none", "all"] = "none"
-    """none: the first one stops the interval. all: they are set aside in the quarantine, and counted."""
+    """none: the first bad record stops the interval. all: bad records go to the quarantine and are counted."""
     max_records: Annotated[int, Field(ge=0)] | None = None
-    """The most bad records of one interval; more stop it."""
+    """The maximum number of bad records per interval. More stop the interval."""
     max_rate: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """The largest part of an interval's records that may be bad, such as 0.01; more stop it."""
+    """The maximum fraction of bad records per interval, such as 0.01. More stop the interval."""
     max_record_bytes: ByteSize | None = None
-    """A record with a larger key or value, such as `10 MiB`, is a bad one, and isn't decoded."""
+    """The maximum size of a key or value, such as `10 MiB`. A larger record is bad and isn't decoded."""
     quarantine: TablePath | None = None
-    """Base path of the Hudi table that holds them; the table's own with `_quarantine` after it by default."""
+    """Base path of the Hudi table for bad records. Default: the table's path with `_quarantine` appended."""
     dead_letter_topic: str | None = None
-    """A topic of the source's cluster to which they are also sent, once the interval is committed."""
+    """A topic of the source's cluster that also receives bad records, after the interval is committed."""
 
     @model_validator(mode="after")
     def _limits_need_tolerance(self) -> Self:

@@ -134,6 +134,8 @@ class SourceConformance(ABC):
         assert {b.topic_partition.cluster for b in self._bounds(tmp_path, topics)} == {name}
         told = again.state(topics, None).topic_ids
         assert {topic: told[name, topic] for topic in topics} == ids
+        assert again.cluster_ids() == dict(again.state(topics, None).cluster_ids) == self.source(tmp_path).cluster_ids()
+        assert again.cluster_ids().keys() == {name}
 
     def test_a_topic_that_is_made_again_has_another_id(self, tmp_path: Path) -> None:
         """Its offsets mean other records: by the id alone it is seen that they do."""

@@ -83,7 +83,7 @@ class Flow(Table):
         return self.pipeline.sink.hudi.path
 
     def coordinator(self, is_running: Callable[[str, str], bool] = lambda _dag_id, _run_id: False) -> Coordinator:
-        return Coordinator(self.pipeline, kafka_settings(self.bootstrap), None, self.jvm, is_running)
+        return Coordinator(self.pipeline, kafka_settings(self.bootstrap, self.connection), None, self.jvm, is_running)
 
     # The steps of an interval --------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Flow(Table):
         driver = self.drivers.idle()
         self._jobs += 1
         log = self.folder / f"{kind}-{self._jobs}.log"
-        known = kafka_settings(self.bootstrap)
+        known = kafka_settings(self.bootstrap, self.connection)
         with_secrets = {**known.librdkafka, **self.secrets}
         kafka = replace(known, librdkafka=with_secrets, java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}

@@ -16,7 +16,7 @@ from sluice.control.reader import ControlReader
 from sluice.control.topic import ControlTopic
 from sluice.protocol.messages import ControlMessage, encode
 
-from .processes import kafka_settings, wait_for
+from .processes import CLUSTER, kafka_settings, wait_for
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Topic(ABC):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.bootstrap = bootstrap
+        self.connection = CLUSTER  # the id of its Airflow connection
         self.topic = topic
         self.control_topic = f"control-{topic}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -45,6 +46,11 @@ class Topic(ABC):
     @abstractmethod
     def table(self) -> str:
         """The table that it is loaded into, as the messages name it."""
+
+    def move(self, bootstrap: str, connection: str) -> None:
+        """From now on it is the topic of that name on another cluster."""
+        self.bootstrap, self.connection = bootstrap, connection
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def create_topic(self, partitions: int = 2, **config: str) -> None:
         new = NewTopic(self.topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})

@@ -52,8 +52,8 @@ def once_the_lease_is_free(step: Callable[[], Any]) -> Any:
     return wait_for(unless_busy, "the lease to run out", pause=0.2)
 
 
-def kafka_settings(bootstrap: str) -> KafkaSettings:
-    return KafkaSettings(CLUSTER, {"bootstrap.servers": bootstrap, "log_level": 0})
+def kafka_settings(bootstrap: str, connection: str = CLUSTER) -> KafkaSettings:
+    return KafkaSettings(connection, {"bootstrap.servers": bootstrap, "log_level": 0})
 
 
 def environment(bootstrap: str, **more: str) -> dict[str, str]:

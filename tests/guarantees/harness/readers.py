@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.pipeline import Pipeline
+from sluice.protocol.identity import under_present_names
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.offsets import TopicPartition as KafkaPartition
 
 from .drivers import Drivers
 from .kafka import Sent, Topic
-from .processes import CLUSTER
 
 DDL = "id BIGINT, v STRING, p STRING"
 _META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
@@ -161,13 +161,16 @@ class Table(Topic):
     def checkpoint(self) -> Checkpoint:
         """The offsets of the table's last commit that has any: table services commit none."""
         commits = [commit for commit in self.commits() if holds_checkpoint(commit)]
-        return read_checkpoint(commits[-1], CLUSTER, [self.topic]) if commits else Checkpoint()
+        if not commits:
+            return Checkpoint()
+        stands = read_checkpoint(commits[-1], self.connection, [self.topic])
+        return under_present_names(stands, {self.connection: None})
 
     def offsets(self) -> dict[int, int]:
         return self._offsets(self.checkpoint())
 
     def _offsets(self, checkpoint: Checkpoint) -> dict[int, int]:
-        topic = checkpoint.topic(CLUSTER, self.topic)
+        topic = checkpoint.topic(self.connection, self.topic)
         return dict(topic.partitions) if topic else {}
 
     def append_by_spark(self, ids: range, **more: str) -> Counter[tuple[int, str]]:
@@ -193,7 +196,7 @@ class Table(Topic):
         """The records whose offsets the table has committed."""
         stands = self.checkpoint() if checkpoint is None else checkpoint
         committed = {
-            p: stands.covered(KafkaPartition(CLUSTER, self.topic, p)) for p in {s.partition for s in self.sent}
+            p: stands.covered(KafkaPartition(self.connection, self.topic, p)) for p in {s.partition for s in self.sent}
         }
         return [s for s in self.sent if any(start <= s.offset < end for start, end in committed[s.partition])]
 

@@ -42,7 +42,7 @@ _UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavail
 
 
 class Hudi(SinkOptions):
-    """What is written: one Hudi table."""
+    """The sink: one Hudi table."""
 
     connector: ClassVar[str] = "sluice.sinks.hudi.sink:HudiSink"
     row_writer: ClassVar[str] = "sluice.sinks.hudi.writer:HudiWriter"
@@ -57,19 +57,19 @@ class Hudi(SinkOptions):
     path: TablePath
     """The table's base path; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
     operation: Literal["append", "upsert"] = "append"
-    """append: copy on write, every record is a row. upsert: merge on read, the last version of a key is the row."""
+    """append: every record becomes a row (copy on write). upsert: one row per key, its last version (merge on read)."""
     key_placement: Literal["checked", "trusted", "hashed"] = "checked"
-    """How an upsert finds a key's rows. checked: by the Kafka partition, and every record's key must be where Kafka's
-    or librdkafka's own partitioner puts it. trusted: by the Kafka partition, unchecked. hashed: by the key itself, so
-    that keys may move and topics may grow; needs `buckets`, and one range."""
+    """How an upsert finds a key's rows. checked: by Kafka partition; every key must be in the partition
+    that Kafka's or librdkafka's own partitioner chooses. trusted: by Kafka partition, unchecked. hashed: by a hash of
+    the key, so keys may move and topics may grow; requires `buckets` and `write.ranges: 1`."""
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """With key_placement hashed: the file groups of a table partition. A table keeps the number for life."""
+    """With key_placement hashed: the number of file groups per table partition. It can't change later."""
     options: Options = Field(default_factory=dict)
-    """Any `hoodie.*` option."""
+    """Additional `hoodie.*` options."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """What a Hudi table can do: an append table other things than an upsert table."""
+        """What the Hudi table can do, which depends on its operation."""
         if self.operation == "append":
             return _APPEND
         return _UPSERT if self.key_placement == "hashed" else _UPSERT_BY_PARTITION
@@ -80,13 +80,13 @@ class Hudi(SinkOptions):
         return self.path
 
     def placement(self, partitions: Mapping[str, int]) -> KeyPlacement | None:
-        """How an upsert finds the file group of a key; an append looks for none."""
+        """How an upsert finds a key's file group; None for append."""
         if self.operation == "append":
             return None
         return KeyPlacement(kind=self.key_placement, partitions=dict(partitions), buckets=self.buckets)
 
     def require(self, changes: Changes | None, ranges: int) -> None:
-        """Check how keys are found, and by what changes are ordered.
+        """Check that key placement and ordering fit the rest of the pipeline.
 
         Raises:
             ValueError: the file's `changes` or `write.ranges` don't fit that.

@@ -50,6 +50,17 @@ class KafkaCluster:
         """The connection's name, by which offsets name the cluster."""
         return self.settings.name
 
+    def cluster_ids(self) -> dict[str, str | None]:
+        """Kafka's own id of the cluster.
+
+        Raises:
+            RetryableError: the cluster can't be reached.
+        """
+        where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
+        with kafka_errors("asking for the cluster's id", **where):
+            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        return {self.settings.name: cluster.cluster_id}
+
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         """The topics whose whole names match a regular expression, except `but_not` and Kafka's own.
 
@@ -97,8 +108,7 @@ class KafkaCluster:
         """
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
-        with kafka_errors("asking for the topics' partitions", **where):
-            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
+        cluster_ids = self.cluster_ids()
         topic_ids: dict[tuple[str, str], str | None] = {}
         found: list[TopicPartition] = []
         leaderless: list[TopicPartition] = []
@@ -140,7 +150,7 @@ class KafkaCluster:
             )
         return ClusterState(
             partitions,
-            {self.settings.name: cluster.cluster_id},
+            cluster_ids,
             topic_ids,
             leaderless=tuple(leaderless),
             leader_epochs={tp: e.leader_epoch for tp, e in ends.items() if e.leader_epoch is not None},
@@ -221,9 +231,7 @@ class KafkaCluster:
     def log_ids(self, topics: Sequence[str]) -> LogIds:
         """Kafka's own ids of the cluster and of each topic."""
         name = self.settings.name
-        with kafka_errors("asking for the cluster's id", connection=name):
-            cluster = self._admin.describe_cluster(request_timeout=TIMEOUT).result()
-        return LogIds({name: cluster.cluster_id}, {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
+        return LogIds(self.cluster_ids(), {(name, topic): id_ for topic, id_ in self.topic_ids(topics).items()})
 
     def _list_offsets(
         self, partitions: Sequence[TopicPartition], *questions: Question

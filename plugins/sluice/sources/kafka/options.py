@@ -1,4 +1,4 @@
-"""The section `source.kafka`: what is read, and how its records are."""
+"""The section `source.kafka`: the topics to read and the format of their records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAPABILITIES = SourceCapabilities(
 
 
 class Kafka(SourceOptions):
-    """What is read: topics of one cluster."""
+    """The source: topics of one Kafka cluster."""
 
     connector: ClassVar[str] = "sluice.sources.kafka.cluster:source_of"
     reader: ClassVar[str] = "sluice.sources.kafka.reader:KafkaReader"
@@ -23,9 +23,9 @@ class Kafka(SourceOptions):
     connection: str = "kafka_default"
     """Id of the Airflow connection of type kafka."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Whether records of open and aborted Kafka transactions are left out."""
+    """read_committed skips records of open and aborted Kafka transactions; read_uncommitted reads them."""
     consumer_group: str | None = None
-    """The group to which committed offsets are copied for lag monitors; `sluice.<pipeline>` by default."""
+    """The consumer group that receives committed offsets for lag monitoring. Default: `sluice.<pipeline>`."""
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -38,7 +38,7 @@ class Kafka(SourceOptions):
         return self.isolation_level
 
     def group(self, pipeline: str) -> str:
-        """The consumer group that shows our offsets."""
+        """The consumer group that receives committed offsets."""
         return self.consumer_group or super().group(pipeline)
 
     @classmethod

@@ -1,0 +1,68 @@
+"""The metadata service: who says on which clusters a logical stream's topics are. Flink's `KafkaMetadataService`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+from sluice.connectors.registry import load
+from sluice.errors import ActionRequiredError
+from sluice.protocol.streams import Stream
+
+GROUP = "sluice.metadata_services"
+BUILT_IN: Mapping[str, str] = {"file": "sluice.sources.kafka.metadata:FileService"}
+"""Services that need no package of their own."""
+
+
+class MetadataService(Protocol):
+    """Answers where streams are. START asks it once for an interval, in the coordinator's process.
+
+    Raises (all methods):
+        RetryableError: it doesn't answer; the source's `metadata_failures` says how long its last answer serves.
+        ActionRequiredError: it says something that can't be read.
+    """
+
+    def all_streams(self) -> Mapping[str, Stream]:
+        """Every stream by its id, for a pipeline that names a pattern."""
+        ...
+
+    def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
+        """These streams by their ids. One that the service doesn't know is left out, and the run is refused."""
+        ...
+
+    def is_cluster_active(self, cluster: str) -> bool:
+        """Whether a cluster of a mapping may be read: False while it is being taken down, or is down."""
+        ...
+
+
+class MakesMetadataService(Protocol):
+    """What an entry point of the group `sluice.metadata_services` names, or `module:Class`."""
+
+    def __call__(self, **options: Any) -> MetadataService:
+        """The service, with what the section `metadata` says beside `service`."""
+        ...
+
+
+def metadata_service(name: str, options: Mapping[str, Any]) -> MetadataService:
+    """The service of a pipeline's section `metadata`.
+
+    Args:
+        name: a built-in service, an entry point, or `module:Class`.
+        options: what else the section says.
+
+    Raises:
+        ActionRequiredError: there is none of that name, or the options aren't those that it takes.
+    """
+    reference = BUILT_IN.get(name) or next((p.value for p in entry_points(group=GROUP, name=name)), name)
+    try:
+        made_by: MakesMetadataService = load(reference)
+        return made_by(**options)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        known = sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+        raise ActionRequiredError(
+            f"The metadata service {name} can't be made.",
+            next_step=f"name one of {', '.join(known)}, or module:Class of a package that is installed here, with the "
+            "options that it takes.",
+            reason=f"{type(error).__name__}: {error}",
+        ) from error

@@ -1,0 +1,98 @@
+"""The metadata service that is a YAML file, wherever fsspec reads it: on this machine, in S3, on HDFS, behind HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import fsspec
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.streams import Stream
+from sluice.redact import redact_text
+
+_FORM = TypeAdapter(dict[str, Stream])
+
+
+class FileService:
+    """Reads the whole file each time that it is asked.
+
+    Its form is `{streams: {orders: {clusters: {east: {topics: [orders], connection: kafka_east}}}}}`, with `inactive`
+    beside `streams` for clusters that are not to be read just now; or that of Flink's `YamlFileMetadataService`.
+
+    Args:
+        path: a path, or a URL such as `s3://bucket/streams.yaml` or `https://host/streams.yaml`.
+        options: fsspec's `storage_options` for that URL, none of which may be a secret.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, Any] | None = None) -> None:
+        self._path = path
+        self._options = dict(options or {})
+
+    def all_streams(self) -> Mapping[str, Stream]:
+        """Every stream of the file."""
+        return self._streams(self._read())
+
+    def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
+        """Those of these streams that the file has."""
+        return {name: stream for name, stream in self.all_streams().items() if name in stream_ids}
+
+    def is_cluster_active(self, cluster: str) -> bool:
+        """Whether the file leaves it out of `inactive`."""
+        said = self._read()
+        return not isinstance(said, dict) or cluster not in (said.get("inactive") or ())
+
+    def _streams(self, said: Any) -> dict[str, Stream]:
+        try:
+            found = _of_flink(said) if isinstance(said, list) else said["streams"]
+            return _FORM.validate_python(found)
+        except (ValidationError, KeyError, TypeError) as error:
+            raise ActionRequiredError(
+                f"The file of the streams can't be read: {_first_line(error)}",
+                next_step="correct it: {streams: {<stream>: {clusters: {<cluster>: {topics: [<topic>]}}}}}.",
+                file=redact_text(self._path),
+            ) from error
+
+    def _read(self) -> Any:
+        try:
+            with fsspec.open(self._path, "rt", **self._options) as file:
+                return yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise ActionRequiredError(
+                "The file of the streams is not YAML.",
+                next_step="correct it; nothing was begun.",
+                file=redact_text(self._path),
+                reason=_first_line(error),
+            ) from error
+        except Exception as error:  # each of fsspec's file systems has errors of its own
+            raise RetryableError(
+                "The file of the streams can't be read just now.",
+                next_step="look whether it is there, and may be read from here; the step is retried.",
+                file=redact_text(self._path),
+                reason=f"{type(error).__name__}: {redact_text(str(error))}",
+            ) from error
+
+
+def _of_flink(said: list[Any]) -> dict[str, Any]:
+    """Flink's form, a list: `streamId` and `clusterMetadataList` of `clusterId`, `bootstrapServers` and `topics`."""
+    return {
+        stream["streamId"]: {
+            "clusters": {
+                cluster["clusterId"]: {
+                    "topics": cluster["topics"],
+                    "bootstrap_servers": cluster.get("bootstrapServers"),
+                }
+                for cluster in stream["clusterMetadataList"]
+            }
+        }
+        for stream in said
+    }
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,0 +1,43 @@
+"""The sink in memory, as one process has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sluice.pipeline.model import Pipeline
+from sluice.protocol.messages import TableSpec
+from sluice.records.plan import RecordPlan
+
+from .services import SimMaintenance
+from .table import SimTable
+from .world import Process, World
+
+
+class SimSink:
+    """Opens the table."""
+
+    def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
+        self._world = world
+        self._process = process
+        self._table = SimTable(
+            world,
+            process,
+            pipeline.writer("id BIGINT", "{}"),
+            pipeline.control.clock_wait,
+            pipeline.control.commit_timeout,
+        )
+
+    @contextmanager
+    def open(self) -> Iterator[SimTable]:
+        yield self._table
+
+    def maintenance(self, table: SimTable) -> SimMaintenance:
+        return SimMaintenance(self._world, self._process, table)
+
+    @contextmanager
+    def look(self) -> Iterator[SimTable | None]:
+        yield self._table
+
+    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+        return RecordPlan(), table.writer

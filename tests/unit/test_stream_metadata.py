@@ -1,0 +1,124 @@
+"""Metadata services: the built-in file, Flink's form of it, and users' own."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sluice.connectors.metadata import metadata_service
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.streams import Stream
+
+OURS = """
+streams:
+  orders:
+    starting_offsets: latest
+    clusters:
+      east: {topics: orders, connection: kafka_east}
+      west: {topics: [orders, returns], bootstrap_servers: "west:9092"}
+  idle: {clusters: {}}
+inactive: [west]
+"""
+FLINKS = """
+- streamId: orders
+  clusterMetadataList:
+    - clusterId: east
+      bootstrapServers: east:9092
+      topics: [orders]
+    - clusterId: west
+      bootstrapServers: west:9092
+      topics: [orders, returns]
+"""
+
+
+class Own:
+    """A service of a user's."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def all_streams(self) -> dict[str, Stream]:
+        return {"own": Stream.model_validate({"clusters": {"east": {"topics": [self.topic]}}})}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "streams.yaml"
+    path.write_text(OURS)
+    return path
+
+
+def test_a_file_says_where_streams_are(file):
+    service = metadata_service("file", {"path": str(file)})
+    streams = service.all_streams()
+    assert sorted(streams) == ["idle", "orders"]
+    assert streams["orders"].clusters["east"].topics == ("orders",)
+    assert streams["orders"].clusters["west"].bootstrap_servers == "west:9092"
+    assert (streams["orders"].starting_offsets, streams["idle"].clusters) == ("latest", {})
+    assert sorted(service.describe_streams(["orders", "unknown"])) == ["orders"]
+    assert (service.is_cluster_active("east"), service.is_cluster_active("west")) == (True, False)
+
+
+def test_it_is_read_each_time(file):
+    service = metadata_service("file", {"path": str(file)})
+    service.all_streams()
+    file.write_text("streams: {}")
+    assert service.all_streams() == {}
+
+
+def test_flinks_form_is_read(file):
+    file.write_text(FLINKS)
+    service = metadata_service("file", {"path": str(file)})
+    (stream,) = service.all_streams().values()
+    assert {name: (c.bootstrap_servers, c.topics) for name, c in stream.clusters.items()} == {
+        "east": ("east:9092", ("orders",)), "west": ("west:9092", ("orders", "returns")),
+    }  # fmt: skip
+    assert service.is_cluster_active("west")
+
+
+def test_a_url_is_read(file):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=file.parent)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        service = metadata_service("file", {"path": f"http://127.0.0.1:{server.server_port}/{file.name}"})
+        assert sorted(service.all_streams()) == ["idle", "orders"]
+        server.shutdown()
+
+
+def test_a_file_that_is_not_there_is_tried_again(tmp_path):
+    with pytest.raises(RetryableError, match="can't be read just now"):
+        metadata_service("file", {"path": str(tmp_path / "none")}).all_streams()
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("streams: [", "not YAML"),
+        ("topics: [a]", "KeyError"),
+        ("streams: {orders: {clusters: {east: {topics: []}}}}", "orders.clusters.east"),
+        ("streams: {orders: {clusters: {east: {topic: a}}}}", "orders.clusters.east"),
+        ("- stream: orders", "KeyError"),
+    ],
+)
+def test_a_file_that_says_nothing_of_use_is_for_a_person(file, text, what):
+    file.write_text(text)
+    with pytest.raises(ActionRequiredError, match=what):
+        metadata_service("file", {"path": str(file)}).all_streams()
+
+
+def test_a_users_own_service_is_named_by_its_class():
+    service = metadata_service(f"{__name__}:Own", {"topic": "t"})
+    assert service.all_streams()["own"].clusters["east"].topics == ("t",)
+
+
+@pytest.mark.parametrize("name", ["none", "nowhere:Class", f"{__name__}:Other", f"{__name__}:Own"])
+def test_a_service_that_can_not_be_made_is_told(name):
+    with pytest.raises(ActionRequiredError, match="can't be made"):
+        metadata_service(name, {})
