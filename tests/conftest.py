@@ -121,12 +121,16 @@ def topic_name() -> Callable[[str], str]:
 
 @pytest.fixture
 def create_topic(bootstrap: str, topic_name: Callable[[str], str]) -> Callable[..., str]:
-    """Creates a topic of its own and returns its name: `create_topic("orders", partitions=3)`."""
+    """Creates a topic of its own and returns its name: `create_topic("orders", partitions=3)`.
+
+    Retention doesn't take records that a test dates years ago.
+    """
     from confluent_kafka.admin import AdminClient, NewTopic
 
     def create(prefix: str = "topic", partitions: int = 1, **config: str) -> str:
         name = topic_name(prefix)
-        topic = NewTopic(name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
+        settings = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in config.items()}}
+        topic = NewTopic(name, partitions, 1, config=settings)
         admin = AdminClient({"bootstrap.servers": bootstrap})  # its futures fail once it is collected
         admin.create_topics([topic])[name].result(30)
         return name

@@ -46,7 +46,7 @@ def settings(name: str) -> dict[str, object]:
 
 
 def _leave(flow: Flow, point: str) -> None:
-    flow.create_topic(2, retention_ms="-1")
+    flow.create_topic(2)
     flow.produce(40)
     if flow.topic == "quarantine":
         flow.produce_raw(BAD, partition=1)

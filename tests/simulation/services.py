@@ -159,6 +159,8 @@ class SimServiceJob:
             world.committing.setdefault(transaction, []).append(self._process)
             for other in world.markers.get(instant, set()) - {path}:
                 world.files.pop(other, None)
+                if not world.has_turn(transaction):
+                    world.undone.add(instant)
 
         def complete() -> None:
             found = world.timeline.setdefault(instant, Instant(str(self._start.service), requested=False))

@@ -53,7 +53,9 @@ class Topic(ABC):
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def create_topic(self, partitions: int = 2, **config: str) -> None:
-        new = NewTopic(self.topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
+        """Create the topic; the broker's retention doesn't take records that a test dates years ago."""
+        settings = {"retention.ms": "-1", **{k.replace("_", "."): v for k, v in config.items()}}
+        new = NewTopic(self.topic, partitions, 1, config=settings)
         self.admin.create_topics([new])[self.topic].result(30)
         wait_for(lambda: self.topic in self.admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
 
