@@ -18,7 +18,9 @@ from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_non
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
-_MOST_SWITCHES = 20_000
+_MOST_SWITCHES = 60_000
+"""Of a history's processes. Three runs that supersede each other, since nobody asks Airflow, take up to 40,000: each
+START looks at every instant that was aborted since the last commit."""
 
 
 class History(Events):
