@@ -208,3 +208,17 @@ def test_on_kill_ends_the_driver_and_its_children(
     assert stubborn_spark() == []
     hook._submit_sp.stdout.close()  # the provider's hook leaves it to the garbage collector
     assert f"Error code is: {-signal.SIGKILL}" in str(outcome[0])
+
+
+def test_the_clusters_of_streams_reach_the_driver_and_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    extra = {"bootstrap.servers": "west:9092", "sasl.password": "s3cr3t-of-the-west"}
+    monkeypatch.setenv("AIRFLOW_CONN_WEST", json.dumps({"conn_type": "kafka", "extra": extra}))
+    task = a_task()
+    task.connections = ["west"]
+    settings = KafkaSettings("kafka_default", {"bootstrap.servers": "k:9092"})
+    task._prepare(settings, settings)
+    assert task._hook.environment is not None
+    known = json.loads(task._hook.environment["SLUICE_KAFKA_CLUSTERS"])
+    assert known["west"]["librdkafka"]["sasl.password"] == "s3cr3t-of-the-west"
+    assert "s3cr3t" not in " ".join(task._hook._build_spark_submit_command(task.application))

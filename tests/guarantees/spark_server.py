@@ -111,9 +111,8 @@ def decode(start: str, kafka: dict[str, Any]) -> tuple[list[dict[str, Any]], dic
     spark = SparkSession.builder.getOrCreate()
     ranges = [one for group in message.ranges for one in group]
     chain = RecordChain(spark, plan, message.writer)
-    records = read_range(
-        reader_of(message.source)(spark, KafkaSettings(**kafka)), ranges, message.isolation_level, headers=True
-    )
+    reader = reader_of(message.source)(spark, KafkaSettings(**kafka))
+    records = read_range(lambda _cluster: reader, ranges, message.isolation_level, headers=True)
     rows, bad = chain.rows(records).collect(), chain.bad(records).collect()
     return [row.asDict(recursive=True) for row in rows], {row["_kafka_offset"]: row[PROBLEM] for row in bad}
 

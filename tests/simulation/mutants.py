@@ -182,10 +182,13 @@ MUTANTS: dict[str, Mutant] = {
     "nobody waits for a clock": _replaced(SimTable, "await_clock", lambda _self: None),
     "the audit is left out": _replaced(checks, "audit", lambda *_: None),
     "a replay may read fewer records": _replaced(checks, "audit_again", lambda *_: None),
-    "topic ids aren't looked at again": _replaced(commit, "refuse_recreated_topics", lambda *_: None),
+    "topic ids aren't looked at again": _replaced(checks, "_refuse_recreated_topics", lambda *_: None),
     "topic ids aren't compared when it is planned": _replaced(planning, "refuse_other_logs", lambda *_: None),
     "another log is read on as the old one": _replaced(plan, "other_logs", lambda *_: {}),
-    "a commit doesn't look whether its log was truncated": _replaced(commit, "refuse_truncated_logs", lambda *_: None),
+    "a commit doesn't look whether its log was truncated": _together(
+        _replaced(checks, "truncated_since_read", lambda *_: []), _replaced(checks, "_perhaps_truncated", lambda *_: [])
+    ),
+    "a replay is committed of whose log nothing is left": _replaced(checks, "_perhaps_truncated", lambda *_: []),
     "a truncated log is read on as if it weren't": _replaced(plan, "find_lost", _lost_but_for_truncations),
     "offsets of a truncated log stay covered": _replaced(commit, "truncated_partitions", lambda _start: {}),
     "a replay doesn't look whether its log was truncated": _replaced(

@@ -133,9 +133,10 @@ class SimSource:
         window_start: datetime | None = None,
         *,
         max_future: timedelta | None = None,
-        checkpoint: Checkpoint = _NOTHING,
+        checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
         world = self._world
+        known = checkpoint or _NOTHING
 
         def look() -> ClusterState:
             found = []
@@ -151,15 +152,17 @@ class SimSource:
                     )
                 )
             read = {
-                b.topic_partition: (checkpoint.end_of_settled(b.topic_partition), epoch)
+                b.topic_partition: (known.end_of_settled(b.topic_partition), epoch)
                 for b in found
-                if (epoch := checkpoint.leader_epoch(b.topic_partition)) is not None
+                if (epoch := known.leader_epoch(b.topic_partition)) is not None
             }
             return ClusterState(
                 found,
                 {CLUSTER: world.cluster_id},
                 {(CLUSTER, TOPIC): world.log_id},
-                leader_epochs={b.topic_partition: world.logs[b.topic_partition.partition].epoch for b in found},
+                leader_epochs={b.topic_partition: world.logs[b.topic_partition.partition].epoch for b in found}
+                if world.elects
+                else {},  # as old brokers answer
                 truncated=self._truncated(read),
             )
 

@@ -119,6 +119,7 @@ class Runs(Invariants):
             lambda topic: SimLog(world, process, topic),
             SimSink(world, process, self.pipeline),
             _KAFKA,
+            lambda _name, _address: SimSource(world, process),
             SimMachine(world, process),
         )
 

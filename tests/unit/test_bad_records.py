@@ -162,7 +162,7 @@ class _Writer:
 
 
 def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
-    monkeypatch.setattr(quarantine, "RecordChain", lambda *_: _Chain())
+    monkeypatch.setattr(quarantine, "RecordChain", lambda *_, **__: _Chain())
     monkeypatch.setattr(quarantine, "_rows", lambda bad, *_: bad)
     monkeypatch.setattr(quarantine, "_first", lambda *_: FIRST)
     begun, span = _start(), BadSpan(planned(0), 3, 7)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
+from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.request import Request
 
 EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
@@ -41,4 +42,4 @@ def test_offsets_come_from_json_with_text_keys():
 )
 def test_partitions_are_named_by_topic_or_one_by_one(partitions, wanted):
     request = Request(partitions=partitions)
-    assert {tp for tp in (("a", 0), ("a", 1), ("b", 0)) if request.wants(*tp)} == wanted
+    assert {tp for tp in (("a", 0), ("a", 1), ("b", 0)) if request.wants(TopicPartition("kafka", *tp))} == wanted

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import (
     Followed,
+    KnownLog,
     KnownStreams,
     Stream,
     StreamMapping,
+    bounded,
     follow,
     follow_without_answer,
     mapping_of,
+    refuse_lost_address,
+    refuse_shared_names,
+    refuse_two_names,
+    refuse_unknown_ids,
     require_streams,
 )
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def mapping(**streams: dict) -> StreamMapping:
@@ -150,3 +162,114 @@ def test_a_stream_that_the_service_does_not_know_is_not_one_without_records():
     require_streams(["a"], ["a", "b"], "t")
     with pytest.raises(ActionRequiredError, match="doesn't know the streams b, c"):
         require_streams(["a", "b", "c"], ["a"], "t")
+
+
+# Where reading ends
+
+
+def state(*logs: tuple[str, int, int], leaderless: tuple[str, ...] = ()) -> ClusterState:
+    """Partition 0 of the topic `orders` of some clusters: name, log start and log end."""
+    return ClusterState(
+        [PartitionBounds(TopicPartition(c, "orders", 0), start, end, end, NOW) for c, start, end in logs],
+        cluster_ids={},
+        topic_ids={},
+        leaderless=[TopicPartition(c, "orders", 0) for c in leaderless],
+    )
+
+
+def at(**positions: int) -> Checkpoint:
+    topics = {name: {"topics": {"orders": {"partitions": {0: at}}}} for name, at in positions.items()}
+    return Checkpoint.model_validate({"clusters": topics})
+
+
+def windows(found: ClusterState) -> dict[str, int]:
+    return {b.topic_partition.cluster: b.window_end for b in found.partitions}
+
+
+def test_a_removed_topic_is_read_to_where_its_log_ended_then():
+    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), ("west", 0, 7)), at(west=3))
+    assert confirmed.known.logs["west"]["orders"] == KnownLog(status="draining", ends={0: 7}, streams=("orders",))
+    later = follow(confirmed.known, EAST, "drain", "t")
+    still, found = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=6))
+    assert (windows(found), still.topics("west")) == ({"east": 5, "west": 7}, ("orders",))
+    drained, _ = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=7))
+    assert (drained.topics("west"), "west" in drained.clusters) == ((), False)
+    assert "orders of cluster west is drained" in drained.remarks[-1]
+
+
+def test_a_removal_is_confirmed_once_all_partitions_can_be_asked():
+    found, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), leaderless=("west",)), at(west=3))
+    assert found.known.logs["west"]["orders"].status == "missed"
+    assert follow(found.known, EAST, "drain", "t").to_confirm == {("west", "orders")}
+
+
+def test_retention_that_takes_what_was_to_be_drained_ends_it():
+    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("west", 0, 7)), at(west=3))
+    done, _ = bounded(follow(confirmed.known, EAST, "drain", "t"), state(("west", 8, 9)), at(west=3))
+    assert done.topics("west") == ()
+
+
+def test_latest_is_the_log_s_end_in_the_interval_that_first_reads_it():
+    stops = mapping(orders={"clusters": {"east": on("orders", stopping_offsets="latest")}})
+    first, found = bounded(follow(None, stops, "drain", "t"), state(("east", 0, 5)), at())
+    assert (first.known.logs["east"]["orders"].ends, windows(found)) == ({0: 5}, {"east": 5})
+    second, found = bounded(follow(first.known, stops, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    assert (second.known.logs["east"]["orders"].ends, windows(found)) == ({0: 5}, {"east": 5})
+    moved = mapping(orders={"clusters": {"east": on("orders", stopping_offsets={"orders": {0: 7}})}})
+    _, found = bounded(follow(second.known, moved, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    assert windows(found) == {"east": 7}
+    _, found = bounded(follow(second.known, EAST, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    assert windows(found) == {"east": 8}
+
+
+# Names
+
+
+def test_topics_have_the_cluster_s_first_name_in_rows_for_good():
+    first = after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at())
+    assert first.row_topic("orders", "east", "E") == "east/orders"
+    renamed = first.renamed({"eastern": "E", "west": "W"}).named({"eastern": "E", "west": "W", "east": "N"}, at())
+    assert renamed.row_topic("orders", "eastern", "E") == "east/orders"
+    assert renamed.row_topic("orders", "east", "N") == "N/orders", "its name in rows is another's"
+
+
+def test_topics_of_a_table_of_today_keep_their_names():
+    first = after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at(east=4))
+    assert (first.row_topic("orders", "east", "E"), first.row_topic("orders", "west", "W")) == ("orders", "west/orders")
+    away = after(EAST_AND_WEST).known.named({"west": "W"}, at(E=4).model_copy())
+    assert away.prefixes == {"E": "", "W": "west/"}, "also while its cluster doesn't answer"
+    again = first.named({"east": "E", "west": "W"}, at(east=4, west=4))
+    assert again.prefixes == first.prefixes
+
+
+def test_a_table_that_was_moved_once_has_rows_of_two_clusters():
+    both = after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at(east=4, west=4))
+    with pytest.raises(ActionRequiredError, match="rows of the topic orders from two clusters, east and west"):
+        refuse_shared_names(both, "t")
+    refuse_shared_names(after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at(east=4)), "t")
+
+
+def test_a_renamed_cluster_is_not_removed():
+    known = after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at())
+    far = mapping(orders={"clusters": {"east": on("orders"), "far": on("orders")}})
+    found = follow(known.renamed({"east": "E", "far": "W"}), far, "drain", "t")
+    assert (sorted(found.clusters), found.remarks) == (["east", "far"], ())
+
+
+def test_clusters_that_can_t_be_told_apart():
+    with pytest.raises(ActionRequiredError, match="one cluster under two names, a and b"):
+        refuse_two_names({"a": "X", "b": "X", "c": None, "d": None}, "t")
+    with pytest.raises(ActionRequiredError, match="isn't known which cluster the table was loaded from"):
+        refuse_unknown_ids(at(kafka_default=4), ["east", "west"], "t")
+    refuse_unknown_ids(at(east=4), ["east", "west"], "t")
+    known = after(EAST_AND_WEST).known.named({"east": "E", "west": "W"}, at())
+    with pytest.raises(ActionRequiredError, match="isn't where it was"):
+        refuse_lost_address(known, {"west": "E"}, "t")
+    refuse_lost_address(known, {"west": "W"}, "t")
+
+
+def test_what_is_to_be_noted():
+    known = after(EAST_AND_WEST).known
+    assert known.differs_from(None)
+    assert not known.model_copy(update={"failures": 2}).differs_from(known)
+    assert after(EAST_AND_WEST, EAST).known.differs_from(known)

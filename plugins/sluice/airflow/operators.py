@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import report_errors
-from sluice.airflow.tasks import source_and_control, take_private_settings
+from sluice.airflow.tasks import source_and_control, streams_connection, take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
@@ -82,9 +82,18 @@ class SluiceWriteOperator(SparkSubmitOperator):
         reads: topic, partitions and offsets, which name the mapped task.
         control_topic: that topic's name; None for a run that an earlier release started.
         digest: the START-COMMIT's digest, by which the job recognizes it.
+        connections: the Airflow connections of streams' clusters.
     """
 
-    template_fields: Sequence[str] = ("reads", "instant", "range_number", "control_offset", "control_topic", "digest")
+    template_fields: Sequence[str] = (
+        "reads",
+        "instant",
+        "range_number",
+        "control_offset",
+        "control_topic",
+        "digest",
+        "connections",
+    )
 
     def __init__(
         self,
@@ -96,10 +105,12 @@ class SluiceWriteOperator(SparkSubmitOperator):
         reads: str,
         control_topic: str | None = None,
         digest: str | None = None,
+        connections: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline.pipeline
+        self.connections = connections
         self.range_number = range_number
         self.control_offset = control_offset
         self.instant = instant
@@ -148,7 +159,8 @@ class SluiceWriteOperator(SparkSubmitOperator):
             name=f"sluice-{self.pipeline.name}-{self.instant}-{self.range_number}",
             application_args=self.application_args,
         )
-        self._hook.environment = driver_environment(source, control, master)
+        clusters = [streams_connection(self.pipeline, connection) for connection in self.connections]
+        self._hook.environment = driver_environment(source, control, master, clusters)
 
     def _transaction(self, control: KafkaSettings) -> Transaction | None:
         from sluice.control.topic import ControlTopic

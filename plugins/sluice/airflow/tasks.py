@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -47,6 +49,15 @@ def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings
     return source, kafka_settings(control) if control else source
 
 
+def streams_connection(pipeline: Pipeline, connection: str) -> KafkaSettings:
+    """The settings of a connection by which a cluster of streams is reached.
+
+    Raises:
+        ActionRequiredError: it is missing or wrong.
+    """
+    return kafka_settings(connection).with_java_options(pipeline.write.kafka_options)
+
+
 def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:
     """The pipeline, on the control topic of a run's transaction by the XCom of `start_commit`."""
     if transaction is None or "control_offset" not in transaction:
@@ -69,10 +80,10 @@ def take_private_settings(pipeline: Pipeline) -> None:
 def in_words(ranges: Iterable[PlannedRange]) -> str:
     """A mapped task's name, by what its write job reads: topic, partitions and offsets."""
     ranges = tuple(ranges)
-    full = ", ".join(f"{r.topic}[{r.partition}] {r.start}-{r.end - 1}" for r in ranges)
+    full = ", ".join(f"{r.named_topic}[{r.partition}] {r.start}-{r.end - 1}" for r in ranges)
     if len(full) <= _LONGEST_NAME:
         return full
-    topics = {r.topic: sum(other.topic == r.topic for other in ranges) for r in ranges}
+    topics = Counter(r.named_topic for r in ranges)
     named = ", ".join(f"{topic} ({number} partitions)" for topic, number in topics.items())
     return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
 
@@ -106,7 +117,13 @@ class _CoordinatorOperator(BaseOperator):
         take_private_settings(self.pipeline)
         clusters = source_and_control(self.pipeline)
         pipeline = on_transaction_topic(self.pipeline, transaction)
-        return Coordinator(pipeline, *clusters, is_running=is_running, registries=registry_settings)
+        return Coordinator(
+            pipeline,
+            *clusters,
+            is_running=is_running,
+            registries=registry_settings,
+            connections=partial(streams_connection, self.pipeline),
+        )
 
     def _run(self, context: Context, request: Request | None = None) -> Run:
         from sluice.coordinator import Run
@@ -140,6 +157,7 @@ class StartCommitOperator(_CoordinatorOperator):
             "instant": started.instant,
             "control_topic": started.control_topic,
             "digest": started.digest,
+            **({"connections": list(started.connections)} if started.connections else {}),
         }
         ti.xcom_push(key=TRANSACTION_KEY, value=transaction)
         return [

@@ -13,7 +13,7 @@ import typer
 
 from sluice.cli.interval import Master, run_interval
 from sluice.cli.output import Column, show, spans
-from sluice.cli.places import PipelineFile, coordinator, settings
+from sluice.cli.places import PipelineFile, coordinator, require_topics, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -98,10 +98,11 @@ def offsets(
             }
         )
     numbers = [Column(name, right=True) for name in ("partition", "next", "log_start", "log_end", "lag")]
+    clusters = [Column("cluster")] if here.pipeline.source.options.streams_settings is not None else []
     show(
         {"offsets": rows},
         "offsets",
-        [Column("topic"), *numbers, Column("covered", form=spans), Column("passed_over", form=spans)],
+        [*clusters, Column("topic"), *numbers, Column("covered", form=spans), Column("passed_over", form=spans)],
         as_json=json,
     )
 
@@ -134,6 +135,7 @@ def verify(
     from sluice.verification.verify import require_comparable, verify_table
 
     pipeline = load_pipeline(file)
+    require_topics(pipeline)
     require_comparable(pipeline)
     here = coordinator(file)
     found = verify_table(pipeline, here.position(), here.rows(), history(file), *settings(pipeline), master=master)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.places import PipelineFile, coordinator, settings
+from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import SluiceError
 from sluice.protocol.request import Request
 
@@ -82,7 +82,8 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     if isinstance(started, Outcome):
         return started.summary
     commands = [submit_command(pipeline, started, n, master) for n in range(len(started.ranges))]
-    environment = driver_environment(*settings(pipeline), master)
+    clusters = [connections(pipeline)(connection) for connection in started.connections]
+    environment = driver_environment(*settings(pipeline), master, clusters)
     jobs = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         exit_codes = [job.wait() for job in jobs]

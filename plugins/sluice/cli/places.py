@@ -16,7 +16,7 @@ from sluice.private import VARIABLE as PRIVATE
 
 if TYPE_CHECKING:
     from sluice.coordinator import Coordinator  # at run time it is imported late: it pulls in Kafka and Py4J
-    from sluice.kafka.config import KafkaSettings
+    from sluice.kafka.config import Connections, KafkaSettings
     from sluice.registry.config import RegistrySettings
 
 PipelineFile = Annotated[Path, typer.Argument(help="A pipeline file.")]
@@ -47,6 +47,17 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
     return source, kafka_settings(control) if control else source
 
 
+def connections(pipeline: Pipeline) -> Connections:
+    """The Kafka connections of streams' clusters by their ids: from the same place as `settings`."""
+    from sluice.kafka.config import KafkaSettings, connections_of_environment
+
+    if os.environ.get("SLUICE_KAFKA_SOURCE"):
+        return connections_of_environment(KafkaSettings.from_environment("source"))
+    from sluice.airflow.connections import kafka_settings
+
+    return lambda connection: kafka_settings(connection).with_java_options(pipeline.write.kafka_options)
+
+
 def require_kafka(pipeline: Pipeline) -> None:
     """Check that the records are in a Kafka cluster, for a command that can't do with another source.
 
@@ -57,6 +68,20 @@ def require_kafka(pipeline: Pipeline) -> None:
         raise ActionRequiredError(
             f"This command looks into topics of Kafka, and {pipeline.source.place} is no Kafka cluster.",
             next_step="look at its records by other means; nothing was sent or changed.",
+        )
+    require_topics(pipeline)
+
+
+def require_topics(pipeline: Pipeline) -> None:
+    """Check that the pipeline names its topics itself, for a command that can't look into several clusters yet.
+
+    Raises:
+        ActionRequiredError: it reads streams.
+    """
+    if pipeline.source.options.streams_settings is not None:
+        raise ActionRequiredError(
+            "This command can't look into several clusters yet, and the pipeline reads streams.",
+            next_step="look at the records by other means; nothing was sent or changed.",
         )
 
 
@@ -85,4 +110,4 @@ def coordinator(file: Path) -> Coordinator:
     from sluice.coordinator import Coordinator
 
     pipeline = load_pipeline(file)
-    return Coordinator(pipeline, *settings(pipeline), registries=registry)
+    return Coordinator(pipeline, *settings(pipeline), registries=registry, connections=connections(pipeline))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -19,11 +20,35 @@ from sluice.connectors.capabilities import SinkCapabilities, SourceCapabilities
 from sluice.protocol.losses import OnOffsetLoss
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
+from sluice.protocol.streams import OnRemoved
 from sluice.records.settings import Changes, Converter, Part
 from sluice.records.transforms import refuse_reserved
 from sluice.sections import Duration, OneOrMore, Section, is_pattern
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class StreamsSettings:
+    """What a source's section says of logical streams, if it reads any.
+
+    Attributes:
+        streams: ids of the streams; none where a pattern names them.
+        pattern: a regular expression that matches whole ids.
+        service: who says where they are, by its name (`sluice.connectors.metadata`).
+        service_options: what else the section says of it.
+        on_removed: what to do with unread records of a topic that the mapping has ceased to name.
+        failures: for how many intervals in a row the last answer serves.
+        skips_unreachable: whether an interval goes on without a cluster that doesn't answer.
+    """
+
+    streams: tuple[str, ...]
+    pattern: str | None
+    service: str
+    service_options: Mapping[str, Any]
+    on_removed: OnRemoved
+    failures: int
+    skips_unreachable: bool = False
 
 
 class SourceOptions(Section):
@@ -78,6 +103,11 @@ class SourceOptions(Section):
         Kafka's, and isn't among them.
         """
         return ()
+
+    @property
+    def streams_settings(self) -> StreamsSettings | None:
+        """What it says of logical streams; None where it names its topics itself."""
+        return None
 
     @property
     def topics_in_words(self) -> str:

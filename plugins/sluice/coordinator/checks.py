@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.session import Committed, Session
@@ -41,14 +41,36 @@ def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int
     return reported, missing
 
 
-def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
-    """A topic recreated while the interval ran was read at the planned offsets, but of another log.
+def refuse_other_records(session: Session, transaction: Transaction) -> None:
+    """A topic made again, or an election, while the interval ran may have put other records where it has read.
 
     Raises:
-        IntervalError: there is one.
+        IntervalError: it has. Nothing was committed.
     """
     start = transaction.start
-    names = present_names(start.cluster_ids, session.sources.cluster_ids())
+    names = present_names(start.cluster_ids, session.sources.cluster_ids(), one_place=start.streams is None)
+    _refuse_recreated_topics(session, transaction, names)
+    epochs = {
+        tp._replace(cluster=names.get(tp.cluster, tp.cluster)): epoch for tp, epoch in leader_epochs(start).items()
+    }
+    ranges = [r.model_copy(update={"cluster": names.get(r.cluster, r.cluster)}) for r in start.offset_ranges]
+    truncated = truncated_since_read(session, ranges, epochs.get)
+    if not truncated and epochs and start.policy.reads == "again":
+        truncated = _perhaps_truncated(session, ranges, epochs)
+    for tp, at in truncated:
+        raise IntervalError(
+            f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
+            "came after it.",
+            next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
+            table=session.table_id,
+            topic=tp.topic,
+            partition=tp.partition,
+            instant=transaction.id,
+        )
+
+
+def _refuse_recreated_topics(session: Session, transaction: Transaction, names: Mapping[str, str]) -> None:
+    start = transaction.start
     planned = {(names.get(c, c), t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
     now = session.sources.topic_ids(planned)
     for (cluster, topic), topic_id in planned.items():
@@ -62,28 +84,21 @@ def refuse_recreated_topics(session: Session, transaction: Transaction) -> None:
             )
 
 
-def refuse_truncated_logs(session: Session, transaction: Transaction) -> None:
-    """An election while the interval ran may have put other records where it has read.
+def _perhaps_truncated(
+    session: Session, ranges: Iterable[PlannedRange], epochs: Mapping[TopicPartition, int]
+) -> list[tuple[TopicPartition, int]]:
+    """Of a replay: what had an election since, and of which nothing is left by which it could be told.
 
-    Raises:
-        IntervalError: it has.
+    Whoever reads on commits what was read, whichever records these were. But a replay takes rows off the table.
     """
-    start = transaction.start
-    names = present_names(start.cluster_ids, session.sources.cluster_ids())
-    epochs = {
-        tp._replace(cluster=names.get(tp.cluster, tp.cluster)): epoch for tp, epoch in leader_epochs(start).items()
-    }
-    ranges = [r.model_copy(update={"cluster": names.get(r.cluster, r.cluster)}) for r in start.offset_ranges]
-    for tp, at in truncated_since_read(session, ranges, epochs.get):
-        raise IntervalError(
-            f"The log was truncated at {at} while the interval ran, by an election of a replica that lacked what "
-            "came after it.",
-            next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
-            table=session.table_id,
-            topic=tp.topic,
-            partition=tp.partition,
-            instant=transaction.id,
-        )
+    state = session.sources.state(None)
+    starts = {b.topic_partition: b.log_start for b in state.partitions}
+    return sorted(
+        (tp, starts[tp])
+        for r in ranges
+        for tp in (r.topic_partition,)
+        if tp in starts and starts[tp] >= r.end and state.leader_epochs.get(tp) != epochs.get(tp)
+    )
 
 
 def truncated_since_read(

@@ -10,8 +10,7 @@ from sluice.connectors.sink import Table
 from sluice.coordinator.checks import (
     audited,
     fitting,
-    refuse_recreated_topics,
-    refuse_truncated_logs,
+    refuse_other_records,
     require_replaceable,
 )
 from sluice.coordinator.fence import Fence
@@ -109,8 +108,8 @@ class Committer:
 
     def _carry_out(self, table: Table, table_log: TableLog, transaction: Transaction) -> None:
         if transaction.state is State.OPEN:
-            refuse_recreated_topics(self._session, transaction)
-            refuse_truncated_logs(self._session, transaction)
+            self._session.read_as(transaction.start)
+            refuse_other_records(self._session, transaction)
             if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
                 fitting(self._session, transaction, self._session.committed(table))
         table.await_clock()  # before the lease, which is not for waiting
@@ -299,6 +298,7 @@ class Committer:
             **counts,
         )
         try:
+            self._session.read_as(start)
             self._session.sources.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
         except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
             log.warning(

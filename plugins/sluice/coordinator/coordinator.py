@@ -15,7 +15,7 @@ from sluice.coordinator.start import Starter
 from sluice.coordinator.turns import IsRunning
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import Jvm
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import Connections, KafkaSettings
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
@@ -54,6 +54,7 @@ class Coordinator:
         is_running: whether a DAG run, by its DAG's and its own id, still runs. `start` waits for a transaction of a run
             that does, and takes over from one that doesn't; by default none does.
         registries: where a schema registry is, by its connection's id; by default the environment says so.
+        connections: the settings of a Kafka connection by its id, for clusters of streams; likewise.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Coordinator:
         jvm: Jvm | None = None,
         is_running: IsRunning = lambda _dag_id, _run_id: False,
         registries: Registries = registry_of_environment,
+        connections: Connections | None = None,
     ) -> None:
-        self._set_up(pipeline, parts_of(pipeline, source, control, jvm, registries), is_running)
+        self._set_up(pipeline, parts_of(pipeline, source, control, jvm, registries, connections), is_running)
 
     @classmethod
     def with_parts(
@@ -110,7 +112,7 @@ class Coordinator:
             RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
         """
         with self._session.existing_table() as table:
-            committed = self._session.committed(table, self._session.sources.cluster_ids())
+            committed = self._session.present(table)
         return Position(committed.checkpoint, self._session.sources.state(None))
 
     @_with_file_keys

@@ -13,8 +13,9 @@ from sluice.connectors.source import MakesSource, Source
 from sluice.control.topic import ControlTopic
 from sluice.coordinator.machine import THIS_MACHINE, Machine
 from sluice.jvm.gateway import Jvm
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.streams import ClusterAddress
 from sluice.registry.config import Registries, registry_of_environment
 
 
@@ -27,6 +28,7 @@ class Parts:
         control: a control log, by its topic.
         sink: where rows go.
         kafka: the source's connection, for dead letters.
+        cluster: a cluster of streams, by its name and address.
         machine: that of this process.
     """
 
@@ -34,6 +36,7 @@ class Parts:
     control: Callable[[str], ControlLog]
     sink: Sink[Any]
     kafka: KafkaSettings
+    cluster: Callable[[str, ClusterAddress], Source]
     machine: Machine = THIS_MACHINE
 
 
@@ -43,6 +46,7 @@ def parts_of(
     control: KafkaSettings | None = None,
     jvm: Jvm | None = None,
     registries: Registries = registry_of_environment,
+    connections: Connections | None = None,
 ) -> Parts:
     """The parts that a pipeline file names.
 
@@ -52,13 +56,23 @@ def parts_of(
         control: the cluster that holds the control topic; the source's by default.
         jvm: where Hudi runs; a lean JVM for each step by default.
         registries: where a schema registry is, by its connection's id.
+        connections: the settings of a Kafka connection by its id, for clusters of streams; by default the source's
+            own, and those of the environment.
     """
     source_of: MakesSource = load(pipeline.source.options.connector)
+    settings_of = connections or connections_of_environment(source)
+
+    def cluster(name: str, address: ClusterAddress) -> Source:
+        settings = settings_of(address.connection).at(name, address.bootstrap_servers)
+        settings.require_for_spark()
+        return source_of(pipeline.source.options, settings)
+
     return Parts(
         source_of(pipeline.source.options, source),
         lambda topic: ControlTopic(control or source, topic),
         sink_of(pipeline, jvm, registries),
         source,
+        cluster,
     )
 
 

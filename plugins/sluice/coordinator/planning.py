@@ -9,7 +9,7 @@ from typing import Literal
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.checks import require_whole, truncated_since_read
-from sluice.coordinator.session import Committed, Session
+from sluice.coordinator.session import Committed, Session, known_streams
 from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
@@ -28,6 +28,9 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
+
+Start = int | Literal["earliest", "latest"]
+"""Where a partition begins that was never read."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ class Planner:
             max_future=self._session.pipeline.source.options.max_future,
             checkpoint=committed.checkpoint,
         )
+        state = self._session.bound(state, committed.checkpoint)
         refuse_other_logs(request.kind, committed.checkpoint, state.log_ids, self._table_id)
         refuse_truncated_logs(request.kind, state.truncated, self._table_id)
         if self._sink.finds_keys_by_partition:
@@ -133,13 +137,28 @@ class Planner:
         plan = plan_interval(
             committed.checkpoint,
             state,
-            starting=_starting(self._starts_at(committed.checkpoint), state),
+            starting=self._starting(committed.checkpoint, state),
             limits=self._session.pipeline.limits(float(average) if average else None),
             number_of_ranges=self._session.pipeline.write.ranges,
             on_offset_loss=source.on_offset_loss,
             table=self._table_id,
         )
+        followed = self._session.followed
+        if followed is not None and followed.known.differs_from(known_streams(committed.transaction)):
+            plan = replace(plan, moves=True)
         return self._task_of(plan, "continue")
+
+    def _starting(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
+        followed = self._session.followed
+        if followed is None:
+            return _starting(self._starts_at(checkpoint), state)
+        starting: dict[TopicPartition, Start] = {}
+        for bounds in state.partitions:
+            tp = bounds.topic_partition
+            mapped = followed.starting.get((tp.cluster, tp.topic))
+            wanted = mapped.starting if mapped is not None else "earliest"
+            starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.partition, "earliest")
+        return starting
 
     def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
         """Where a topic begins that was never read.
@@ -161,9 +180,7 @@ class Planner:
 
     def _window(self, request: Request, committed: Committed, state: ClusterState) -> Task:
         policy = policy_of(request.kind)
-        refuse_leaderless(
-            (tp for tp in state.leaderless if request.wants(tp.topic, tp.partition)), state, self._table_id
-        )
+        refuse_leaderless((tp for tp in state.leaderless if request.wants(tp)), state, self._table_id)
         windows = self._asked_for(request, state)
         if request.offsets or request.to_time is not None:  # else it goes on to wherever the log ends just now
             by_times = not request.offsets
@@ -197,16 +214,17 @@ class Planner:
             }
         known = state.all_partitions
         for name in request.partitions:
-            if not any(Request(partitions=(name,)).wants(tp.topic, tp.partition) for tp in known):
+            if not any(Request(partitions=(name,)).wants(tp) for tp in known):
                 raise ActionRequiredError(
                     f"The pipeline reads no partition {name}.",
-                    next_step="write topic[number], or a topic's name for all of its partitions.",
+                    next_step="write topic[number], or a topic's name for all of its partitions; cluster/topic where "
+                    "several clusters have one.",
                     table=self._table_id,
                 )
         return {
             b.topic_partition: (max(b.window_start, b.log_start), max(b.window_start, b.window_end))
             for b in state.partitions
-            if request.wants(b.topic_partition.topic, b.topic_partition.partition)
+            if request.wants(b.topic_partition)
         }
 
     def _log_named(self, name: str, state: ClusterState) -> Topic:
@@ -215,7 +233,7 @@ class Planner:
         if len(found) == 1:
             return found[0]
         if not found:  # which is told with the partition
-            return self._session.sources.names[0], name
+            return next(iter(self._session.sources.names), ""), name
         raise ActionRequiredError(
             f"Several clusters have a topic {name}.",
             next_step=f"name one of {', '.join('/'.join(place) for place in found)}.",
@@ -249,8 +267,9 @@ class Planner:
                 instant=instant,
                 replayed_by=again,
             )
-        read_by = under_present_names(written.checkpoint, state.cluster_ids)
-        names = present_names(written.checkpoint.cluster_ids, state.cluster_ids)
+        one_place = self._session.followed is None
+        read_by = under_present_names(written.checkpoint, state.cluster_ids, one_place=one_place)
+        names = present_names(written.checkpoint.cluster_ids, state.cluster_ids, one_place=one_place)
         ranges = [
             OffsetRange(TopicPartition(names[r["cluster"]], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
@@ -367,7 +386,7 @@ class Planner:
         """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
         for (cluster, topic), _ in state.topic_ids.items():
             known = checkpoint.topic(cluster, topic)
-            now = {tp.partition for tp in state.all_partitions if tp.topic == topic}
+            now = {tp.partition for tp in state.all_partitions if (tp.cluster, tp.topic) == (cluster, topic)}
             if known and known.partitions and set(known.partitions) != now:
                 raise ActionRequiredError(
                     "The topic's partitions changed, so keys may have moved to others, and an upsert by Kafka "
@@ -398,8 +417,8 @@ def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRa
 
 def _starting(
     wanted: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]], state: ClusterState
-) -> dict[TopicPartition, int | Literal["earliest", "latest"]]:
-    starting: dict[TopicPartition, int | Literal["earliest", "latest"]] = {}
+) -> dict[TopicPartition, Start]:
+    starting: dict[TopicPartition, Start] = {}
     for bounds in state.partitions:
         tp = bounds.topic_partition
         starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, "earliest")

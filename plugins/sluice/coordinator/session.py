@@ -6,19 +6,23 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from sluice.connectors.sink import Table
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import Sources
+from sluice.coordinator.streams import Streams
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.identity import under_present_names
-from sluice.protocol.messages import PlannedRange
+from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
+from sluice.protocol.state import ClusterState
+from sluice.protocol.streams import Followed, KnownStreams, bounded, refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.transaction import Transaction
 
 
@@ -40,6 +44,7 @@ class Started:
     ranges: tuple[tuple[PlannedRange, ...], ...]
     control_topic: str | None = None
     digest: str | None = None  # of that START-COMMIT, which the write jobs look for (protocol/confine.py)
+    connections: tuple[str, ...] = ()  # ids of the Kafka connections of streams' clusters, which the write jobs need
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,27 @@ class Committed:
         return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
 
 
+def known_streams(note: Mapping[str, Any]) -> KnownStreams | None:
+    """The mapping by which the commit was planned whose note this is; None where it was planned without one."""
+    return KnownStreams.model_validate(note["streams"]) if "streams" in note else None
+
+
+def _note(metadata: Mapping[str, str]) -> dict[str, Any]:
+    note: dict[str, Any] = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
+    return note
+
+
 class Session:
     """One pipeline's source, control topic and table."""
 
     def __init__(self, pipeline: Pipeline, parts: Parts) -> None:
         self.pipeline = pipeline
         self.parts = parts
-        self.sources = Sources({parts.source.name: parts.source}, self._topics_of)
+        self.followed: Followed | None = None
+        settings = pipeline.source.options.streams_settings
+        self._streams = Streams(pipeline, settings, parts) if settings is not None else None
+        one = {parts.source.name: parts.source} if settings is None else {}  # of streams it isn't known before START
+        self.sources = Sources(one, self._topics_of)
         self.sink = parts.sink
         self.machine = parts.machine
         self.control = parts.control(pipeline.control_topic)
@@ -126,6 +145,48 @@ class Session:
         """The table, for looking only: None where it was never written."""
         return self.sink.look()
 
+    def present(self, table: Table | None) -> Committed:
+        """What the timeline says, with each cluster under its present name; asks first where streams are now.
+
+        Raises:
+            RetryableError: a cluster or the metadata service doesn't answer.
+            ActionRequiredError: what it says can't be followed.
+        """
+        metadata = table.last_checkpoint() if table else None
+        known = known_streams(_note(metadata or {}))
+        if self._streams is None:
+            self._refuse_without_streams(known)
+            return self._committed(metadata, self.sources.cluster_ids())
+        self.followed, self.sources = self._streams.follow(known)
+        clusters = self.sources.cluster_ids()
+        if not clusters and self.followed.known.skipped:
+            raise RetryableError(
+                "None of the streams' clusters answers.",
+                next_step="the step is retried.",
+                table=self.table_id,
+                clusters=", ".join(self.followed.known.skipped),
+            )
+        following = self.followed.known
+        ids = {**{name: following.ids[name] for name in following.skipped if name in following.ids}, **clusters}
+        committed = self._committed(metadata, ids)
+        refuse_unknown_ids(committed.checkpoint, tuple(ids), self.table_id)
+        named = following.named(clusters, committed.checkpoint)
+        refuse_shared_names(named, self.table_id)
+        self.followed = replace(self.followed, known=named)
+        return committed
+
+    def bound(self, state: ClusterState, checkpoint: Checkpoint) -> ClusterState:
+        """The clusters' state up to where topics of streams end; see `sluice.protocol.streams.bounded`."""
+        if self.followed is None:
+            return state
+        self.followed, state = bounded(self.followed, state, checkpoint)
+        return state
+
+    def read_as(self, start: StartCommit) -> None:
+        """Ask the clusters that an interval reads, as its START-COMMIT names them."""
+        if self._streams is not None and start.streams is not None:
+            self.sources = self._streams.sources(start.streams)
+
     def committed(self, table: Table | None, clusters: Mapping[str, str | None] | None = None) -> Committed:
         """What the timeline says.
 
@@ -134,18 +195,32 @@ class Session:
             clusters: Kafka's ids of the clusters by the names under which the checkpoint's offsets are wanted; by
                 default they keep the names that they had when the last commit was planned.
         """
-        metadata = table.last_checkpoint() if table else None
+        return self._committed(table.last_checkpoint() if table else None, clusters)
+
+    def _committed(
+        self, metadata: Mapping[str, str] | None, clusters: Mapping[str, str | None] | None = None
+    ) -> Committed:
         if metadata is None:
             return Committed(Checkpoint(), {}, self._elsewhere({}))
-        checkpoint = read_checkpoint(metadata, self.sources.names[0], self.topics)
+        first = next(iter(self.sources.names), self.parts.source.name)
+        checkpoint = read_checkpoint(metadata, first, self.topics)
         if clusters is not None:
-            checkpoint = under_present_names(checkpoint, clusters)
-        note = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
+            checkpoint = under_present_names(checkpoint, clusters, one_place=self._streams is None)
+        note = _note(metadata)
         committed = Committed(checkpoint, note, self._elsewhere(note))
         signed_from = note.get("signed_from")
         if signed_from is not None and committed.elsewhere is None:
             self.control.signatures.require(self.table_id, int(signed_from))
         return committed
+
+    def _refuse_without_streams(self, known: KnownStreams | None) -> None:
+        """Rows of an upsert are found by the names that their topics had among the streams' clusters."""
+        if known is not None and any(known.prefixes.values()) and self.pipeline.sink.capabilities.upsert:
+            raise ActionRequiredError(
+                "The table was loaded from streams, by which an upsert finds its rows; the pipeline names topics now.",
+                next_step="name the streams again in the source's `streams`; a stream may be of one cluster.",
+                table=self.table_id,
+            )
 
     def _elsewhere(self, note: Mapping[str, Any]) -> str | None:
         """The control topic of the last commit where it isn't this one. Earlier releases didn't note its name."""

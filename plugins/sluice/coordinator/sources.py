@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState
 
-_AT_ONCE = 32
+AT_ONCE = 32
 """Clusters that are asked at the same time. An answer is a few round trips; a cluster that is down takes its time."""
 _Answer = TypeVar("_Answer")
 
@@ -24,15 +25,19 @@ class Sources:
     Args:
         of: the clusters' sources by their names.
         topics: the topics that are read of a cluster, by its name.
+        skipped: clusters that are left out, since they don't answer.
 
     Raises (all methods):
         RetryableError: a cluster can't be reached.
         ActionRequiredError: a topic does not exist, or may not be read.
     """
 
-    def __init__(self, of: Mapping[str, Source], topics: Callable[[str], tuple[str, ...]]) -> None:
+    def __init__(
+        self, of: Mapping[str, Source], topics: Callable[[str], tuple[str, ...]], skipped: Collection[str] = ()
+    ) -> None:
         self._of = of
         self._topics = topics
+        self._skipped = tuple(skipped)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,7 +69,7 @@ class Sources:
         checkpoint: Checkpoint | None = None,
     ) -> ClusterState:
         """The present bounds and identities of all topics' partitions; see `Source.state`."""
-        return _together(
+        state = _together(
             self._ask(
                 self._of,
                 lambda name, source: source.state(
@@ -72,6 +77,13 @@ class Sources:
                 ),
             )
         )
+        if not self._skipped:
+            return state
+        known = checkpoint or Checkpoint()
+        left_out = [
+            tp for name in self._skipped for topic in self._topics(name) for tp in known.known_partitions(name, topic)
+        ]
+        return replace(state, leaderless=(*state.leaderless, *left_out), skipped=self._skipped)
 
     def topic_ids(self, topics: Iterable[Topic]) -> dict[Topic, str]:
         """The id of each topic's present log."""
@@ -110,7 +122,7 @@ class Sources:
     def _ask(self, names: Collection[str], question: Callable[[str, Source], _Answer]) -> list[_Answer]:
         if len(names) == 1:
             return [question(name, self._of[name]) for name in names]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(lambda name: question(name, self._of[name]), names))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from sluice.connectors.sink import Table, services_of
 from sluice.coordinator.commit import Committer
@@ -17,7 +18,8 @@ from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.confine import start_digest
-from sluice.protocol.messages import LostOffsets, StartCommit
+from sluice.protocol.identity import Topic
+from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit
 from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
@@ -28,6 +30,7 @@ from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 
 _ATTEMPTS_TO_START = 5
+_OWN_NAMES: Mapping[Topic, str] = MappingProxyType({})
 _WIDE_JOB = 256
 """Partitions of one Spark job: each of its tasks carries the counts of all of them, a millisecond or so for each."""
 
@@ -67,7 +70,7 @@ class Starter:
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where it would start from; the control topic and the table stay untouched."""
         with self._session.existing_table() as table:
-            committed = self._session.committed(table, self._session.sources.cluster_ids())
+            committed = self._session.present(table)
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen
                 self._session.sink.pin(table, None, self._session.topics)
@@ -89,7 +92,7 @@ class Starter:
 
     def _try_start(self, table: Table, run: Run) -> Started | Outcome | Transaction | None:
         read_position = self._session.control.end()  # before the timeline is read: see protocol/transaction.py
-        committed = self._session.committed(table, self._session.sources.cluster_ids())
+        committed = self._session.present(table)
         if not self.settle_elsewhere(table, run, committed):
             return None
         # Some intervals further back than the verdict needs: a zombie may sleep for longer than one.
@@ -143,7 +146,15 @@ class Starter:
             ranges=[in_words(group) for group in start.ranges],
             **_non_empty(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
         )
-        return Started(start.transaction, offset, start.ranges, self._session.control.topic, start_digest(start))
+        addresses = start.streams.clusters.values() if start.streams is not None else ()
+        return Started(
+            start.transaction,
+            offset,
+            start.ranges,
+            self._session.control.topic,
+            start_digest(start),
+            tuple(sorted({address.connection for address in addresses})),
+        )
 
     def _take_off_clusterings(self, table: Table, table_log: TableLog, start: StartCommit) -> None:
         """Take off what a decided clustering has left before a replay replaces the files that it was to rewrite.
@@ -219,8 +230,9 @@ class Starter:
     ) -> StartCommit:
         topic_ids: dict[str, dict[str, str | None]] = {}
         for (cluster, topic), topic_id in state.topic_ids.items():
-            topic_ids.setdefault(cluster, {})[topic] = topic_id
-        plan, request = task.plan, run.request
+            if self._session.followed is None or topic in self._session.followed.topics(cluster):  # else it is drained
+                topic_ids.setdefault(cluster, {})[topic] = topic_id
+        plan, request, followed = task.plan, run.request, self._session.followed
         policy = policy_of(request.kind)
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
@@ -228,7 +240,9 @@ class Starter:
             table, last.start.records if last is not None else None, self._session.topics
         )
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
-        eras = {topic: era for (_, topic), era in committed.checkpoint.eras(state.topic_ids, gone).items() if era}
+        row_topics = self._row_topics(state)
+        known_eras = committed.checkpoint.eras(state.topic_ids, gone)
+        eras = {row_topics.get(log, log[1]): era for log, era in known_eras.items() if era}
         if records.changes is not None:
             records = records.model_copy(update={"eras": eras})
         return StartCommit(
@@ -238,7 +252,7 @@ class Starter:
             replays=request.instant,
             replaced_file_groups=dict(task.replaced_file_groups),
             keep_newer=task.keep_newer,
-            out_of_order=_by_topic(task.out_of_order),
+            out_of_order=_by_topic(task.out_of_order, row_topics),
             records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
@@ -247,24 +261,41 @@ class Starter:
             oldest_unsettled=table_log.oldest_unsettled(read_position)
             if committed.transaction
             else table_log.oldest(read_position),
-            ranges=StartCommit.ranges_of(plan, log_ends, state.leader_epochs),
+            ranges=tuple(
+                tuple(_named(r, row_topics) for r in group)
+                for group in StartCommit.ranges_of(plan, log_ends, state.leader_epochs)
+            ),
             idle=StartCommit.as_planned(plan.idle, plan, log_ends, state.leader_epochs),
             cluster_ids=dict(state.cluster_ids),
             topic_ids=topic_ids,
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
             valid_through=state.valid_through(committed.valid_through),
-            remarks=summarize(plan.remarks),
+            remarks=(*(followed.remarks if followed is not None else ()), *summarize(plan.remarks)),
+            streams=followed.known if followed is not None else None,
             source=self._session.pipeline.source.name,
             sink=self._session.pipeline.sink.name,
             isolation_level=self._session.pipeline.source.options.read_isolation,
             on_missing_range=self._session.pipeline.on_missing_range if policy.commits_in_part else "abort",
             writer=writer,
             records=records,
-            placement=key_placement(self._session.pipeline, state),
+            placement=key_placement(self._session.pipeline, state, row_topics),
             emptied_at=committed.transaction.get("emptied_at"),
-            later=later_offsets(plan, committed.checkpoint) if task.keep_newer and _forgets(records) else (),
+            later=tuple(_named(r, row_topics) for r in later_offsets(plan, committed.checkpoint))
+            if task.keep_newer and _forgets(records)
+            else (),
             quarantine=self._quarantine.prepare(table, writer),
         )
+
+    def _row_topics(self, state: ClusterState) -> dict[Topic, str]:
+        """By topics of streams their names in rows, where these aren't their own."""
+        followed = self._session.followed
+        if followed is None:
+            return {}
+        named = {
+            (cluster, topic): followed.known.row_topic(topic, cluster, state.cluster_ids.get(cluster))
+            for cluster, topic in state.topic_ids
+        }
+        return {log: name for log, name in named.items() if name != log[1]}
 
     def _tell_of_wide_jobs(self, task: Task) -> None:
         """Of ranges that have to be one job each: their records go to any file group, or are compared with rows."""
@@ -321,15 +352,26 @@ def _end_superseded_on(session: Session, table: Table, table_log: TableLog, comm
     )
 
 
-def key_placement(pipeline: Pipeline, state: ClusterState | None = None) -> KeyPlacement | None:
+def key_placement(
+    pipeline: Pipeline, state: ClusterState | None = None, row_topics: Mapping[Topic, str] = _OWN_NAMES
+) -> KeyPlacement | None:
     """How the pipeline's upserts find their rows, None of an append."""
-    return pipeline.sink.options.placement(Counter(tp.topic for tp in state.all_partitions) if state else {})
+    known = state.all_partitions if state is not None else ()
+    return pipeline.sink.options.placement(Counter(_name(tp, row_topics) for tp in known))
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+def _name(tp: TopicPartition | PlannedRange, row_topics: Mapping[Topic, str]) -> str:
+    return row_topics.get((tp.cluster, tp.topic), tp.topic)
+
+
+def _named(r: PlannedRange, row_topics: Mapping[Topic, str]) -> PlannedRange:
+    return r.model_copy(update={"row_topic": row_topics.get((r.cluster, r.topic))})
+
+
+def _by_topic(partitions: Iterable[TopicPartition], row_topics: Mapping[Topic, str]) -> dict[str, tuple[int, ...]]:
     found: dict[str, list[int]] = {}
     for tp in sorted(partitions):
-        found.setdefault(tp.topic, []).append(tp.partition)
+        found.setdefault(_name(tp, row_topics), []).append(tp.partition)
     return {topic: tuple(numbers) for topic, numbers in found.items()}
 
 

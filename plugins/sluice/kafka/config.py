@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
 
 Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
+ALLOWED_HOSTS = "sluice.bootstrap.hosts"
+_CLUSTERS = "SLUICE_KAFKA_CLUSTERS"
 _OURS = "sluice."  # settings of ours in a connection, which no Kafka client is told
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
 
@@ -53,6 +55,37 @@ class KafkaSettings:
         """What control messages are signed with: the present secret, then the one before it; none by default."""
         names = (CONTROL_SECRET, f"{CONTROL_SECRET}.previous")
         return tuple(str(self.librdkafka[name]) for name in names if self.librdkafka.get(name))
+
+    def at(self, name: str, bootstrap_servers: str | None) -> KafkaSettings:
+        """The settings of a cluster of streams that is reached by this connection.
+
+        What the connection knows to log in by is told to no other hosts than its own, and those that its setting
+        `sluice.bootstrap.hosts` allows: names, or endings such as `.kafka.example.com`. Whoever writes the mapping
+        may not be whoever may read the connection.
+
+        Args:
+            name: the cluster's name in offsets.
+            bootstrap_servers: where it is, if not where the connection says.
+
+        Raises:
+            ActionRequiredError: it is at a host that isn't allowed.
+        """
+        if bootstrap_servers is None or bootstrap_servers == self.bootstrap_servers:
+            return replace(self, name=name)
+        own = _hosts(self.bootstrap_servers)
+        allowed = [host.strip() for host in str(self.librdkafka.get(ALLOWED_HOSTS) or "").split(",") if host.strip()]
+        for host in _hosts(bootstrap_servers):
+            if host not in own and not any(host == one or (one[0] == "." and host.endswith(one)) for one in allowed):
+                raise ActionRequiredError(
+                    f"The mapping puts a cluster at {host}, to which its connection may not go.",
+                    next_step=f"allow the host in `{ALLOWED_HOSTS}` of the connection's extra field, or give the "
+                    "cluster a connection of its own in the mapping.",
+                    cluster=name,
+                    connection=self.name,
+                    bootstrap_servers=bootstrap_servers,
+                )
+        there = {key: value for key, value in self.librdkafka.items() if key != "metadata.broker.list"}
+        return replace(self, name=name, librdkafka={**there, "bootstrap.servers": bootstrap_servers})
 
     def client(self, **more: Any) -> dict[str, Any]:
         """Settings for a confluent-kafka client, with `more` laid over them (underscores stand for dots)."""
@@ -116,6 +149,43 @@ class KafkaSettings:
                 next_step="start write jobs through the DAG, or set the variable in the Spark driver's environment.",
             )
         return cls(**json.loads(text))
+
+
+Connections = Callable[[str], KafkaSettings]
+"""The settings of a Kafka connection by its id."""
+
+
+def connections_to_environment(connections: Iterable[KafkaSettings]) -> dict[str, str]:
+    """The connections of streams' clusters as an environment variable, for a Spark driver."""
+    found = {settings.name: asdict(settings) for settings in connections}
+    return {_CLUSTERS: json.dumps(found)} if found else {}
+
+
+def connections_of_environment(source: KafkaSettings) -> Connections:
+    """The source's own connection, and those that `connections_to_environment` wrote.
+
+    Args:
+        source: the settings of the pipeline's connection.
+    """
+
+    def settings_of(connection: str) -> KafkaSettings:
+        known = json.loads(os.environ.get(_CLUSTERS) or "{}")
+        if connection in known:
+            return KafkaSettings(**known[connection])
+        if connection == source.name:
+            return source
+        raise ActionRequiredError(
+            f"The Kafka settings of a stream's cluster are missing: {_CLUSTERS} has no {connection}.",
+            next_step="start write jobs through the DAG, or set the variable to a JSON object of settings by "
+            "connection.",
+            connection=connection,
+        )
+
+    return settings_of
+
+
+def _hosts(bootstrap_servers: str) -> list[str]:
+    return [one.strip().rpartition(":")[0] or one.strip() for one in bootstrap_servers.split(",") if one.strip()]
 
 
 def _as_text(value: Any) -> str:

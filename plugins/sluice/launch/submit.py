@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sluice import runtime
 from sluice.coordinator import Started
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import KafkaSettings, connections_to_environment
 from sluice.launch.settings import driver_address, spark_conf
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
@@ -69,7 +69,9 @@ def _spark_submit(master: str, user: Mapping[str, str], driver_memory: str) -> l
     return [program, "--master", master, "--driver-memory", driver_memory, *options]
 
 
-def driver_environment(source: KafkaSettings, control: KafkaSettings, master: str = "") -> dict[str, str]:
+def driver_environment(
+    source: KafkaSettings, control: KafkaSettings, master: str = "", connections: Iterable[KafkaSettings] = ()
+) -> dict[str, str]:
     """The environment of spark-submit and its driver: this process's own, Kafka's settings, and paths.
 
     The driver inherits this process's private settings (`sluice.private`).
@@ -90,4 +92,5 @@ def driver_environment(source: KafkaSettings, control: KafkaSettings, master: st
         "PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")])),
         **source.to_environment("source"),
         **control.to_environment("control"),
+        **connections_to_environment(connections),
     }

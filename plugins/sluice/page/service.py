@@ -23,7 +23,7 @@ from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
 from sluice.page.health import Health, Schedule, health
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
-from sluice.page.tables import LogEnds, Tables, commit_facts
+from sluice.page.tables import Cluster, LogEnds, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.redact import redact
@@ -271,9 +271,9 @@ class Page:
         if entry.control is None or entry.table is None:
             return []
         with self._catalogue.follower(entry.control).tables() as tables:
-            by_connection = _topics(entry, tables.get(entry.table))
+            by_cluster = _topics(entry, tables.get(entry.table))
         isolation = entry.pipeline.source.options.read_isolation if entry.pipeline else "read_committed"
-        return [self._tables.log_ends(connection, topics, isolation) for connection, topics in by_connection.items()]
+        return [self._tables.log_ends(cluster, topics, isolation) for cluster, topics in by_cluster.items()]
 
     def _others(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> Json:
         """Commits on the timeline that aren't ours, the newest with their metadata."""
@@ -354,15 +354,20 @@ def _control(entry: Entry) -> Any:
     return entry.control
 
 
-def _topics(entry: Entry, history: TableHistory | None) -> dict[str, set[str]]:
-    """The pipeline's topics by connection: those of its file, else those whose offsets it has committed."""
+def _topics(entry: Entry, history: TableHistory | None) -> dict[Cluster, set[str]]:
+    """The pipeline's topics by cluster: those of its file or its mapping, else those whose offsets it has committed."""
     if entry.pipeline is not None and not entry.pipeline.source.capabilities.holds_control_log:
         return {}  # no cluster whose log ends could be read
     if entry.pipeline is not None and entry.pipeline.source.options.topics:
-        return {entry.pipeline.source.options.connection: set(entry.pipeline.source.options.topics)}
-    topics: dict[str, set[str]] = {}
+        connection = entry.pipeline.source.options.connection
+        return {Cluster(connection, connection): set(entry.pipeline.source.options.topics)}
+    streams = history.streams if history else None
+    if streams is not None:
+        addresses = streams.clusters.items()
+        return {Cluster(name, a.connection, a.bootstrap_servers): set(streams.topics(name)) for name, a in addresses}
+    topics: dict[Cluster, set[str]] = {}
     for tp in history.committed if history else ():
-        topics.setdefault(tp.cluster, set()).add(tp.topic)
+        topics.setdefault(Cluster(tp.cluster, tp.cluster), set()).add(tp.topic)
     return topics
 
 

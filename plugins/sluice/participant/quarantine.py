@@ -56,7 +56,7 @@ def set_aside(
     if not counted.bad:
         return SetAside()
     assert start.quarantine is not None
-    chain = RecordChain(spark, start.records, start.writer)
+    chain = RecordChain(spark, start.records, start.writer, of_streams=start.streams is not None)
     first = _first(chain, counted, read)
     error = certainly_too_many(start, counted.bad, first)
     if error is not None:
@@ -100,7 +100,7 @@ def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataF
     assert start.quarantine is not None
     pinned = [field.name for field in parse_ddl(bad.sparkSession, start.quarantine.schema_ddl)]
     record = F.col(RECORD)
-    logs = {topic: log_read(start, topic) for topic in sorted({r.topic for r in start.ranges[attempt[0]]})}
+    logs = {r.named_topic: log_read(start, r.named_topic) for r in start.ranges[attempt[0]]}
     rows = bad.select(
         F.col("_kafka_topic").alias("kafka_topic"),
         F.col("_kafka_partition").alias("kafka_partition"),

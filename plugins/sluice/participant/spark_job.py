@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -14,7 +14,7 @@ from sluice.connectors.data import SinkWriter, SourceReader, reader_of, writer_o
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.logs import log
 from sluice.participant.participant import Assignment, Participant
 from sluice.participant.parts import Part, joined, parted
@@ -27,22 +27,28 @@ from sluice.rows.reading import Observe, counted, partition_results, read_range,
 from sluice.rows.records import RecordChain, bad_record
 
 
-def participant(assignment: Assignment, source: Any, control: KafkaSettings) -> Participant:
+def participant(
+    assignment: Assignment, source: Any, control: KafkaSettings, connections: Connections | None = None
+) -> Participant:
     """A participant that reads and writes with Spark.
 
     Args:
         assignment: its command-line arguments.
         source: the settings of the source's connection.
         control: the cluster that holds the control topic.
+        connections: the settings of a Kafka connection by its id, for clusters of streams; the environment's by
+            default.
     """
-    return Participant(assignment, ControlTopic(control, assignment.control_topic), SparkJob(source))
+    job = SparkJob(source, connections or connections_of_environment(source))
+    return Participant(assignment, ControlTopic(control, assignment.control_topic), job)
 
 
 class SparkJob:
     """Reads and writes in a Spark session, with the source and the sink that START-COMMIT names."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, connections: Connections) -> None:
         self._source = source
+        self._connections = connections
 
     @contextmanager
     def running(self, start: StartCommit) -> Iterator[RunningSparkJob]:
@@ -54,12 +60,24 @@ class SparkJob:
         reader, writer = reader_of(start.source), writer_of(start.sink)
         spark = spark_session(f"sluice {start.dag_id} {start.transaction}")
         try:
-            yield RunningSparkJob(spark, reader(spark, self._source), partial(writer, spark))
+            yield RunningSparkJob(spark, self._readers(start, partial(reader, spark)), partial(writer, spark))
         finally:
             try:
                 spark.stop()
             except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
                 log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+
+    def _readers(self, start: StartCommit, reader: Callable[[Any], SourceReader]) -> Callable[[str], SourceReader]:
+        """The readers of the clusters, each made when it is first needed."""
+
+        @cache
+        def of(cluster: str) -> SourceReader:
+            address = start.streams.clusters.get(cluster) if start.streams is not None else None
+            if address is None:
+                return reader(self._source)
+            return reader(self._connections(address.connection).at(cluster, address.bootstrap_servers))
+
+        return of
 
 
 class RunningSparkJob:
@@ -67,22 +85,25 @@ class RunningSparkJob:
 
     Args:
         spark: the session.
-        reader: the source's reader.
+        readers: the source's reader of a cluster.
         writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
     """
 
     def __init__(
-        self, spark: SparkSession, reader: SourceReader, writer_of: Callable[[StartCommit, str], SinkWriter]
+        self,
+        spark: SparkSession,
+        readers: Callable[[str], SourceReader],
+        writer_of: Callable[[StartCommit, str], SinkWriter],
     ) -> None:
         self._spark = spark
-        self._reader = reader
+        self._readers = readers
         self._writer_of = writer_of
         self._cancelled = False
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
         """Read, decode and write the range; see `RunningJob`."""
         spark, planned = self._spark, start.ranges[number]
-        writing = _Writing(spark, start, self._reader, self._writer_of(start, attempt))
+        writing = _Writing(spark, start, self._readers, self._writer_of(start, attempt))
         here = {r.topic_partition for r in planned}
         writing.remember_deletes([r for r in start.later if r.topic_partition in here])
         parts = []
@@ -114,19 +135,23 @@ class RunningSparkJob:
             return error
         error = readable_error(error)
         planned = start.ranges[number]
-        return self._reader.classified(error, start, planned) or _classified(error, start, planned)
+        reader = self._readers(planned[0].cluster)
+        return reader.classified(error, start, planned) or _classified(error, start, planned)
 
     def _read_again(self, start: StartCommit, planned: Sequence[PlannedRange]) -> DataFrame:
-        return read_range(self._reader, planned, start.isolation_level, headers=True)
+        of_streams = start.streams is not None
+        return read_range(self._readers, planned, start.isolation_level, headers=True, of_streams=of_streams)
 
 
 class _Writing:
     """Writes an interval's ranges, a few at a time."""
 
-    def __init__(self, spark: SparkSession, start: StartCommit, reader: SourceReader, writer: SinkWriter) -> None:
+    def __init__(
+        self, spark: SparkSession, start: StartCommit, readers: Callable[[str], SourceReader], writer: SinkWriter
+    ) -> None:
         self._spark = spark
         self._start = start
-        self._reader = reader
+        self._readers = readers
         self._writer = writer
 
     def remember_deletes(self, later: Sequence[PlannedRange]) -> None:
@@ -152,11 +177,19 @@ class _Writing:
         )
 
     def _chain(self, ranges: Sequence[PlannedRange]) -> RecordChain:
-        return RecordChain(self._spark, self._start.records, self._start.writer, ranges)
+        start = self._start
+        return RecordChain(self._spark, start.records, start.writer, ranges, of_streams=start.streams is not None)
 
     def _read(self, ranges: Sequence[PlannedRange], watch: Observe | None = None) -> DataFrame:
         headers = "headers" in self._start.records.columns.values()
-        return read_range(self._reader, ranges, self._start.isolation_level, headers=headers, watch=watch)
+        return read_range(
+            self._readers,
+            ranges,
+            self._start.isolation_level,
+            headers=headers,
+            watch=watch,
+            of_streams=self._start.streams is not None,
+        )
 
 
 def _results(whole: Part, aside: SetAside) -> dict[str, Any]:

@@ -199,6 +199,15 @@ class Pipeline(Section):
             raise ValueError("`errors.dead_letter_topic` is one of the topics that are read: name another one")
         return self
 
+    @model_validator(mode="after")
+    def _clusters_are_mapped(self) -> Pipeline:
+        source = self.source.options
+        if source.streams_settings is None and "cluster" in source.columns.values():
+            raise ValueError("a column can be filled with `cluster` only where `streams` are read")
+        if source.streams_settings is not None and self.errors.dead_letter_topic is not None:
+            raise ValueError("`errors.dead_letter_topic` is for topics of one cluster: set `errors.quarantine` instead")
+        return self
+
     @property
     def control_topic(self) -> str:
         """The control topic's name."""

@@ -26,6 +26,7 @@ from sluice.protocol.messages import (
 )
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import policy_of
+from sluice.protocol.streams import KnownStreams
 from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -57,6 +58,7 @@ class TableHistory:
         valid_through: the time up to which the table is complete, by the last ACK of an interval that reads on.
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
+        streams: the mapping by which the last transaction was planned; None where the pipeline names its topics.
     """
 
     def __init__(self, table: str, *, remembers: int | None = None, partitions: int | None = None) -> None:
@@ -66,6 +68,7 @@ class TableHistory:
         self.replayed_by: dict[str, list[str]] = {}
         self.last_committed: TransactionSummary | None = None
         self.valid_through: datetime | None = None
+        self.streams: KnownStreams | None = None
         self._remembers, self._partitions = remembers, partitions
         self._kept_partitions = 0
         self._not_thinned: deque[TransactionSummary] = deque()
@@ -143,6 +146,8 @@ class TableHistory:
         self._drop_oldest()
 
     def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:
+        if message.service is None:
+            self.streams = message.streams
         summary = TransactionSummary(
             instant=message.transaction,
             table=self.table,

@@ -44,7 +44,9 @@ class LogIds:
         return LogId(self.clusters.get(cluster), self.topics.get((cluster, topic)))
 
 
-def under_present_names(checkpoint: Checkpoint, present: Mapping[str, str | None]) -> Checkpoint:
+def under_present_names(
+    checkpoint: Checkpoint, present: Mapping[str, str | None], *, one_place: bool = True
+) -> Checkpoint:
     """What the table knows, with each cluster under the name that it has now.
 
     A name is the id of an Airflow connection, which may be changed, or lead elsewhere; Kafka's own id tells which
@@ -54,8 +56,9 @@ def under_present_names(checkpoint: Checkpoint, present: Mapping[str, str | None
     Args:
         checkpoint: the table's.
         present: the clusters' ids by their names; None where a source has no id.
+        one_place: whether one known cluster and one that is read are the same place, which streams needn't be.
     """
-    names = present_names(checkpoint.cluster_ids, present)
+    names = present_names(checkpoint.cluster_ids, present, one_place=one_place)
     if all(name == now for name, now in names.items()):
         return checkpoint
     clusters: dict[str, ClusterCheckpoint] = {}
@@ -67,14 +70,17 @@ def under_present_names(checkpoint: Checkpoint, present: Mapping[str, str | None
     return checkpoint.model_copy(update={"clusters": clusters})
 
 
-def present_names(known: Mapping[str, str | None], present: Mapping[str, str | None]) -> dict[str, str]:
+def present_names(
+    known: Mapping[str, str | None], present: Mapping[str, str | None], *, one_place: bool = True
+) -> dict[str, str]:
     """For each name that a cluster had the one that it has now; see `under_present_names`.
 
     Args:
         known: the clusters' ids by the names that they had.
         present: their ids by the names that they have now.
+        one_place: see `under_present_names`.
     """
-    if len(known) == len(present) == 1:
+    if one_place and len(known) == len(present) == 1:
         return dict(zip(known, present, strict=True))
     of_id = {cluster_id: name for name, cluster_id in present.items() if cluster_id}
     names = {name: of_id.get(cluster_id or "", name) for name, cluster_id in known.items()}

@@ -19,6 +19,7 @@ from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.policy import IntervalKind, RequestPolicy, policy_of
+from sluice.protocol.streams import KnownStreams
 from sluice.records.plan import RecordPlan
 
 PROTOCOL_VERSION = 1
@@ -48,6 +49,7 @@ class PlannedRange(_Frozen):
         log_end: the end of the partition's log when the interval was planned, so that `log_end - end` is the lag in
             offsets that the interval leaves. None if unknown.
         leader_epoch: the leader's epoch when the interval was planned, if known.
+        row_topic: the topic's name in rows, where other clusters may have a topic of that name. None: its own.
     """
 
     cluster: str
@@ -58,6 +60,7 @@ class PlannedRange(_Frozen):
     behind: bool = False
     log_end: int | None = None
     leader_epoch: int | None = None
+    row_topic: str | None = None
 
     @classmethod
     def of(
@@ -76,8 +79,13 @@ class PlannedRange(_Frozen):
         """The partition."""
         return TopicPartition(self.cluster, self.topic, self.partition)
 
+    @property
+    def named_topic(self) -> str:
+        """The topic by the name that it has in rows."""
+        return self.row_topic or self.topic
+
     def __str__(self) -> str:
-        return str(self.offset_range())
+        return f"{self.named_topic}[{self.partition}] [{self.start}, {self.end})"
 
 
 class LostOffsets(_Frozen):
@@ -221,6 +229,7 @@ class StartCommit(_Message):
             forgets a delete when it compacts, and the rows read now may be the deleted ones.
         quarantine: the table in which bad records are set aside, under the same instant; None if none are tolerated.
         remarks: warnings about partitions, such as a missing leader.
+        streams: the mapping by which it was planned; None where the pipeline names its topics itself.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -252,6 +261,7 @@ class StartCommit(_Message):
     later: tuple[PlannedRange, ...] = ()
     quarantine: TableSpec | None = None
     remarks: tuple[str, ...] = ()
+    streams: KnownStreams | None = None
 
     @classmethod
     def ranges_of(

@@ -59,7 +59,10 @@ def day_of(instant: str) -> str:
 
 
 def log_read(start: StartCommit, topic: str) -> LogId:
-    """The log of a topic that an interval reads."""
+    """The log of a topic that an interval reads, by the topic's name in rows."""
+    for r in start.offset_ranges:
+        if r.named_topic == topic:
+            return LogId(start.cluster_ids.get(r.cluster), start.topic_ids.get(r.cluster, {}).get(r.topic))
     for cluster, topics in start.topic_ids.items():
         if topic in topics:
             return LogId(start.cluster_ids.get(cluster), topics[topic])

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import IntervalKind
 
 _PARTITION = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]$")
@@ -57,9 +58,10 @@ class Request(BaseModel):
             raise ValueError("a correction needs the offsets that are to be passed over, and a reason")
         return self
 
-    def wants(self, topic: str, partition: int) -> bool:
-        """Whether a window by times includes this partition."""
+    def wants(self, tp: TopicPartition) -> bool:
+        """Whether a window by times includes this partition; its topic may be named as `cluster/topic`."""
+        topics = (tp.topic, f"{tp.cluster}/{tp.topic}")
         return not self.partitions or any(
-            name == topic or ((m := _PARTITION.match(name)) and (m["topic"], int(m["partition"])) == (topic, partition))
+            name in topics or ((m := _PARTITION.match(name)) and m["topic"] in topics and int(m["partition"]) == tp[2])
             for name in self.partitions
         )

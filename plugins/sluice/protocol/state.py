@@ -70,6 +70,7 @@ class ClusterState:
         leader_epochs: of those that can be read, if the broker gives them.
         truncated: the offset from which a partition's records are not those that the table has read.
         remarks: warnings about partitions.
+        skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
     """
 
     partitions: Sequence[PartitionBounds]
@@ -79,6 +80,7 @@ class ClusterState:
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     truncated: Mapping[TopicPartition, int] = field(default_factory=dict)
     remarks: Sequence[Remark] = ()
+    skipped: Sequence[str] = ()
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
@@ -88,7 +90,7 @@ class ClusterState:
     def valid_through(self, before: datetime | None) -> datetime | None:
         """The time up to which the table will be complete: no later than before if a partition is left out."""
         times = [b.valid_through for b in self.partitions]
-        if self.leaderless:
+        if self.leaderless or self.skipped:
             return min([before, *times]) if before is not None else None
         return min(times, default=None)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.identity import present_names
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.state import ClusterState, PartitionBounds
 
 Offsets = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 """Where a topic starts or stops: an end of its log, or offsets as {topic: {partition: offset}}."""
@@ -165,7 +168,8 @@ class KnownLog(BaseModel):
     Attributes:
         status: `active`: the mapping named it; `missed`: the mapping of that interval didn't name it any more, for the
             first time, and it was read on; `draining`: it is read to `ends`, and then left.
-        ends: where each partition's log ended when the removal was confirmed.
+        ends: where reading each partition ends for good: where its log ended when the removal was confirmed, or what
+            `stopping_offsets` came to in the interval that first read it.
         streams: the streams that it belonged to.
     """
 
@@ -183,8 +187,12 @@ class KnownStreams(BaseModel):
         digest: of the mapping's answer.
         clusters: how each cluster was reached that had something to read.
         logs: by cluster and topic what was read.
+        ids: the clusters' own ids by their names, as far as they have any.
+        skipped: by cluster for how many intervals in a row that had anything to note it has not answered.
         failures: how many intervals in a row have gone on with this mapping because the service didn't answer.
-        unreachable: by cluster for how many intervals in a row it has been skipped.
+        prefixes: by a cluster's own id, or by its name where it has none, what stands before its topics' names in rows.
+            They outlive names: keys of an upsert are found by them. Empty for a cluster that the table was on before it
+            was told of streams.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -192,8 +200,60 @@ class KnownStreams(BaseModel):
     digest: str = ""
     clusters: dict[str, ClusterAddress] = Field(default_factory=dict)
     logs: dict[str, dict[str, KnownLog]] = Field(default_factory=dict)
+    ids: dict[str, str | None] = Field(default_factory=dict)
+    skipped: dict[str, int] = Field(default_factory=dict)
     failures: int = 0
-    unreachable: dict[str, int] = Field(default_factory=dict)
+    prefixes: dict[str, str] = Field(default_factory=dict)
+
+    def renamed(self, present: Mapping[str, str | None]) -> KnownStreams:
+        """The same, with each cluster under the name that it has now, by its own id.
+
+        Args:
+            present: the ids of the mapping's clusters by their names.
+        """
+        names = present_names(self.ids, present, one_place=False)
+
+        def now(of: Mapping[str, Any]) -> dict[str, Any]:
+            return {names.get(name, name): said for name, said in of.items()}
+
+        by_name = {what: getattr(self, what) for what in ("clusters", "logs", "ids", "skipped")}
+        return self.model_copy(update={what: now(said) for what, said in by_name.items()})
+
+    def named(self, present: Mapping[str, str | None], before: Checkpoint) -> KnownStreams:
+        """The same, with a prefix for each cluster that has none yet.
+
+        Args:
+            present: the clusters' own ids by their present names.
+            before: what the table knows, with each cluster under its present name. It is asked only where no mapping
+                was known: what has positions then was read without streams.
+        """
+        prefixes = dict(self.prefixes)
+        if not prefixes:
+            loaded = {n: c for n, c in before.clusters.items() if any(topic.known for topic in c.topics.values())}
+            prefixes = {present.get(name) or known.cluster_id or name: "" for name, known in loaded.items()}
+        for name, cluster_id in sorted(present.items()):
+            is_anothers = f"{name}/" in prefixes.values()
+            prefixes.setdefault(cluster_id or name, f"{cluster_id}/" if is_anothers else f"{name}/")
+        ids = {name: present.get(name, self.ids.get(name)) for name in self.logs}
+        return self.model_copy(update={"prefixes": prefixes, "ids": ids})
+
+    def row_topic(self, topic: str, cluster: str, cluster_id: str | None) -> str:
+        """A topic's name in rows, which no other cluster's topic has."""
+        return f"{self.prefixes[cluster_id or cluster]}{topic}"
+
+    def differs_from(self, before: KnownStreams | None) -> bool:
+        """Whether there is something to note of it even where no record is read."""
+        if before is None or set(self.skipped) != set(before.skipped):
+            return True
+        return self.model_copy(update={"failures": before.failures, "skipped": before.skipped}) != before
+
+    def skipping(self, clusters: Collection[str]) -> KnownStreams:
+        """The same, without clusters that don't answer in this interval."""
+        return self.model_copy(update={"skipped": {name: self.skipped.get(name, 0) + 1 for name in sorted(clusters)}})
+
+    def topics(self, cluster: str) -> tuple[str, ...]:
+        """The topics that are read of a cluster."""
+        return tuple(sorted(self.logs.get(cluster, {})))
 
     def items(self) -> Iterable[tuple[Log, KnownLog]]:
         """Each topic with its cluster's name."""
@@ -225,7 +285,7 @@ class Followed:
 
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics that are read of a cluster."""
-        return tuple(sorted(self.known.logs.get(cluster, {})))
+        return self.known.topics(cluster)
 
 
 def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRemoved, table: str) -> Followed:
@@ -249,7 +309,11 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
     logs: dict[str, dict[str, KnownLog]] = {}
     remarks = []
     for (cluster, topic), mapped in sorted(mapping.logs.items(), key=lambda item: item[0]):
-        logs.setdefault(cluster, {})[topic] = KnownLog(streams=mapped.streams)
+        seen = before.logs.get(cluster, {}).get(topic)
+        stays = seen is not None and seen.status != "draining" and mapped.stopping == "latest"
+        logs.setdefault(cluster, {})[topic] = KnownLog(
+            streams=mapped.streams, ends=seen.ends if seen is not None and stays else _ends_of(mapped)
+        )
     clusters = dict(mapping.clusters)
     to_confirm, dropped = set(), set()
     for (cluster, topic), was in sorted(before.items(), key=lambda item: item[0]):
@@ -280,12 +344,157 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
         logs.setdefault(cluster, {})[topic] = now
         clusters.setdefault(cluster, before.clusters[cluster])
     return Followed(
-        KnownStreams(digest=mapping.digest, clusters=clusters, logs=logs, unreachable=before.unreachable),
+        before.model_copy(update={"digest": mapping.digest, "clusters": clusters, "logs": logs, "failures": 0}),
         mapping.logs,
         frozenset(to_confirm),
         frozenset(dropped),
         tuple(remarks),
     )
+
+
+def _ends_of(mapped: MappedLog) -> dict[int, int]:
+    return dict(mapped.stopping) if isinstance(mapped.stopping, Mapping) else {}
+
+
+def bounded(followed: Followed, state: ClusterState, checkpoint: Checkpoint) -> tuple[Followed, ClusterState]:
+    """The same, up to where topics are read that end.
+
+    Args:
+        followed: what the interval reads.
+        state: what the clusters say.
+        checkpoint: where the table stands, with each cluster under its present name.
+
+    Returns:
+        With the ends that are found now, without topics that are drained; and each partition's window up to its end.
+    """
+    of_log: dict[Log, list[PartitionBounds]] = {}
+    for bounds in state.partitions:
+        of_log.setdefault((bounds.topic_partition.cluster, bounds.topic_partition.topic), []).append(bounds)
+    unknown = {(tp.cluster, tp.topic) for tp in state.leaderless}
+    unknown |= {log for log, _ in followed.known.items() if log[0] in state.skipped}
+    logs: dict[str, dict[str, KnownLog]] = {}
+    ends: dict[TopicPartition, int] = {}
+    remarks = list(followed.remarks)
+    for log, known in followed.known.items():
+        here = of_log.get(log, [])
+        mapped = followed.starting.get(log)
+        if log in followed.to_confirm and log in unknown:
+            known = known.model_copy(update={"status": "missed"})  # confirmed once all of it can be asked
+        elif log in followed.to_confirm or (here and mapped and mapped.stopping == "latest" and not known.ends):
+            known = known.model_copy(update={"ends": {b.topic_partition.partition: b.log_end for b in here}})
+        found = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
+        if known.status == "draining" and log not in unknown and all(_is_read(b, found, checkpoint) for b in here):
+            remarks.append(f"{log[1]} of cluster {log[0]} is drained, and is not read any more")
+            continue
+        ends |= found
+        logs.setdefault(log[0], {})[log[1]] = known
+    clusters = {name: address for name, address in followed.known.clusters.items() if name in logs}
+    partitions = [_up_to(b, ends.get(b.topic_partition)) for b in state.partitions]
+    ids = {name: cluster_id for name, cluster_id in followed.known.ids.items() if name in logs}
+    known_now = followed.known.model_copy(update={"logs": logs, "clusters": clusters, "ids": ids})
+    return replace(followed, known=known_now, remarks=tuple(remarks)), replace(state, partitions=partitions)
+
+
+def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> bool:
+    end = ends.get(bounds.topic_partition, bounds.log_end)
+    position = checkpoint.next_offset(bounds.topic_partition)
+    return max(bounds.log_start, bounds.log_start if position is None else position) >= end
+
+
+def _up_to(bounds: PartitionBounds, end: int | None) -> PartitionBounds:
+    return bounds if end is None else replace(bounds, window_end=min(bounds.window_end, max(end, bounds.log_start)))
+
+
+def refuse_two_names(present: Mapping[str, str | None], table: str) -> None:
+    """Refuse a mapping that has one cluster under two names: its records would be read twice.
+
+    Args:
+        present: the clusters' own ids by the mapping's names.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: it has.
+    """
+    names: dict[str, str] = {}
+    for name, cluster_id in sorted(present.items()):
+        if cluster_id and names.setdefault(cluster_id, name) != name:
+            raise ActionRequiredError(
+                f"The mapping has one cluster under two names, {names[cluster_id]} and {name}.",
+                next_step="give it one name in what the metadata service says; nothing was begun.",
+                table=table,
+                cluster_id=cluster_id,
+            )
+
+
+def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], table: str) -> None:
+    """Refuse to drain a cluster that is not where it was any more.
+
+    Args:
+        known: the mapping of the last commit.
+        present: the own ids of clusters that the mapping has ceased to name, by their names.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: another cluster is there.
+    """
+    for name, cluster_id in present.items():
+        if known.ids.get(name) and cluster_id and known.ids[name] != cluster_id:
+            raise ActionRequiredError(
+                "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
+                next_step="have its connection lead to it again, or set the source's `on_removed` to drop for one run.",
+                table=table,
+                cluster=name,
+                connection=known.clusters[name].connection,
+                found=cluster_id,
+            )
+
+
+def refuse_shared_names(known: KnownStreams, table: str) -> None:
+    """Refuse to read topics that have the same name in rows: a table that was moved once has rows of two clusters.
+
+    Args:
+        known: with the clusters' ids and prefixes.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: two clusters have such topics.
+    """
+    names: dict[str, str] = {}
+    for (cluster, topic), _ in known.items():
+        if (known.ids.get(cluster) or cluster) not in known.prefixes:
+            continue  # it doesn't answer, so nothing of it is read
+        name = known.row_topic(topic, cluster, known.ids.get(cluster))
+        if names.setdefault(name, cluster) != cluster:
+            raise ActionRequiredError(
+                f"The table has rows of the topic {topic} from two clusters, {names[name]} and {cluster}, which it "
+                "can't tell apart.",
+                next_step="load the streams into a new table.",
+                table=table,
+                topic=topic,
+            )
+
+
+def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: str) -> None:
+    """Refuse to follow streams where it can't be told on which cluster the table's positions are.
+
+    Args:
+        checkpoint: what the table knows, with each cluster under its present name.
+        present: the names that clusters have now.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: a cluster that no mapping names has positions and no id, so it may be any of those.
+    """
+    for name, known in checkpoint.clusters.items():
+        if name not in present and known.cluster_id is None and any(topic.known for topic in known.topics.values()):
+            raise ActionRequiredError(
+                "It isn't known which cluster the table was loaded from, so it can't be told among those of the "
+                "mapping.",
+                next_step=f"run one interval of the same topics without `streams`, which notes the cluster's id; or "
+                f"call the cluster {name} in the mapping.",
+                table=table,
+                cluster=name,
+            )
 
 
 def follow_without_answer(known: KnownStreams | None, most: int, reason: str, table: str) -> Followed:

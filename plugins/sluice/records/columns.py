@@ -10,6 +10,7 @@ from sluice.records.settings import Part
 from sluice.records.structs import Type, field, struct
 
 _PARTS: dict[Part, Any] = {
+    "cluster": "string",
     "topic": "string",
     "partition": "integer",
     "offset": "long",

@@ -13,8 +13,9 @@ CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv
 """The built-in converters. Any other converter is a user's class, as `module:Class`."""
 _NEED_A_SCHEMA = ("avro", "protobuf", "json_schema")
 _ONE_VALUE = {"string": "STRING", "bytes": "BINARY"}
-Part = Literal["topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key"]
-"""A part of a Kafka record that can fill a column. `key` holds the raw bytes; `timestamp` is a TIMESTAMP."""
+Part = Literal["cluster", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key"]
+"""A part of a Kafka record that can fill a column. `key` holds the raw bytes; `timestamp` is a TIMESTAMP; `cluster` is
+the cluster's name in the mapping of `streams`."""
 
 
 def _known_or_own(name: str) -> str:

@@ -50,7 +50,9 @@ def aggregates(problem: Column, planned: Sequence[PlannedRange]) -> list[Column]
         place = F.struct("_kafka_topic", "_kafka_partition", F.shiftright("_kafka_offset", _shift(planned)).alias("at"))
         return [*columns, F.collect_set(F.when(problem.isNotNull(), place)).alias("places")]
     for i, r in enumerate(planned):
-        here = problem.isNotNull() & (F.col("_kafka_partition") == r.partition) & (F.col("_kafka_topic") == r.topic)
+        here = (
+            problem.isNotNull() & (F.col("_kafka_partition") == r.partition) & (F.col("_kafka_topic") == r.named_topic)
+        )
         here &= (F.col("_kafka_offset") >= r.start) & (F.col("_kafka_offset") < r.end)
         offset = F.when(here, F.col("_kafka_offset"))
         columns += [F.min(offset).alias(f"first_{i}"), F.max(offset).alias(f"last_{i}")]
@@ -79,7 +81,7 @@ def _spans_of_places(planned: Sequence[PlannedRange], counted: Sequence[Mapping[
             at.setdefault((topic, partition), set()).add(int(number) << shift)
     found = []
     for r in planned:
-        known = at.get((r.topic, r.partition), ())
+        known = at.get((r.named_topic, r.partition), ())
         here = [start for start in known if start < r.end and start + size > r.start]
         if here:
             first, last = max(min(here), r.start), min(max(here) + size, r.end) - 1

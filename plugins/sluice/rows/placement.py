@@ -47,14 +47,14 @@ class KeyCheck:
         self._wrong: dict[tuple[str, int], Column] = {}
         placement = start.placement
         if placement is not None and placement.kind == "checked":
-            topics = sorted({r.topic for r in ranges})
+            topics = sorted({r.named_topic for r in ranges})
             self._partitions = {t: n for t in topics if (n := placement.partitions.get(t, 0)) > 1}
         # Debezium's truncates and messages have no key and aren't rows: the change step counts keyless rows.
         self._events = start.records.changes is not None
 
     def watch(self, records: DataFrame, number: int, ranges: Sequence[PlannedRange]) -> DataFrame:
         """The same records, counted as they go by: those of some ranges, which are read together."""
-        read = {r.topic for r in ranges}
+        read = {r.named_topic for r in ranges}
         topics = sorted(read & self._partitions.keys())
         if not topics:
             return records

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from sluice.connectors.data import SourceReader
 from sluice.jvm.sql import columns, literal
@@ -19,6 +20,9 @@ from sluice.rows.observed import metric
 
 _OBSERVED = "sluice"
 _TASK = "_sluice_task"
+CLUSTER = "cluster"
+TOPIC = "kafka_topic"
+"""Columns of records of streams: the cluster's name, and the topic's own. Theirs in rows is in `topic`."""
 _AT_A_TIME = 16
 """Partitions that are read and counted together: the cost of counting a record grows only with their number."""
 
@@ -27,12 +31,13 @@ Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
 
 
 def read_range(
-    reader: SourceReader,
+    readers: Callable[[str], SourceReader],
     planned: Sequence[PlannedRange],
     isolation_level: str,
     *,
     headers: bool = False,
     watch: Observe | None = None,
+    of_streams: bool = False,
 ) -> DataFrame:
     """The records of `[start, end)` of each range, counted, one Spark task for each range.
 
@@ -41,16 +46,21 @@ def read_range(
     counts.
 
     Args:
-        reader: the source's.
+        readers: the source's reader of a cluster.
         planned: what to read.
         isolation_level: whose records are read.
         headers: with the records' headers as a column.
         watch: observes the reads.
+        of_streams: with the columns `CLUSTER` and `TOPIC`, and the topics' names in rows in `topic`.
     """
     reads, tasks = [], 0
     for number, batch in enumerate(_batches(planned)):
         ranges = [planned[i] for i in batch]
-        read: DataFrame = reader.read(ranges, isolation_level, headers=headers)
+        read: DataFrame = readers(ranges[0].cluster).read(ranges, isolation_level, headers=headers)
+        if of_streams:
+            prefix = ranges[0].named_topic.removesuffix(ranges[0].topic)
+            read = read.withColumns({CLUSTER: F.lit(ranges[0].cluster), TOPIC: F.col("topic")})
+            read = read.withColumn("topic", F.concat(F.lit(prefix), F.col("topic"))) if prefix else read
         # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
         # order, each part's from 0; a read has one task for each range.
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
@@ -61,26 +71,23 @@ def read_range(
 
 
 def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
-    """The ranges' indexes in `planned`, in batches that have neither many ranges nor two of the same partition."""
-    layers: list[list[int]] = []
+    """The ranges' indexes in `planned`, in batches of one cluster with neither many ranges nor two of a partition."""
+    layers: dict[tuple[int, str], list[int]] = {}
     seen: Counter[TopicPartition] = Counter()
     for i, r in enumerate(planned):
-        layer = seen[r.topic_partition]
+        layers.setdefault((seen[r.topic_partition], r.cluster), []).append(i)
         seen[r.topic_partition] += 1
-        if layer == len(layers):
-            layers.append([])
-        layers[layer].append(i)
-    return [layer[i : i + _AT_A_TIME] for layer in layers for i in range(0, len(layer), _AT_A_TIME)]
+    return [layer[i : i + _AT_A_TIME] for layer in layers.values() for i in range(0, len(layer), _AT_A_TIME)]
 
 
 def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
     texts = ["count(1) AS records"]
     # A partition is in a batch only once. With one topic, its name isn't compared, which costs much more than a number.
-    one_topic = len({planned[i].topic for i in batch}) == 1
+    one_topic = len({planned[i].named_topic for i in batch}) == 1
     for i in batch:
         here = f"`partition` = {planned[i].partition}"
         if not one_topic:
-            here += f" AND `topic` = {literal(planned[i].topic)}"
+            here += f" AND `topic` = {literal(planned[i].named_topic)}"
         counted_of_each = {
             f"count(CASE WHEN {here} THEN 1 END)": "records",
             f"max(CASE WHEN {here} THEN `offset` END)": "offset",

@@ -44,6 +44,7 @@ from sluice.rows.changes import (
 from sluice.rows.conform import conform, same_type, type_of
 from sluice.rows.converters import Converted, ConverterContext, converter_of
 from sluice.rows.observed import observed
+from sluice.rows.reading import TOPIC
 from sluice.rows.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
@@ -78,10 +79,24 @@ class Counted:
 
 
 class RecordChain:
-    """Turns one interval's records into rows."""
+    """Turns one interval's records into rows.
+
+    Args:
+        spark: the session.
+        plan: how a record becomes a row.
+        writer: whose columns the rows have.
+        planned: what is read, for the places of bad records.
+        of_streams: whether the records are of streams, whose topics' names in rows aren't their own.
+    """
 
     def __init__(
-        self, spark: SparkSession, plan: RecordPlan, writer: TableSpec, planned: Sequence[PlannedRange] = ()
+        self,
+        spark: SparkSession,
+        plan: RecordPlan,
+        writer: TableSpec,
+        planned: Sequence[PlannedRange] = (),
+        *,
+        of_streams: bool = False,
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -93,6 +108,7 @@ class RecordChain:
         self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null) if plan.changes is not None else None
         self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
         self._planned = planned
+        self._of_streams = of_streams
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -223,7 +239,8 @@ class RecordChain:
                 change.append(F.struct(*(column.alias(name) for name, column in of_key)).alias(KEY))
         elif key is not None and self._plan.key is not None:
             named |= {n: c for n, c in self._fields(key, self._plan.key, "key").items() if n not in named}
-        named |= {name: F.col(_PARTS.get(part, part)) for name, part in self._plan.columns.items()}
+        columns_of = {**_PARTS, "topic": TOPIC} if self._of_streams else _PARTS
+        named |= {name: F.col(columns_of.get(part, part)) for name, part in self._plan.columns.items()}
         problems[:0] = self._too_large()
         kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = columns(f"{name} AS _kafka_{name}" for name in ("topic", "partition", "offset"))

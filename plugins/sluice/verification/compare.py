@@ -51,7 +51,7 @@ def _topic(
 ) -> DataFrame:
     ranges = [(i["instant"], PlannedRange(**r)) for i in task["intervals"] for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
-    rows = chain.rows(read_range(reader, joined, task["isolation_level"]))
+    rows = chain.rows(read_range(lambda _cluster: reader, joined, task["isolation_level"]))
     whose = spark.createDataFrame(
         [(instant, r.topic, r.partition, r.start, r.end) for instant, r in ranges],
         "instant string, topic string, partition int, start bigint, end bigint",

@@ -20,6 +20,7 @@ from sluice.cli import app
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import Planned, Services
 from sluice.failpoints import VARIABLE
+from sluice.kafka.config import Connections
 from sluice.launch.submit import application_arguments, service_arguments, submit_command
 from sluice.logs import log
 from sluice.pipeline import Pipeline, load_pipeline
@@ -53,6 +54,8 @@ class Flow(Table):
             # `produce` sends each key to a partition of the test's choosing, always the same one.
             self._settings["sink"]["hudi"]["key_placement"] = "trusted"
         self.secrets: dict[str, str] = {}  # what the write jobs' Kafka connection has beside its address
+        self.secret_environment: dict[str, str] = {}  # what else they find there
+        self.connections: Connections | None = None  # of streams' clusters
         self._runs = 0
         self._jobs = 0
         self.set(**settings)
@@ -83,7 +86,8 @@ class Flow(Table):
         return self.pipeline.sink.hudi.path
 
     def coordinator(self, is_running: Callable[[str, str], bool] = lambda _dag_id, _run_id: False) -> Coordinator:
-        return Coordinator(self.pipeline, kafka_settings(self.bootstrap, self.connection), None, self.jvm, is_running)
+        own = kafka_settings(self.bootstrap, self.connection)
+        return Coordinator(self.pipeline, own, None, self.jvm, is_running, connections=self.connections)
 
     # The steps of an interval --------------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class Flow(Table):
         with_secrets = {**known.librdkafka, **self.secrets}
         kafka = replace(known, librdkafka=with_secrets, java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
-        driver.send(kind, arguments, {**settings, VARIABLE: failpoint}, str(log))
+        driver.send(kind, arguments, {**settings, **self.secret_environment, VARIABLE: failpoint}, str(log))
         return Job(log, driver.group, driver.receive, driver.answered)
 
     def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:

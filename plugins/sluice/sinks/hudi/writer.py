@@ -180,7 +180,7 @@ class HudiWriter:
         Hudi numbers the rows of each Spark task, from 0 in every application: two ranges of one interval would give
         their rows the same keys and sequence numbers.
         """
-        topics = sorted({r.topic for group in self._start.ranges for r in group})
+        topics = sorted({r.named_topic for group in self._start.ranges for r in group})
         number = "0"
         if len(topics) > 1:
             numbers = (f"WHEN {literal(topic)} THEN {i}" for i, topic in enumerate(topics[1:], 1))

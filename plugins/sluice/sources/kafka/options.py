@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from sluice.connectors.capabilities import SourceCapabilities
-from sluice.connectors.options import SourceOptions
+from sluice.connectors.options import SourceOptions, StreamsSettings
+from sluice.protocol.streams import OnRemoved
+from sluice.sections import OneOrMore, Section, is_pattern
 
 _CAPABILITIES = SourceCapabilities(
     replayable=True, ordered=True, windows_by_time=True, keyed=True, holds_control_log=True
 )
 
 
+class Metadata(Section):
+    """Who says on which clusters a stream's topics are. What else stands here is the service's own."""
+
+    model_config = ConfigDict(extra="allow")
+
+    service: str = "file"
+    """`file`, the name of an installed service, or `module:Class`."""
+
+
 class Kafka(SourceOptions):
-    """The source: topics of one Kafka cluster."""
+    """The source: topics of one Kafka cluster, or streams over several."""
 
     connector: ClassVar[str] = "sluice.sources.kafka.cluster:source_of"
     reader: ClassVar[str] = "sluice.sources.kafka.reader:KafkaReader"
@@ -24,6 +35,18 @@ class Kafka(SourceOptions):
     """Id of the Airflow connection of type kafka."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """read_committed skips records of open and aborted Kafka transactions; read_uncommitted reads them."""
+    streams: OneOrMore = ()
+    """Instead of `topics`: logical streams. `metadata` says on which clusters their topics are, for each interval."""
+    streams_pattern: Annotated[str, AfterValidator(is_pattern)] | None = None
+    """Instead of `streams`: a regular expression that matches whole ids of streams."""
+    metadata: Metadata | None = None
+    """Who says where the streams are. Required with them."""
+    on_removed: OnRemoved = "drain"
+    """What to do with a topic that is no longer mapped: drain (read it to its present end), fail, or drop."""
+    on_unreachable: Literal["fail", "skip"] = "fail"
+    """What to do with a cluster of streams that doesn't answer: fail, or skip it and say so."""
+    metadata_failures: Annotated[int, Field(ge=0)] = 3
+    """How many intervals in a row may use the last mapping while the metadata service doesn't answer."""
     consumer_group: str | None = None
     """The consumer group that receives committed offsets for lag monitoring. Default: `sluice.<pipeline>`."""
 
@@ -47,8 +70,35 @@ class Kafka(SourceOptions):
         if section.get("consumer_group"):
             section["consumer_group"] = f"{section['consumer_group']}.{table}"
 
+    @property
+    def streams_settings(self) -> StreamsSettings | None:
+        """What it says of logical streams."""
+        if self.metadata is None:
+            return None
+        given = dict(self.metadata.model_extra or {})
+        return StreamsSettings(
+            self.streams,
+            self.streams_pattern,
+            self.metadata.service,
+            given,
+            self.on_removed,
+            self.metadata_failures,
+            self.on_unreachable == "skip",
+        )
+
+    @property
+    def topics_in_words(self) -> str:
+        """The names of topics or streams, or their pattern."""
+        if self.metadata is None:
+            return super().topics_in_words
+        return f"streams {', '.join(self.streams)}" if self.streams else f"streams like {self.streams_pattern}"
+
     @model_validator(mode="after")
     def _topics_are_named(self) -> Self:
-        if bool(self.topics) == bool(self.topics_pattern):
-            raise ValueError("name the `topics`, or give a `topics_pattern` for their names")
+        if sum(map(bool, (self.topics, self.topics_pattern, self.streams, self.streams_pattern))) != 1:
+            raise ValueError(
+                "name the `topics`, give a `topics_pattern` for their names, or name `streams` or a `streams_pattern`"
+            )
+        if bool(self.streams or self.streams_pattern) != (self.metadata is not None):
+            raise ValueError("`metadata` says where streams are: give it with `streams` or `streams_pattern`, and only")
         return self

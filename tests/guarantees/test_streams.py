@@ -1,0 +1,380 @@
+"""Streams over several clusters, as intervals: each record once, whatever the mapping says next."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from sluice.coordinator import Outcome
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.local.broker import LocalBroker
+from sluice.protocol.offsets import Checkpoint
+from sluice.sources.kafka import cluster
+
+from .harness.streams import Streams
+
+UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
+EAST, WEST = ("east", "orders"), ("west", "orders")
+
+
+@pytest.fixture(scope="module")
+def west(home, tmp_path_factory):
+    """A second cluster, beside that of all tests."""
+    with LocalBroker(home, tmp_path_factory.mktemp("west") / "broker", cluster_id="c2x1aWNlLXdlc3QtMDAwMg") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def make_streams(make_flow, bootstrap, west):
+    """A pipeline over two clusters that both have a topic of that name, which holds the test's own records."""
+
+    def make(**settings) -> Streams:
+        return Streams(make_flow(partitions=1, **settings), east=bootstrap, west=west)
+
+    return make
+
+
+@pytest.fixture
+def streams(make_streams):
+    return two_clusters(make_streams())
+
+
+def two_clusters(streams: Streams) -> Streams:
+    topic = f"{streams.flow.topic}-orders"
+    for broker in ("east", "west"):
+        streams.create(broker, topic)
+    streams.topic = topic
+    streams.map(east=topic, west=topic)
+    streams.read()
+    return streams
+
+
+def _logs(streams: Streams, *brokers: str) -> list[tuple[str, str]]:
+    return [(broker, streams.topic) for broker in brokers]
+
+
+def _known(streams: Streams) -> dict:
+    return streams.flow.note()["streams"]["logs"]
+
+
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+def test_clusters_are_read_in_one_interval(make_streams, settings):
+    """Topics, partitions and offsets have the same names and numbers on both."""
+    streams = two_clusters(make_streams(**settings))
+    flow = streams.flow
+    for _ in range(2):
+        streams.send("east", streams.topic, 20)
+        streams.send("west", streams.topic, 20)
+        outcome = flow.interval()
+        assert outcome.records == 40, outcome
+    streams.check(*_logs(streams, "east", "west"))
+    flow.interval_is_empty()
+    clusters = Checkpoint.model_validate_json(flow.commits()[-1]["sluice.offsets"]).clusters
+    assert {name: known.cluster_id is not None for name, known in clusters.items()} == {"east": True, "west": True}
+    assert clusters["east"].cluster_id != clusters["west"].cluster_id
+    assert flow.interval(kind="replay", instant=str(outcome.instant)).records == 40
+    streams.check(*_logs(streams, "east", "west"))
+
+
+def test_rows_say_where_they_are_from(make_streams):
+    columns = {"source__kafka__columns": {"c": "cluster", "t": "topic"}}
+    streams = make_streams(sink__hudi__schema="id BIGINT, v STRING, p STRING, c STRING, t STRING", **columns)
+    two_clusters(streams)
+    streams.send("east", streams.topic, 4)
+    streams.send("west", streams.topic, 6)
+    streams.flow.interval()
+    assert Counter(streams.flow.read("c", "t")) == {("east", streams.topic): 4, ("west", streams.topic): 6}
+
+
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+def test_a_table_of_today_goes_on_with_streams(make_flow, bootstrap, west, settings):
+    """Positions are carried over by the cluster's id, and its keys are found where they are."""
+    flow = make_flow(**settings)
+    flow.produce(20)
+    flow.interval()
+    streams = Streams(flow, east=bootstrap, west=west)
+    streams.sent["east", flow.topic] = flow.sent
+    streams.create("west", flow.topic)
+    streams.map(east=flow.topic, west=flow.topic)
+    streams.read()
+    streams.send("west", flow.topic, 20)
+    versions = {"ids": range(20), "values": "b"} if settings else {}
+    streams.send("east", flow.topic, 20, **versions)
+    assert flow.interval().records == 40
+    newest = {s.id: s for s in streams.sent["east", flow.topic]} if settings else {}
+    streams.check(("east", flow.topic), ("west", flow.topic), but_not=lambda s: newest.get(s.id, s) is not s)
+
+
+def test_a_step_that_dies_while_positions_are_carried_over(make_flow, bootstrap, west):
+    """The START with the new names is there, its commit isn't: the next one carries them over again."""
+    flow = make_flow()
+    flow.produce(20)
+    flow.interval()
+    streams = Streams(flow, east=bootstrap, west=west)
+    streams.sent["east", flow.topic] = flow.sent
+    streams.create("west", flow.topic)
+    streams.map(east=flow.topic, west=flow.topic)
+    streams.read()
+    streams.send("west", flow.topic, 6)
+    streams.send("east", flow.topic, 6)
+    left = flow.start()
+    flow.write(left).succeed()
+    assert flow.interval().records == 12
+    streams.check(("east", flow.topic), ("west", flow.topic))
+
+
+def test_a_topic_that_is_missed_once_is_read_on(streams):
+    """Services lose streams for a moment and have them again (FLINK-39837)."""
+    flow = streams.flow
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    streams.map(east=streams.topic)
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    assert _known(streams)["west"][streams.topic]["status"] == "missed"
+    streams.map(east=streams.topic, west=streams.topic)
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    assert _known(streams)["west"][streams.topic]["status"] == "active"
+    streams.check(*_logs(streams, "west"))
+
+
+def test_what_was_removed_is_drained_and_goes_on_where_it_was(streams):
+    flow = streams.flow
+    flow.set(source__kafka__max_records=3)
+    for broker in ("east", "west"):
+        streams.send(broker, streams.topic, 4)
+    flow.interval()
+    streams.map(east=streams.topic)
+    while not isinstance(found := flow.coordinator().start(flow.run()), Outcome):
+        flow.write_all(found)
+        flow.commit(found)
+    assert "west" not in _known(streams)
+    assert any("is drained" in remark for remark in flow.note()["remarks"])
+    streams.check(*_logs(streams, "east", "west"))
+    before = len(streams.sent["west", streams.topic])
+    streams.send("west", streams.topic, 6)
+    later = streams.sent["west", streams.topic][before:]
+    flow.interval_is_empty()
+    streams.check(*_logs(streams, "east", "west"), but_not=lambda s: s in later)
+    streams.map(east=streams.topic, west=streams.topic)
+    flow.set(source__kafka__max_records=None)
+    assert flow.interval().records == 6
+    streams.check(*_logs(streams, "east", "west"))
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+def test_what_is_removed_by_other_policies(streams, policy):
+    flow = streams.flow
+    flow.set(source__kafka__on_removed=policy)
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    streams.map(east=streams.topic)
+    flow.interval()  # nothing to read: that it was missed is noted
+    streams.send("west", streams.topic, 4)
+    if policy == "fail":
+        with pytest.raises(ActionRequiredError, match="was removed from the mapping"):
+            flow.coordinator().start(flow.run())
+        return
+    left = streams.sent["west", streams.topic][4:]
+    flow.interval()
+    assert any("is left" in remark for remark in flow.note()["remarks"])
+    flow.interval_is_empty()
+    streams.check(*_logs(streams, "west"), but_not=lambda s: s in left)
+
+
+def test_a_cluster_under_another_name_and_address(streams, west):
+    """Positions and keys follow its own id."""
+    flow = streams.flow
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    there = {"topics": streams.topic, "connection": "west", "bootstrap_servers": west.replace("127.0.0.1", "localhost")}
+    streams.map(east=streams.topic, far_west=there)
+    with pytest.raises(ActionRequiredError, match="to which its connection may not go"):
+        flow.coordinator().start(flow.run())
+    streams.brokers["fresh"] = there.pop("bootstrap_servers")
+    streams.use(**streams.brokers)
+    streams.map(east=streams.topic, far_west={**there, "connection": "fresh"})
+    streams.send("west", streams.topic, 4)
+    assert flow.interval().records == 4
+    streams.check(*_logs(streams, "west"))
+
+
+def test_clusters_that_swap_their_names(streams):
+    """Each goes on where it was."""
+    flow, topic = streams.flow, streams.topic
+    streams.send("east", topic, 4)
+    streams.send("west", topic, 8)
+    flow.interval()
+    streams.map(west={"topics": topic, "connection": "east"}, east={"topics": topic, "connection": "west"})
+    flow.interval()  # nothing to read: the names are noted
+    streams.send("east", topic, 6)
+    streams.send("west", topic, 2)
+    assert flow.interval().records == 8
+    streams.check(*_logs(streams, "east", "west"))
+
+
+def test_one_cluster_under_two_names_is_refused(streams):
+    streams.map(east=streams.topic, also={"topics": streams.topic, "connection": "east"})
+    with pytest.raises(ActionRequiredError, match="one cluster under two names, also and east"):
+        streams.flow.coordinator().start(streams.flow.run())
+
+
+def test_another_cluster_under_a_known_name_is_refused(streams):
+    flow = streams.flow
+    streams.map(west=streams.topic)
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    streams.map(west={"topics": streams.topic, "connection": "east"})
+    with pytest.raises(ActionRequiredError, match="the connection now leads to another cluster"):
+        flow.coordinator().start(flow.run())
+
+
+def test_a_service_that_does_not_answer(streams):
+    flow = streams.flow
+    flow.set(source__kafka__metadata_failures=1)
+    streams.answer({"streams": {}})
+    with pytest.raises(ActionRequiredError, match="doesn't know the streams"):
+        flow.coordinator().start(flow.run())
+    streams.map(east=streams.topic, west=streams.topic)
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    streams.file.unlink()
+    streams.send("east", streams.topic, 4)
+    flow.interval()
+    assert any("doesn't answer" in remark for remark in flow.note()["remarks"])
+    streams.check(*_logs(streams, "east", "west"))
+    with pytest.raises(RetryableError, match="has served 1 intervals"):
+        flow.coordinator().start(flow.run())
+
+
+def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
+    """It fails the run, or is skipped: told, with the time of completeness held, until it is back with its records."""
+    monkeypatch.setattr(cluster, "TIMEOUT", 4.0)
+    flow, topic = streams.flow, streams.topic
+    broker = LocalBroker(home, tmp_path / "north", cluster_id="c2x1aWNlLW5vcnRoLTAwMw")
+    with broker:
+        streams.use(**streams.brokers, north=broker.bootstrap)
+        streams.create("north", topic)
+        streams.map(east=topic, north=topic)
+        for there in ("east", "north"):
+            streams.send(there, topic, 4)
+        flow.interval()
+        streams.send("north", topic, 4)
+    complete = flow.note()["valid_through"]
+    streams.send("east", topic, 4)
+    with pytest.raises(RetryableError, match="asking for the cluster's id"):
+        flow.coordinator().start(flow.run())
+    flow.set(source__kafka__on_unreachable="skip")
+    for skipped in (1, 2):
+        streams.send("east", topic, 2)
+        flow.interval()
+        note = flow.note()
+        assert note["streams"]["skipped"] == {"north": skipped}
+        assert any("cluster north can't be read" in remark for remark in note["remarks"])
+        assert note["valid_through"] == complete
+    later = streams.sent["north", topic][4:]
+    streams.check(*_logs(streams, "east", "north"), but_not=lambda s: s in later)
+    with broker:
+        assert flow.interval().records == 4
+    assert flow.note()["streams"]["skipped"] == {}
+    assert flow.note()["valid_through"] > complete
+    streams.check(*_logs(streams, "east", "north"))
+
+
+def test_a_cluster_that_the_service_calls_inactive(streams):
+    flow, topic = streams.flow, streams.topic
+    for there in ("east", "west"):
+        streams.send(there, topic, 4)
+    both = {name: {"topics": topic, "connection": name} for name in ("east", "west")}
+    streams.answer({"streams": {"orders": {"clusters": both}}, "inactive": ["west"]})
+    with pytest.raises(RetryableError, match="a cluster isn't active"):
+        flow.coordinator().start(flow.run())
+    flow.set(source__kafka__on_unreachable="skip")
+    assert flow.interval().records == 4
+    assert flow.note()["valid_through"] is None
+    streams.map(east=topic, west=topic)
+    assert flow.interval().records == 4
+    streams.check(*_logs(streams, "east", "west"))
+
+
+def test_no_cluster_at_all_is_an_empty_window(streams):
+    streams.map()
+    assert streams.flow.interval().records == 0  # that there is nothing is noted once
+    streams.flow.interval_is_empty()
+
+
+def test_starting_and_stopping_offsets(streams):
+    """They are a cluster's own, and hold for a topic that is mapped later, too."""
+    flow, topic = streams.flow, streams.topic
+    streams.send("east", topic, 8, partitions=[0])
+    streams.map(east={"topics": topic, "connection": "east", "stopping_offsets": {topic: {0: 6}}})
+    assert flow.interval().records == 6
+    streams.send("west", topic, 8, partitions=[0])
+    late = {"topics": topic, "connection": "west", "starting_offsets": {topic: {0: 5}}}
+    streams.map(east={"topics": topic, "connection": "east", "stopping_offsets": {topic: {0: 6}}}, west=late)
+    assert flow.interval().records == 3
+    flow.interval_is_empty()
+    wanted = [*streams.sent["east", topic][:6], *streams.sent["west", topic][5:]]
+    assert flow.rows(metadata=True) == Counter((s.id, s.value) for s in wanted)
+
+
+def test_a_bad_record_is_told_and_passed_over_by_cluster(streams):
+    """Both clusters have a record at that topic, partition and offset; one of them is bad."""
+    flow, topic = streams.flow, streams.topic
+    streams.send("east", topic, 4)
+    with streams.at("west", topic) as there:
+        bad = there.produce_raw(b"{", partition=0)
+    streams.send("west", topic, 4)
+    run = flow.run()
+    started = flow.start(run)
+    assert flow.write(started).wait() == 1
+    with pytest.raises(ActionRequiredError, match=f"topic=west/{topic}, partition=0, offset={bad}"):
+        flow.commit(started)
+    flow.abort(run)
+    with pytest.raises(ActionRequiredError, match=f"Several clusters have a topic {topic}"):
+        flow.coordinator().start(flow.run(kind="correction", offsets={topic: {0: (bad, bad + 1)}}, reason="bad"))
+    passed = {f"west/{topic}": {0: (bad, bad + 1)}}
+    flow.commit(flow.start(flow.run(kind="correction", offsets=passed, reason="it is no JSON")))
+    assert flow.interval().records == 8
+    streams.check(*_logs(streams, "east", "west"))
+
+
+def test_bad_records_are_set_aside_by_cluster(make_streams, tmp_path):
+    streams = two_clusters(make_streams(errors__tolerance="all", errors__quarantine=str(tmp_path / "quarantine")))
+    flow, topic = streams.flow, streams.topic
+    for broker in ("east", "west"):
+        with streams.at(broker, topic) as there:
+            there.produce_raw(b"{", partition=0)
+        streams.send(broker, topic, 4)
+    assert flow.interval().records == 8
+    streams.check(*_logs(streams, "east", "west"))
+    found = flow.drivers.idle().ask("read", str(tmp_path / "quarantine"), True, ["kafka_topic", "kafka_cluster_id"])
+    ids = {name: known.cluster_id for name, known in flow.checkpoint().clusters.items()}
+    assert sorted(map(tuple, found)) == sorted((f"{name}/{topic}", ids[name]) for name in ("east", "west"))
+
+
+def test_a_window_of_one_cluster_is_backfilled(make_streams):
+    streams = two_clusters(make_streams(source__kafka__starting_offsets="latest"))
+    flow, topic = streams.flow, streams.topic
+    for broker in ("east", "west"):
+        streams.send(broker, topic, 4)
+    flow.interval()
+    assert flow.rows(metadata=True).total() == 0
+    assert flow.interval(kind="range", offsets={f"west/{topic}": {0: (0, 2), 1: (0, 2)}}).records == 4
+    streams.check(*_logs(streams, "west"))
+    assert flow.interval(kind="range", partitions=(f"east/{topic}",), from_time="2000-01-01T00:00:00Z").records == 4
+    streams.check(*_logs(streams, "east", "west"))
+
+
+def test_the_product_s_own_command_line(streams, monkeypatch):
+    """A whole interval by `sluice`, whose driver gets each cluster's settings in its environment only."""
+    for broker in ("east", "west"):
+        streams.send(broker, streams.topic, 4)
+    for variable, value in streams.flow.secret_environment.items():
+        monkeypatch.setenv(variable, value)
+    done = streams.flow.step("run")
+    assert done.status == 0, done.err
+    assert "8 rows" in done.out
+    streams.check(*_logs(streams, "east", "west"))
