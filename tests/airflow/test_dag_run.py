@@ -104,8 +104,13 @@ def _add(live: Live, pipeline_text: Callable[..., str]) -> str:
     live.send(past, *_shop(*range(15)), times=[PAST + timedelta(minutes=minute) for minute in minutes])
     orders = pipeline_text("orders", topic, str(live.lake / "orders"))
     hourly = pipeline_text("past", past, str(live.lake / "past"))
-    hourly = hourly.replace("{topics:", "{starting_offsets: latest, topics:")
     (live.lake / "in").mkdir(parents=True)
+    # This one reads a stream, whose only cluster has a name and a connection that the file of the streams gives it.
+    mapping = {"streams": {"past": {"clusters": {"archive": {"topics": past, "connection": "kafka_default"}}}}}
+    streams = live.lake / "in" / "streams.yaml"
+    streams.write_text(json.dumps(mapping))
+    stream = f"streams: past, metadata: {{service: file, path: {streams}}}"
+    hourly = hourly.replace(f"topics: {past}", f"starting_offsets: latest, {stream}")
     for name in ("a.log", "b.log"):
         (live.lake / "in" / name).write_text(f"first of {name}\nsecond of {name}\nnot ended yet")
     live.add(
@@ -255,7 +260,7 @@ def test_the_password_shows_nowhere(live: Live, story: Story) -> None:
 def test_each_run_of_a_backfill_reads_its_own_hour(story: Story) -> None:
     assert story.scheduled.state == "success"
     assert [run.state for run in story.backfilled] == ["success", "success"]
-    assert ": 10 rows from" in story.backfilled[0].note
+    assert ": 10 rows from archive/past-" in story.backfilled[0].note  # a stream's cluster and topic
     assert ": 5 rows from" in story.backfilled[1].note
     assert story.rows_after_backfill == 15
 

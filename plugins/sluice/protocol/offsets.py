@@ -59,8 +59,13 @@ class OffsetRange:
 
 
 def in_words(things: Sequence[object], most: int = 20) -> str:
-    """Offsets or partitions as a list for people: at most the first `most` of them."""
-    named = ", ".join(map(str, things[:most]))
+    """Offsets or partitions as a list for people: at most the first `most` of them, with clusters where they differ."""
+    clusters = [getattr(getattr(thing, "topic_partition", thing), "cluster", "") for thing in things]
+    differ = len(set(clusters)) > 1
+    named = ", ".join(
+        f"{cluster}/{thing}" if differ and not getattr(thing, "row_topic", None) else str(thing)
+        for thing, cluster in zip(things[:most], clusters, strict=False)
+    )
     return named if len(things) <= most else f"{named} and {len(things) - most:,} more"
 
 
