@@ -183,8 +183,8 @@ class Session:
         return state
 
     def read_as(self, start: StartCommit) -> None:
-        """Ask the clusters that an interval reads, as its START-COMMIT names them."""
-        if self._streams is not None and start.streams is not None:
+        """Ask the clusters that an interval reads, as its START-COMMIT names them; START itself asks those of now."""
+        if self._streams is not None and start.streams is not None and not self.sources.names:
             self.sources = self._streams.sources(start.streams)
 
     def committed(self, table: Table | None, clusters: Mapping[str, str | None] | None = None) -> Committed:

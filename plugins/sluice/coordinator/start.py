@@ -162,12 +162,14 @@ class Starter:
         Its job may stand still inside Hudi's commit, and complete it when it wakes up: with its files gone that is
         void, and the fence takes it off. With its files there, the rows that the replay replaced would be rows again.
         """
+        if not start.replaces_files:
+            return
         left = [
             t
             for t in table_log.transactions.values()
             if t.start.service == "clustering" and t.state is State.ABORTED and t.end is not None
         ]
-        if not left or not start.replaces_files:
+        if not left:
             return
         services = services_of(self._session.sink).maintenance(table)
         for instant in services.pending("clustering"):

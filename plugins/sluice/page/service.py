@@ -362,6 +362,8 @@ def _topics(entry: Entry, history: TableHistory | None) -> dict[Cluster, set[str
         connection = entry.pipeline.source.options.connection
         return {Cluster(connection, connection): set(entry.pipeline.source.options.topics)}
     streams = history.streams if history else None
+    if streams is not None and entry.pipeline is None:
+        return {}  # messages alone don't make this server log in anywhere
     if streams is not None:
         addresses = streams.clusters.items()
         return {Cluster(name, a.connection, a.bootstrap_servers): set(streams.topics(name)) for name, a in addresses}
