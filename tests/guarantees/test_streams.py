@@ -131,6 +131,13 @@ def test_a_topic_that_is_missed_once_is_read_on(streams):
     flow.interval()
     streams.map(east=streams.topic)
     streams.send("west", streams.topic, 4)
+    shown = streams.shown()
+    (change,) = shown["changes"]
+    assert "isn't in the mapping any more" in change
+    assert [(r["cluster"], r["state"], r["unread"]) for r in shown["streams"]] == [
+        ("east", "active", 0),
+        ("west", "missed", 4),
+    ]
     flow.interval()
     assert _known(streams)["west"][streams.topic]["status"] == "missed"
     streams.map(east=streams.topic, west=streams.topic)
@@ -153,6 +160,7 @@ def test_what_was_removed_is_drained_and_goes_on_where_it_was(streams):
     assert "west" not in _known(streams)
     assert any("is drained" in remark for remark in flow.note()["remarks"])
     streams.check(*_logs(streams, "east", "west"))
+    assert {(row["cluster"], row["state"]) for row in streams.shown()["streams"]} == {("east", "active")}
     before = len(streams.sent["west", streams.topic])
     streams.send("west", streams.topic, 6)
     later = streams.sent["west", streams.topic][before:]

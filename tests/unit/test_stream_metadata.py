@@ -70,6 +70,14 @@ def test_it_is_read_each_time(file):
     assert service.all_streams() == {}
 
 
+def test_whether_clusters_are_active_is_of_the_same_answer(file):
+    """With hundreds of clusters the file would else be read for each."""
+    service = metadata_service("file", {"path": str(file)})
+    service.all_streams()
+    file.write_text("streams: {}")
+    assert (service.is_cluster_active("east"), service.is_cluster_active("west")) == (True, False)
+
+
 def test_flinks_form_is_read(file):
     file.write_text(FLINKS)
     service = metadata_service("file", {"path": str(file)})

@@ -11,7 +11,7 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import control, infer, inspect, interval, quarantine, services
+from sluice.cli import control, infer, inspect, interval, quarantine, services, streams
 from sluice.cli.shaping import TransformCheck
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
@@ -23,6 +23,7 @@ app.add_typer(quarantine.app, name="quarantine")
 for _command in (
     inspect.plan,
     inspect.offsets,
+    streams.streams,
     inspect.transactions,
     inspect.verify,
     inspect.replay,

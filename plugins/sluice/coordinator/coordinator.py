@@ -21,6 +21,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
+from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
@@ -114,6 +115,21 @@ class Coordinator:
         with self._session.existing_table() as table:
             committed = self._session.present(table)
         return Position(committed.checkpoint, self._session.sources.state(None))
+
+    @_with_file_keys
+    def streams(self) -> tuple[Followed, Position]:
+        """What the next interval reads of streams, and where the table and its clusters stand up to where they end.
+
+        Raises:
+            RetryableError, ActionRequiredError: as `start`.
+        """
+        with self._session.existing_table() as table:
+            committed = self._session.present(table)
+        state = self._session.bound(self._session.sources.state(None), committed.checkpoint)
+        followed = self._session.followed
+        if followed is None:
+            raise ValueError("the pipeline reads no streams")
+        return followed, Position(committed.checkpoint, state)
 
     @_with_file_keys
     def rows(self) -> tuple[RecordPlan, TableSpec]:

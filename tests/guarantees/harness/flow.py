@@ -34,6 +34,14 @@ from .processes import MASTER, PATIENCE, Step, environment, finish, kafka_settin
 from .readers import DDL, SharedJvm, Table
 
 
+def invoke(*arguments: str) -> Result:
+    """A command of `sluice` in the test's own process."""
+    result = CliRunner().invoke(app, list(arguments))
+    structlog.reset_defaults()  # the command logs to what was its own output
+    vars(log).pop("bind", None)
+    return result
+
+
 class Flow(Table):
     """One pipeline with topic, control topic and table of its own."""
 
@@ -220,7 +228,4 @@ class Flow(Table):
             for variable, value in kafka_settings(self.bootstrap).to_environment("source").items():
                 patch.setenv(variable, value)
             patch.setattr(verify, "subprocess", SimpleNamespace(run=submitted))
-            result = CliRunner().invoke(app, ["verify", str(self.file), *arguments])
-        structlog.reset_defaults()  # the command logs to what was its own output
-        vars(log).pop("bind", None)
-        return result
+            return invoke("verify", str(self.file), *arguments)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
 from sluice.kafka.config import KafkaSettings, connections_to_environment
 
-from .flow import Flow
+from .flow import Flow, invoke
 from .kafka import Sent
 from .processes import kafka_settings
 
@@ -60,6 +62,17 @@ class Streams:
         self.flow.set(source__kafka__topics=None, source__kafka__streams="orders")
         self.flow.set(source__kafka__metadata={"service": "file", "path": str(self.file)}, **settings)
         return self.flow
+
+    def shown(self) -> dict[str, Any]:
+        """What `sluice streams` shows, in the test's own process."""
+        with pytest.MonkeyPatch.context() as patch:
+            own = kafka_settings(self.flow.bootstrap, self.flow.connection).to_environment("source")
+            for variable, value in {**own, **self.flow.secret_environment}.items():
+                patch.setenv(variable, value)
+            result = invoke("streams", str(self.flow.file), "--json")
+        assert result.exit_code == 0, result.output
+        found: dict[str, Any] = json.loads(result.stdout)
+        return found
 
     @contextmanager
     def at(self, broker: str, topic: str) -> Iterator[Flow]:
