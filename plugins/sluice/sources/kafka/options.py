@@ -100,5 +100,7 @@ class Kafka(SourceOptions):
                 "name the `topics`, give a `topics_pattern` for their names, or name `streams` or a `streams_pattern`"
             )
         if bool(self.streams or self.streams_pattern) != (self.metadata is not None):
-            raise ValueError("`metadata` says where streams are: give it with `streams` or `streams_pattern`, and only")
+            raise ValueError(
+                "`metadata` says where streams are: it belongs to `streams` or `streams_pattern`, and to them only"
+            )
         return self
