@@ -259,7 +259,6 @@ def test_a_service_that_does_not_answer(streams):
 
 def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
     """It fails the run, or is skipped: told, with the time of completeness held, until it is back with its records."""
-    monkeypatch.setattr(cluster, "TIMEOUT", 4.0)
     flow, topic = streams.flow, streams.topic
     broker = LocalBroker(home, tmp_path / "north", cluster_id="c2x1aWNlLW5vcnRoLTAwMw")
     with broker:
@@ -271,6 +270,7 @@ def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
         flow.interval()
         streams.send("north", topic, 4)
     complete = flow.note()["valid_through"]
+    monkeypatch.setattr(cluster, "TIMEOUT", 8.0)  # seconds that the cluster is given, each time
     streams.send("east", topic, 4)
     with pytest.raises(RetryableError, match="asking for the cluster's id"):
         flow.coordinator().start(flow.run())
@@ -284,6 +284,7 @@ def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
         assert note["valid_through"] == complete
     later = streams.sent["north", topic][4:]
     streams.check(*_logs(streams, "east", "north"), but_not=lambda s: s in later)
+    monkeypatch.undo()
     with broker:
         assert flow.interval().records == 4
     assert flow.note()["streams"]["skipped"] == {}
