@@ -17,7 +17,7 @@ from sluice.airflow.notes import LONGEST, NOTE_KEY, TaskNote, compose
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
-    from sqlalchemy.engine import Connection
+    from sqlalchemy.engine import Connection, Row
 
 _log = logging.getLogger(__name__)
 _AUTHOR = "sluice"
@@ -64,9 +64,13 @@ def on_dag_run_failed(dag_run: DagRun) -> None:
 def _note(dag_run: DagRun, *, succeeded: bool) -> None:
     """Write the note in the scheduler's own transaction.
 
-    It uses the session's connection, under its own savepoint: a session of ours would wait for the row locks that the
+    It uses the session's connection, under its own savepoints: a session of ours would wait for the row locks that the
     scheduler holds, and the scheduler's session forbids nested transactions. After an error it rolls back to the
     savepoint and logs; the run's state is settled all the same.
+
+    What is read and what is written have a savepoint each. SQLite refuses to write, at once, in a transaction that has
+    read while another process writes or has written since (https://sqlite.org/rescode.html#busy_snapshot), and would
+    then refuse what the scheduler writes next as well; one that begins with a write waits for its turn.
     """
     from sqlalchemy.orm import object_session
 
@@ -77,8 +81,10 @@ def _note(dag_run: DagRun, *, succeeded: bool) -> None:
         connection = session.connection()
         with connection.begin_nested():
             tasks = _tasks(connection, dag_run.dag_id, dag_run.run_id)
-            if tasks:
-                _write(connection, dag_run.id, compose(tasks, succeeded=succeeded))
+            there = _there(connection, dag_run.id) if tasks else None
+        if tasks:
+            with connection.begin_nested():
+                _write(connection, dag_run.id, there, compose(tasks, succeeded=succeeded))
     except Exception:
         _log.exception("the note of DAG run %s of %s could not be written", dag_run.run_id, dag_run.dag_id)
 
@@ -101,17 +107,24 @@ def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
     return [TaskNote(row.task_id, row.map_index, row.state, texts.get((row.task_id, row.map_index))) for row in rows]
 
 
-def _write(connection: Connection, dag_run_id: int, text: str) -> None:
+def _there(connection: Connection, dag_run_id: int) -> Row[str | None, str | None] | None:
+    """The run's note as it is, with its author; None without a note."""
+    from airflow.models.dagrun import DagRunNote
+    from sqlalchemy import select
+
+    wanted = select(DagRunNote.content, DagRunNote.user_id).where(DagRunNote.dag_run_id == dag_run_id)
+    return connection.execute(wanted).one_or_none()
+
+
+def _write(connection: Connection, dag_run_id: int, there: Row[str | None, str | None] | None, text: str) -> None:
     """Set the note; a person's note stays, with ours below it."""
     from airflow.models.dagrun import DagRunNote
-    from sqlalchemy import insert, select, update
+    from sqlalchemy import insert, update
 
-    there = connection.execute(
-        select(DagRunNote.content, DagRunNote.user_id).where(DagRunNote.dag_run_id == dag_run_id)
-    ).one_or_none()
     if there is None:
         connection.execute(insert(DagRunNote).values(dag_run_id=dag_run_id, content=text, user_id=_AUTHOR))
         return
-    if there.user_id != _AUTHOR and there.content:
-        text = f"{there.content.partition(_BELOW)[0]}{_BELOW}{text}"[:LONGEST]
+    content, author = there
+    if author != _AUTHOR and content:
+        text = f"{content.partition(_BELOW)[0]}{_BELOW}{text}"[:LONGEST]
     connection.execute(update(DagRunNote).where(DagRunNote.dag_run_id == dag_run_id).values(content=text))
