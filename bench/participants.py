@@ -16,6 +16,7 @@ from bench.home import jars, java_home, spark_home
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+HOME = ".sluice"
 PEERS = Path(__file__).resolve().parent / "peers"
 
 # What Hudi's Spark quick start says to set; its --packages are a class path here, so nothing is resolved.
@@ -156,13 +157,15 @@ def sluice(job: Job) -> list[list[str]]:
 def before(checkout: Path) -> Participant:
     """Sluice as another checkout has it, by its own commands and its own code."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout / "plugins"), str(checkout)])}
+    if not (checkout / HOME).exists():  # it was never installed: our Java and jars do
+        environment["SLUICE_HOME"] = str(Path(os.environ.get("SLUICE_HOME", HOME)).resolve())
 
     def commands(job: Job) -> list[list[str]]:
         asked = subprocess.run(
             [sys.executable, "-c", _COMMANDS], input=pickle.dumps(asdict(job)), env=environment, cwd=checkout,
             capture_output=True, check=True,
         )  # fmt: skip
-        own = ["env", f"PYTHONPATH={environment['PYTHONPATH']}"]
+        own = ["env", *(f"{name}={environment[name]}" for name in ("PYTHONPATH", "SLUICE_HOME") if name in environment)]
         return [[*own, *argv] for argv in json.loads(asked.stdout)]
 
     return Participant("before", f"Sluice before: {checkout.name}", commands)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from confluent_kafka.admin import AdminClient
+
 from bench import records
 from bench.participants import Job, Participant, environment, spark_submit
 
@@ -95,6 +97,7 @@ class Bench:
                 except StepError as reason:
                     failed[participant] = f"not seeded: {reason}"
             starting = records.end_offsets(self.bootstrap, topic)
+            self._forget_control_topics()
         if scenario.window:
             self._produce(topic, scenario.window)
         wanted = records.expected(self.seed, *scenario.windows)
@@ -123,6 +126,16 @@ class Bench:
         if problem:
             raise StepError(problem)
         shutil.copytree(job.home, _kept(job))
+
+    def _forget_control_topics(self) -> None:
+        """Delete the seeds' control topics: from one, each run would move its copy of the table to a topic of its own.
+
+        The second of them would be refused, since the table has left for the first one's.
+        """
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topics = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith("control-")]
+        for deleted in admin.delete_topics(topics).values() if topics else ():
+            deleted.result(30)
 
     def _run(self, scenario: Scenario, participant: Participant, job: Job, run: int, wanted: Expected) -> Sample:
         shutil.rmtree(job.home, ignore_errors=True)

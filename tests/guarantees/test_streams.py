@@ -93,11 +93,7 @@ def test_a_table_of_today_goes_on_with_streams(make_flow, bootstrap, west, setti
     flow = make_flow(**settings)
     flow.produce(20)
     flow.interval()
-    streams = Streams(flow, east=bootstrap, west=west)
-    streams.sent["east", flow.topic] = flow.sent
-    streams.create("west", flow.topic)
-    streams.map(east=flow.topic, west=flow.topic)
-    streams.read()
+    streams = Streams.from_today(flow, east=bootstrap, west=west)
     streams.send("west", flow.topic, 20)
     versions = {"ids": range(20), "values": "b"} if settings else {}
     streams.send("east", flow.topic, 20, **versions)
@@ -111,11 +107,7 @@ def test_a_step_that_dies_while_positions_are_carried_over(make_flow, bootstrap,
     flow = make_flow()
     flow.produce(20)
     flow.interval()
-    streams = Streams(flow, east=bootstrap, west=west)
-    streams.sent["east", flow.topic] = flow.sent
-    streams.create("west", flow.topic)
-    streams.map(east=flow.topic, west=flow.topic)
-    streams.read()
+    streams = Streams.from_today(flow, east=bootstrap, west=west)
     streams.send("west", flow.topic, 6)
     streams.send("east", flow.topic, 6)
     left = flow.start()

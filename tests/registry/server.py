@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import shutil
-import subprocess
 import tarfile
 import time
 import urllib.error
@@ -15,53 +12,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.ivy import ensure
+
 from sluice.local.home import SluiceHome
-from sluice.local.jars import _ivy_jar
 from sluice.local.java import java_command
 from sluice.local.process import Daemon, free_port
-from sluice.local.truststore import network_options
 from sluice.registry.config import RegistrySettings
 
-_MODULE = Path(__file__).with_name("ivy.xml")
-_SETTINGS = Path(__file__).parents[2] / "plugins" / "sluice" / "local" / "ivysettings.xml"
-_ARCHIVE = "apicurio-registry-app.tar.gz"
 _API = "/apis/ccompat/v7"
 _REQUEST = re.compile(rf"SLUICE-ACCESS (\w+) {_API}(/\S*)")
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
 def ensure_registry(home: SluiceHome) -> Path:
-    """The folder of the unpacked registry, fetched if it isn't there; test workers take turns."""
-    stamp = hashlib.sha256(_MODULE.read_bytes()).hexdigest()
-    folder = home.root / "registry"
-    with home.locked("registry"):
-        if (folder / "stamp").is_file() and (folder / "stamp").read_text() == stamp:
-            return folder
-        partial = home.root / "registry.partial"
-        for outdated in (partial, folder):
-            shutil.rmtree(outdated, ignore_errors=True)
-        partial.mkdir()
-        _fetch(home, partial)
-        with tarfile.open(partial / _ARCHIVE) as archive:
-            archive.extractall(partial, filter="data")
-        (partial / _ARCHIVE).unlink()
-        (partial / "stamp").write_text(stamp)
-        partial.rename(folder)
-        return folder
+    """The folder of the unpacked registry, fetched if it isn't there."""
+    return ensure(home, "registry", Path(__file__).with_name("ivy.xml"), ("tar.gz",), _unpack)
 
 
-def _fetch(home: SluiceHome, folder: Path) -> None:
-    command = [
-        *(java_command(), *network_options(home.java), f"-Divy.default.ivy.user.dir={home.root / 'ivy'}"),
-        *("-jar", str(_ivy_jar()), "-settings", os.environ.get("SLUICE_IVY_SETTINGS") or str(_SETTINGS)),
-        *("-ivy", str(_MODULE), "-cache", str(home.root / "ivy" / "cache")),
-        *("-confs", "registry", "-types", "tar.gz", "-retrieve", f"{folder}/[artifact].[ext]"),
-    ]
-    for _ in range(3):  # most failures are a repository's bad minute
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        if done.returncode == 0 and (folder / _ARCHIVE).is_file():
-            return
-    raise RuntimeError(f"Ivy could not fetch the registry (3 times):\n{done.stdout[-2000:]}{done.stderr}")
+def _unpack(folder: Path) -> None:
+    (packed,) = folder.glob("*.tar.gz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    packed.unlink()
 
 
 class LocalRegistry:

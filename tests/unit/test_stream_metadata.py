@@ -11,7 +11,7 @@ import pytest
 
 from sluice.connectors.metadata import metadata_service
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.protocol.streams import Stream
+from sluice.protocol.mapping import Stream
 
 OURS = """
 streams:

@@ -8,24 +8,16 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.mapping import Stream, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import (
-    Followed,
-    KnownLog,
-    KnownStreams,
-    Stream,
-    StreamMapping,
-    bounded,
-    follow,
-    follow_without_answer,
-    mapping_of,
+from sluice.protocol.stream_identity import (
     refuse_lost_address,
     refuse_shared_names,
     refuse_two_names,
     refuse_unknown_ids,
-    require_streams,
 )
+from sluice.protocol.streams import Followed, KnownLog, KnownStreams, bounded, follow, follow_without_answer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -129,7 +121,10 @@ def test_a_topic_that_is_missed_twice_is_drained():
 
 def test_a_topic_that_is_missed_twice_is_dropped_or_fails_the_run():
     found = after(EAST_AND_WEST, EAST, EAST, on_removed="drop")
-    assert (found.topics("west"), found.dropped, "west" in found.clusters) == ((), {("west", "orders")}, False)
+    assert (found.topics("west"), "west" in found.clusters) == ((), False)
+    assert "is left (on_removed: drop)" in found.remarks[0]
+    draining = after(EAST_AND_WEST, EAST, EAST).known
+    assert follow(draining, EAST, "drop", "t").topics("west") == (), "its cluster may be gone for good"
     assert after(EAST_AND_WEST, EAST, on_removed="fail").topics("west") == ("orders",)
     with pytest.raises(ActionRequiredError, match="removed from the mapping") as caught:
         after(EAST_AND_WEST, EAST, EAST, on_removed="fail")
@@ -187,38 +182,38 @@ def windows(found: ClusterState) -> dict[str, int]:
 
 
 def test_a_removed_topic_is_read_to_where_its_log_ended_then():
-    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), ("west", 0, 7)), at(west=3))
+    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), ("west", 0, 7)), at(west=3), NOW)
     assert confirmed.known.logs["west"]["orders"] == KnownLog(status="draining", ends={0: 7}, streams=("orders",))
     later = follow(confirmed.known, EAST, "drain", "t")
-    still, found = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=6))
+    still, found = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=6), NOW)
     assert (windows(found), still.topics("west")) == ({"east": 5, "west": 7}, ("orders",))
-    drained, _ = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=7))
+    drained, _ = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=7), NOW)
     assert (drained.topics("west"), "west" in drained.clusters) == ((), False)
     assert "orders of cluster west is drained" in drained.remarks[-1]
 
 
 def test_a_removal_is_confirmed_once_all_partitions_can_be_asked():
-    found, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), leaderless=("west",)), at(west=3))
+    found, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("east", 0, 5), leaderless=("west",)), at(west=3), NOW)
     assert found.known.logs["west"]["orders"].status == "missed"
     assert follow(found.known, EAST, "drain", "t").to_confirm == {("west", "orders")}
 
 
 def test_retention_that_takes_what_was_to_be_drained_ends_it():
-    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("west", 0, 7)), at(west=3))
-    done, _ = bounded(follow(confirmed.known, EAST, "drain", "t"), state(("west", 8, 9)), at(west=3))
+    confirmed, _ = bounded(after(EAST_AND_WEST, EAST, EAST), state(("west", 0, 7)), at(west=3), NOW)
+    done, _ = bounded(follow(confirmed.known, EAST, "drain", "t"), state(("west", 8, 9)), at(west=3), NOW)
     assert done.topics("west") == ()
 
 
 def test_latest_is_the_log_s_end_in_the_interval_that_first_reads_it():
     stops = mapping(orders={"clusters": {"east": on("orders", stopping_offsets="latest")}})
-    first, found = bounded(follow(None, stops, "drain", "t"), state(("east", 0, 5)), at())
+    first, found = bounded(follow(None, stops, "drain", "t"), state(("east", 0, 5)), at(), NOW)
     assert (first.known.logs["east"]["orders"].ends, windows(found)) == ({0: 5}, {"east": 5})
-    second, found = bounded(follow(first.known, stops, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    second, found = bounded(follow(first.known, stops, "drain", "t"), state(("east", 0, 8)), at(east=5), NOW)
     assert (second.known.logs["east"]["orders"].ends, windows(found)) == ({0: 5}, {"east": 5})
     moved = mapping(orders={"clusters": {"east": on("orders", stopping_offsets={"orders": {0: 7}})}})
-    _, found = bounded(follow(second.known, moved, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    _, found = bounded(follow(second.known, moved, "drain", "t"), state(("east", 0, 8)), at(east=5), NOW)
     assert windows(found) == {"east": 7}
-    _, found = bounded(follow(second.known, EAST, "drain", "t"), state(("east", 0, 8)), at(east=5))
+    _, found = bounded(follow(second.known, EAST, "drain", "t"), state(("east", 0, 8)), at(east=5), NOW)
     assert windows(found) == {"east": 8}
 
 

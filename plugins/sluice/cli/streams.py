@@ -38,6 +38,10 @@ def streams(file: PipelineFile, json: Json = False) -> None:
             "topic": topic,
             "streams": list(log.streams),
             "state": "skipped" if cluster in known.skipped else log.status,
+            "moved_from": " of cluster ".join(reversed(move.old))
+            if (move := known.move_of((cluster, topic)))
+            else None,
+            "begins": move.begins if move else {},
             "ends": log.ends,
             "unread": lag.get((cluster, topic)),
         }
@@ -47,11 +51,11 @@ def streams(file: PipelineFile, json: Json = False) -> None:
     show(
         {"streams": rows, "changes": list(followed.remarks)},
         "streams",
-        [*columns, Column("ends", form=_ends), Column("unread", right=True)],
+        [*columns, Column("begins", form=_offsets), Column("ends", form=_offsets), Column("unread", right=True)],
         as_json=json,
         caption="; ".join(followed.remarks) or "Nothing has changed since the last commit.",
     )
 
 
-def _ends(ends: Mapping[int, Any]) -> str:
-    return ", ".join(f"[{partition}] {end}" for partition, end in sorted(ends.items()))
+def _offsets(offsets: Mapping[int, Any]) -> str:
+    return ", ".join(f"[{partition}] {offset}" for partition, offset in sorted(offsets.items()))

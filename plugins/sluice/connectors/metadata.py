@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sluice.connectors.registry import load
 from sluice.errors import ActionRequiredError
-from sluice.protocol.streams import Stream
+from sluice.protocol.mapping import Stream
 
 GROUP = "sluice.metadata_services"
 BUILT_IN: Mapping[str, str] = {"file": "sluice.sources.kafka.metadata:FileService"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sluice.connectors.options import SourceOptions
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState
 
@@ -77,6 +78,42 @@ class Source(Protocol):
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Publish next offsets for lag monitors; Sluice never reads them back."""
         ...
+
+
+OffsetSyncs = Mapping[str, Mapping[int, Sequence[OffsetSync]]]
+"""What a mirror tells, by topics of the cluster that it copies from, and their partitions: in the order of telling."""
+
+
+@runtime_checkable
+class MirrorReader(Protocol):
+    """A cluster that has what MirrorMaker 2 tells of offsets."""
+
+    def offset_syncs(self, topic: str) -> OffsetSyncs:
+        """Which offsets of two clusters belong together.
+
+        Args:
+            topic: MirrorMaker's topic of them.
+
+        Raises:
+            RetryableError: the cluster can't be reached.
+            ActionRequiredError: there is no such topic, it may not be read, or has something else in it.
+        """
+        ...
+
+
+def mirror_reader(source: Source) -> MirrorReader:
+    """The cluster, to be asked for its mirror's offsets.
+
+    Raises:
+        ActionRequiredError: it is none that has any.
+    """
+    if not isinstance(source, MirrorReader):
+        raise ActionRequiredError(
+            "The source can't be asked which offsets of a mirror belong together.",
+            next_step="move the stream without `mirror`, or from a Kafka cluster.",
+            cluster=source.name,
+        )
+    return source
 
 
 class MakesSource(Protocol):

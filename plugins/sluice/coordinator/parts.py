@@ -15,7 +15,7 @@ from sluice.coordinator.machine import THIS_MACHINE, Machine
 from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.streams import ClusterAddress
+from sluice.protocol.mapping import ClusterAddress
 from sluice.registry.config import Registries, registry_of_environment
 
 

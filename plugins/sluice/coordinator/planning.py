@@ -22,6 +22,7 @@ from sluice.protocol.identity import (
     under_present_names,
 )
 from sluice.protocol.messages import PlannedRange
+from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import IntervalPlan, plan_again, plan_interval, plan_window, refuse_leaderless
 from sluice.protocol.policy import IntervalKind, policy_of
@@ -106,6 +107,11 @@ class Planner:
             RetryableError: Kafka or Hudi don't answer.
         """
         self._refuse_gone_topics(committed.checkpoint)
+        followed = self._session.followed
+        if followed is not None and self._sink.finds_keys_by_partition:
+            refuse_keys_elsewhere(followed, self._table_id)
+        if followed is not None and policy_of(request.kind).reads != "onward":
+            refuse_unsettled_moves(followed, self._table_id)
         bounded = request if policy_of(request.kind).bounded_by_times else Request()
         self._refuse_unknown_times(bounded)
         state = self._session.sources.state(

@@ -19,10 +19,12 @@ from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.state import ClusterState
-from sluice.protocol.streams import Followed, KnownStreams, bounded, refuse_shared_names, refuse_unknown_ids
+from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
+from sluice.protocol.streams import Followed, KnownStreams, bounded
 from sluice.protocol.transaction import Transaction
 
 
@@ -157,7 +159,12 @@ class Session:
         if self._streams is None:
             self._refuse_without_streams(known)
             return self._committed(metadata, self.sources.cluster_ids())
+        if known is not None and metadata is not None:  # with its clusters under the names that they had then
+            known, drained = known.without_drained(read_checkpoint(metadata, self.parts.source.name, ()))
+        else:
+            drained = ()
         self.followed, self.sources = self._streams.follow(known)
+        self.followed = self.followed.having_drained(drained)
         clusters = self.sources.cluster_ids()
         if not clusters and self.followed.known.skipped:
             raise RetryableError(
@@ -176,10 +183,16 @@ class Session:
         return committed
 
     def bound(self, state: ClusterState, checkpoint: Checkpoint) -> ClusterState:
-        """The clusters' state up to where topics of streams end; see `sluice.protocol.streams.bounded`."""
+        """The clusters' state within what is read of streams; see `sluice.protocol.moves` and `.streams.bounded`.
+
+        Raises:
+            RetryableError, ActionRequiredError: a topic can't be moved as the mapping says, or not yet.
+        """
         if self.followed is None:
             return state
-        self.followed, state = bounded(self.followed, state, checkpoint)
+        now = self.machine.now()
+        followed, state = settle_moves(self.followed, state, checkpoint, now, self.table_id)
+        self.followed, state = bounded(followed, state, checkpoint, now)
         return state
 
     def read_as(self, start: StartCommit) -> None:

@@ -9,25 +9,16 @@ from dataclasses import replace
 
 from sluice.connectors.metadata import MetadataService, metadata_service
 from sluice.connectors.options import StreamsSettings
-from sluice.connectors.source import Source
+from sluice.connectors.source import OffsetSyncs, Source, mirror_reader
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import AT_ONCE, Sources
 from sluice.errors import RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.streams import (
-    ClusterAddress,
-    Followed,
-    KnownStreams,
-    Stream,
-    StreamMapping,
-    follow,
-    follow_without_answer,
-    mapping_of,
-    refuse_lost_address,
-    refuse_two_names,
-    require_streams,
-)
+from sluice.protocol.mapping import ClusterAddress, Log, Stream, StreamMapping, mapping_of, require_streams
+from sluice.protocol.offsets import OffsetSync
+from sluice.protocol.stream_identity import refuse_lost_address, refuse_two_names
+from sluice.protocol.streams import Followed, KnownStreams, follow, follow_without_answer
 
 
 class Streams:
@@ -77,6 +68,7 @@ class Streams:
         for remark in followed.remarks:
             log.warning(remark, table=table)
         answering = {name: source for name, source in of.items() if name in present}
+        followed = replace(followed, syncs=self._syncs(followed, answering))
         return followed, Sources(answering, followed.topics, skipped)
 
     def sources(self, known: KnownStreams) -> Sources:
@@ -87,6 +79,20 @@ class Streams:
         """
         answered = {name: address for name, address in known.clusters.items() if name not in known.skipped}
         return Sources(self._clusters(answered), known.topics)
+
+    def _syncs(
+        self, followed: Followed, clusters: Mapping[str, Source]
+    ) -> dict[Log, Mapping[int, Sequence[OffsetSync]]]:
+        """What mirrors tell of topics that are to be moved, as far as they answer; before their ends are asked for."""
+        told: dict[Log, OffsetSyncs] = {}
+        found: dict[Log, Mapping[int, Sequence[OffsetSync]]] = {}
+        for move in followed.moves.values():
+            if move.syncs is None or not {move.old[0], move.syncs[0]} <= clusters.keys():
+                continue
+            if move.syncs not in told:
+                told[move.syncs] = mirror_reader(clusters[move.syncs[0]]).offset_syncs(move.syncs[1])
+            found[move.old] = told[move.syncs].get(move.old[1], {})
+        return found
 
     def _ids(self, clusters: Mapping[str, Source], service: MetadataService | None) -> dict[str, str | None]:
         """The clusters' own ids, without those that can't be read now and may be skipped."""

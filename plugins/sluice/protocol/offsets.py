@@ -37,6 +37,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+class OffsetSync(NamedTuple):
+    """What a mirror says of one record: its offset in the log that is copied, and that of its copy."""
+
+    upstream: int
+    downstream: int
+
+
 @dataclass(frozen=True, order=True)
 class OffsetRange:
     """The offsets `[start, end)` of one partition. Offsets may have gaps, so this is a bound, not a count."""

@@ -276,7 +276,7 @@ def commit_note(
         "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
         "losses": [loss.model_dump() for loss in start.losses],
         "remarks": list(start.remarks),
-        **({"streams": start.streams.model_dump()} if start.streams is not None else {}),
+        **({"streams": start.streams.model_dump(mode="json")} if start.streams is not None else {}),
         "kind": start.kind,
         "reason": start.reason,
         "replays": start.replays,

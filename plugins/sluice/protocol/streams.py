@@ -1,165 +1,25 @@
-"""Logical streams over several clusters: where their records are, and how an interval follows a mapping that changed.
+"""How an interval follows streams whose mapping has changed, by what the last commit knew of it.
 
-FLIP-246 has a metadata service that maps a stream to clusters and topics, and lets the mapping change while a job runs.
-Here an interval is planned anew each time, so the mapping is asked for once, by START, and stands in START-COMMIT and
-in the commit. What changed is the difference from the mapping of the last commit. Pure.
+An interval is planned anew each time, so the mapping is asked for once, by START, and stands in START-COMMIT and in the
+commit. What changed is the difference from the mapping of the last commit. Pure.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.identity import present_names
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.mapping import ClusterAddress, Log, MappedLog, Move, StreamMapping
+from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
 
-Offsets = Literal["earliest", "latest"] | dict[str, dict[int, int]]
-"""Where a topic starts or stops: an end of its log, or offsets as {topic: {partition: offset}}."""
-OffsetsOfTopic = Literal["earliest", "latest"] | Mapping[int, int]
-"""The same for one topic, by partition."""
 OnRemoved = Literal["drain", "fail", "drop"]
-Log = tuple[str, str]
-"""A topic of a cluster: the cluster's name and the topic's."""
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StreamCluster(_Frozen):
-    """What a stream has on one cluster.
-
-    Attributes:
-        topics: the topics, at least one.
-        connection: id of the Airflow connection of type kafka; the pipeline's `connection` by default.
-        bootstrap_servers: where the cluster is, in place of what the connection says.
-        starting_offsets: where a topic starts that the table has never read; by default the stream's, then the
-            pipeline's.
-        stopping_offsets: where reading ends for good: `latest` is the log's end in the interval that first reads it.
-    """
-
-    topics: Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
-    connection: str | None = None
-    bootstrap_servers: str | None = None
-    starting_offsets: Offsets | None = None
-    stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
-
-    @model_validator(mode="after")
-    def _has_topics(self) -> StreamCluster:
-        if not self.topics:
-            raise ValueError("name the `topics` of the cluster; leave the cluster out where the stream has none on it")
-        return self
-
-
-class Stream(_Frozen):
-    """One logical stream: by the clusters' names what it has on each. No cluster means that it has no records now."""
-
-    clusters: dict[str, StreamCluster]
-    starting_offsets: Offsets | None = None
-    stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
-
-
-class ClusterAddress(BaseModel):
-    """How a cluster is reached: by an Airflow connection, perhaps at an address of the mapping's own."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    connection: str
-    bootstrap_servers: str | None = None
-
-
-@dataclass(frozen=True)
-class MappedLog:
-    """A topic that a mapping names.
-
-    Attributes:
-        starting: where it starts if the table has never read it, by partition or for all of them.
-        stopping: where reading it ends for good; None where it goes on.
-        streams: the streams that it belongs to.
-    """
-
-    starting: OffsetsOfTopic
-    stopping: OffsetsOfTopic | None = None
-    streams: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StreamMapping:
-    """What the metadata service says now: the clusters by name, and each topic that is to be read.
-
-    Attributes:
-        clusters: how each cluster is reached.
-        logs: what is to be read.
-    """
-
-    clusters: Mapping[str, ClusterAddress] = field(default_factory=dict)
-    logs: Mapping[Log, MappedLog] = field(default_factory=dict)
-
-    @property
-    def digest(self) -> str:
-        """A hash of all that it says, by which two answers are compared."""
-        said = [f"{name} {address.model_dump_json()}" for name, address in sorted(self.clusters.items())]
-        said += [f"{log} {mapped}" for log, mapped in sorted(self.logs.items(), key=lambda item: item[0])]
-        return hashlib.sha256("\n".join(said).encode()).hexdigest()
-
-
-def mapping_of(streams: Mapping[str, Stream], *, connection: str, starting: Offsets, table: str) -> StreamMapping:
-    """What several streams have together. A setting of a cluster wins over the stream's, and that over the pipeline's.
-
-    Args:
-        streams: the streams by their ids.
-        connection: the pipeline's connection, for clusters that name none.
-        starting: the pipeline's starting offsets.
-        table: the table's name, for errors.
-
-    Raises:
-        ActionRequiredError: two streams say different things of one cluster or topic.
-    """
-    clusters: dict[str, ClusterAddress] = {}
-    logs: dict[Log, MappedLog] = {}
-    for stream_id, stream in sorted(streams.items()):
-        for name, there in sorted(stream.clusters.items()):
-            address = ClusterAddress(
-                connection=there.connection or connection, bootstrap_servers=there.bootstrap_servers
-            )
-            if clusters.setdefault(name, address) != address:
-                raise _contradiction("reach the cluster at different addresses", stream_id, name, table)
-            for topic in there.topics:
-                here = MappedLog(
-                    _of_topic(topic, there.starting_offsets, stream.starting_offsets, starting) or {},
-                    _of_topic(topic, there.stopping_offsets, stream.stopping_offsets),
-                    (stream_id,),
-                )
-                known = logs.get((name, topic), here)
-                if (known.starting, known.stopping) != (here.starting, here.stopping):
-                    raise _contradiction("start or stop the topic at different offsets", stream_id, name, table, topic)
-                logs[name, topic] = MappedLog(
-                    here.starting, here.stopping, tuple(dict.fromkeys([*known.streams, stream_id]))
-                )
-    return StreamMapping(clusters, logs)
-
-
-def _of_topic(topic: str, *settings: Offsets | None) -> OffsetsOfTopic | None:
-    """What the first setting says of the topic that is made at all."""
-    said = next((setting for setting in settings if setting is not None), None)
-    return said.get(topic, {}) if isinstance(said, dict) else said
-
-
-def _contradiction(what: str, stream: str, cluster: str, table: str, topic: str | None = None) -> ActionRequiredError:
-    return ActionRequiredError(
-        f"Two streams {what}.",
-        next_step="make what the metadata service says of them the same; it is one cluster, and is read once.",
-        table=table,
-        stream=stream,
-        cluster=cluster,
-        topic=topic,
-    )
 
 
 class KnownLog(BaseModel):
@@ -171,6 +31,7 @@ class KnownLog(BaseModel):
         ends: where reading each partition ends for good: where its log ended when the removal was confirmed, or what
             `stopping_offsets` came to in the interval that first read it.
         streams: the streams that it belonged to.
+        drains_until: when it is asked where its log ends, if it was moved away and is drained for some time.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -178,6 +39,31 @@ class KnownLog(BaseModel):
     status: Literal["active", "missed", "draining"] = "active"
     ends: dict[int, int] = Field(default_factory=dict)
     streams: tuple[str, ...] = ()
+    drains_until: datetime | None = None
+
+
+class KnownMove(BaseModel):
+    """A topic that goes on from another log.
+
+    Attributes:
+        cluster: where it was.
+        topic: what it was called there.
+        mirrored: whether it has copies of what was there, so that no more than `begins` says may be read of both.
+        begins: by partition where it is read from, with a mirror: at the copy of the first record that isn't read of
+            the old log, or after the copy of the last that is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    cluster: str
+    topic: str
+    mirrored: bool = False
+    begins: dict[int, int] = Field(default_factory=dict)
+
+    @property
+    def old(self) -> Log:
+        """The log that it goes on from."""
+        return self.cluster, self.topic
 
 
 class KnownStreams(BaseModel):
@@ -193,6 +79,7 @@ class KnownStreams(BaseModel):
         prefixes: by a cluster's own id, or by its name where it has none, what stands before its topics' names in rows.
             They outlive names: keys of an upsert are found by them. Empty for a cluster that the table was on before it
             was told of streams.
+        moves: by cluster and topic where it was before. Kept for ever: what was mirrored must not be read twice.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -204,6 +91,7 @@ class KnownStreams(BaseModel):
     skipped: dict[str, int] = Field(default_factory=dict)
     failures: int = 0
     prefixes: dict[str, str] = Field(default_factory=dict)
+    moves: dict[str, dict[str, KnownMove]] = Field(default_factory=dict)
 
     def renamed(self, present: Mapping[str, str | None]) -> KnownStreams:
         """The same, with each cluster under the name that it has now, by its own id.
@@ -216,8 +104,15 @@ class KnownStreams(BaseModel):
         def now(of: Mapping[str, Any]) -> dict[str, Any]:
             return {names.get(name, name): said for name, said in of.items()}
 
-        by_name = {what: getattr(self, what) for what in ("clusters", "logs", "ids", "skipped")}
-        return self.model_copy(update={what: now(said) for what, said in by_name.items()})
+        by_name = {what: now(getattr(self, what)) for what in ("clusters", "logs", "ids", "skipped", "moves")}
+        by_name["moves"] = {
+            name: {
+                topic: move.model_copy(update={"cluster": names.get(move.cluster, move.cluster)})
+                for topic, move in moves.items()
+            }
+            for name, moves in by_name["moves"].items()
+        }
+        return self.model_copy(update=by_name)
 
     def named(self, present: Mapping[str, str | None], before: Checkpoint) -> KnownStreams:
         """The same, with a prefix for each cluster that has none yet.
@@ -251,9 +146,51 @@ class KnownStreams(BaseModel):
         """The same, without clusters that don't answer in this interval."""
         return self.model_copy(update={"skipped": {name: self.skipped.get(name, 0) + 1 for name in sorted(clusters)}})
 
+    def without_drained(self, checkpoint: Checkpoint) -> tuple[KnownStreams, tuple[Log, ...]]:
+        """The same, without topics that are read to their ends, whose clusters need not be there any more; and these.
+
+        Args:
+            checkpoint: where the commit stands that noted this, with each cluster under the name that it has here.
+        """
+        drained = tuple(log for log, known in self.items() if _is_drained(log, known, checkpoint))
+        left = self
+        for log in drained:
+            left = left.with_log(log, None)
+        clusters = {name: address for name, address in self.clusters.items() if name in left.logs}
+        return left.model_copy(update={"clusters": clusters}), drained
+
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics that are read of a cluster."""
         return tuple(sorted(self.logs.get(cluster, {})))
+
+    def move_of(self, log: Log) -> KnownMove | None:
+        """Where a topic was before, if it was moved."""
+        return self.moves.get(log[0], {}).get(log[1])
+
+    def mirrored_in(self, log: Log) -> Log | None:
+        """Where a topic's records are copied that was moved away; None if it wasn't, or has no mirror."""
+        return next(
+            (
+                (cluster, topic)
+                for cluster, moves in self.moves.items()
+                for topic, move in moves.items()
+                if move.mirrored and move.old == log
+            ),
+            None,
+        )
+
+    def with_move(self, new: Log, move: KnownMove) -> KnownStreams:
+        """The same, with a topic that was moved."""
+        moves = {**self.moves, new[0]: {**self.moves.get(new[0], {}), new[1]: move}}
+        return self.model_copy(update={"moves": moves})
+
+    def with_log(self, log: Log, known: KnownLog | None) -> KnownStreams:
+        """The same, with a topic in this state; without it for None."""
+        topics = {name: said for name, said in self.logs.get(log[0], {}).items() if name != log[1]}
+        if known is not None:
+            topics[log[1]] = known
+        logs = {name: said for name, said in self.logs.items() if name != log[0]}
+        return self.model_copy(update={"logs": {**logs, log[0]: topics} if topics else logs})
 
     def items(self) -> Iterable[tuple[Log, KnownLog]]:
         """Each topic with its cluster's name."""
@@ -268,14 +205,16 @@ class Followed:
         known: what this interval's commit is to note.
         starting: where each topic starts if the table has never read it; topics that only drain are not among them.
         to_confirm: topics that the mapping has ceased to name, and of which `ends` has to say where their logs end.
-        dropped: topics that are left with whatever of them is unread.
+        moves: topics that the mapping says were elsewhere, and of which that isn't settled; see `protocol.moves`.
+        syncs: by a topic that is mirrored, and its partitions, which offsets belong together, in the mirror's order.
         remarks: what a person should see of it, one sentence for each change.
     """
 
     known: KnownStreams
     starting: Mapping[Log, MappedLog]
     to_confirm: frozenset[Log] = frozenset()
-    dropped: frozenset[Log] = frozenset()
+    moves: Mapping[Log, Move] = field(default_factory=dict)
+    syncs: Mapping[Log, Mapping[int, Sequence[OffsetSync]]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     @property
@@ -286,6 +225,21 @@ class Followed:
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics that are read of a cluster."""
         return self.known.topics(cluster)
+
+    def having_drained(self, logs: Iterable[Log]) -> Followed:
+        """The same, with a remark on each topic that isn't read any more."""
+        left = [log for log in logs if log[1] not in self.known.logs.get(log[0], {})]
+        return replace(self, remarks=(*self.remarks, *map(_drained_in_words, left)))
+
+
+def _is_drained(log: Log, known: KnownLog, checkpoint: Checkpoint) -> bool:
+    ends = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
+    decided = known.status == "draining" and known.drains_until is None and bool(ends)
+    return decided and all((checkpoint.next_offset(tp) or 0) >= end for tp, end in ends.items())
+
+
+def _drained_in_words(log: Log) -> str:
+    return f"{log[1]} of cluster {log[0]} is drained, and is not read any more"
 
 
 def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRemoved, table: str) -> Followed:
@@ -302,11 +256,19 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
         on_removed: what to do with unread records of what was removed.
         table: the table's name, for errors.
 
+    A topic that was moved away is drained at once: that the mapping says so is no answer that may be missing.
+
     Raises:
-        ActionRequiredError: a topic was removed, and `on_removed` is `fail`.
+        ActionRequiredError: a topic was removed, and `on_removed` is `fail`; or it was moved away with a mirror, and is
+            mapped again.
     """
     before = known or KnownStreams()
+    _refuse_mirrored(before, mapping, table)
     logs: dict[str, dict[str, KnownLog]] = {}
+    said = {log: mapped.move for log, mapped in mapping.logs.items() if mapped.move is not None}
+    moved_away = {move.old for move in said.values()}
+    settled = {log for log in said if (known_move := before.move_of(log)) and known_move.old == said[log].old}
+    moves = {log: move for log, move in said.items() if log not in settled}
     remarks = []
     for (cluster, topic), mapped in sorted(mapping.logs.items(), key=lambda item: item[0]):
         seen = before.logs.get(cluster, {}).get(topic)
@@ -315,16 +277,19 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
             streams=mapped.streams, ends=seen.ends if seen is not None and stays else _ends_of(mapped)
         )
     clusters = dict(mapping.clusters)
-    to_confirm, dropped = set(), set()
+    to_confirm = set()
     for (cluster, topic), was in sorted(before.items(), key=lambda item: item[0]):
         if (cluster, topic) in mapping.logs:
             continue
         name = f"{topic} of cluster {cluster}"
-        if was.status == "active":
+        if was.status == "draining" and (on_removed != "drop" or (cluster, topic) in moved_away):
+            now = was
+        elif (cluster, topic) in moved_away:
+            now = was.model_copy(update={"status": "draining"})
+            to_confirm.add((cluster, topic))
+        elif was.status == "active":
             now = was.model_copy(update={"status": "missed"})
             remarks.append(f"{name} isn't in the mapping any more; it is read on until the next answer says so, too")
-        elif was.status == "draining":
-            now = was
         elif on_removed == "fail":
             raise ActionRequiredError(
                 "A topic was removed from the mapping, and on_removed is fail.",
@@ -334,7 +299,6 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
                 topic=topic,
             )
         elif on_removed == "drop":
-            dropped.add((cluster, topic))
             remarks.append(f"{name} was removed from the mapping; what is unread of it is left (on_removed: drop)")
             continue
         else:
@@ -347,22 +311,41 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
         before.model_copy(update={"digest": mapping.digest, "clusters": clusters, "logs": logs, "failures": 0}),
         mapping.logs,
         frozenset(to_confirm),
-        frozenset(dropped),
-        tuple(remarks),
+        moves,
+        remarks=tuple(remarks),
     )
+
+
+def _refuse_mirrored(before: KnownStreams, mapping: StreamMapping, table: str) -> None:
+    for log in sorted(mapping.logs):
+        copies = before.mirrored_in(log)
+        if copies is not None:
+            raise ActionRequiredError(
+                "A topic that was moved away is mapped again, but its records are copied to where it was moved to, "
+                "and are read there.",
+                next_step="take it out of what the metadata service says; a stream is moved back as a topic of another "
+                "name.",
+                table=table,
+                cluster=log[0],
+                topic=log[1],
+                moved_to=" of cluster ".join(reversed(copies)),
+            )
 
 
 def _ends_of(mapped: MappedLog) -> dict[int, int]:
     return dict(mapped.stopping) if isinstance(mapped.stopping, Mapping) else {}
 
 
-def bounded(followed: Followed, state: ClusterState, checkpoint: Checkpoint) -> tuple[Followed, ClusterState]:
-    """The same, up to where topics are read that end.
+def bounded(
+    followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime
+) -> tuple[Followed, ClusterState]:
+    """The same, up to where topics are read that end, and from where those are that go on from elsewhere.
 
     Args:
         followed: what the interval reads.
         state: what the clusters say.
         checkpoint: where the table stands, with each cluster under its present name.
+        now: the time, for topics that are drained for some time.
 
     Returns:
         With the ends that are found now, without topics that are drained; and each partition's window up to its end.
@@ -378,18 +361,23 @@ def bounded(followed: Followed, state: ClusterState, checkpoint: Checkpoint) -> 
     for log, known in followed.known.items():
         here = of_log.get(log, [])
         mapped = followed.starting.get(log)
-        if log in followed.to_confirm and log in unknown:
-            known = known.model_copy(update={"status": "missed"})  # confirmed once all of it can be asked
-        elif log in followed.to_confirm or (here and mapped and mapped.stopping == "latest" and not known.ends):
-            known = known.model_copy(update={"ends": {b.topic_partition.partition: b.log_end for b in here}})
+        waits = known.drains_until is not None and now < known.drains_until
+        to_confirm = not waits and (log in followed.to_confirm or known.drains_until is not None)
+        if to_confirm and log in unknown:  # confirmed once all of it can be asked
+            known = known.model_copy(update={} if known.drains_until else {"status": "missed"})
+        elif to_confirm or (here and mapped and mapped.stopping == "latest" and not known.ends):
+            ends_now = {b.topic_partition.partition: b.log_end for b in here}
+            known = known.model_copy(update={"ends": ends_now, "drains_until": None})
         found = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
-        if known.status == "draining" and log not in unknown and all(_is_read(b, found, checkpoint) for b in here):
-            remarks.append(f"{log[1]} of cluster {log[0]} is drained, and is not read any more")
+        is_ending = known.status == "draining" and known.drains_until is None and log not in unknown
+        if is_ending and all(_is_read(b, found, checkpoint) for b in here):
+            remarks.append(_drained_in_words(log))
             continue
         ends |= found
         logs.setdefault(log[0], {})[log[1]] = known
     clusters = {name: address for name, address in followed.known.clusters.items() if name in logs}
-    partitions = [_up_to(b, ends.get(b.topic_partition)) for b in state.partitions]
+    read = [b for b in state.partitions if b.topic_partition.topic in logs.get(b.topic_partition.cluster, {})]
+    partitions = [_within(b, followed.known, ends.get(b.topic_partition)) for b in read]
     ids = {name: cluster_id for name, cluster_id in followed.known.ids.items() if name in logs}
     known_now = followed.known.model_copy(update={"logs": logs, "clusters": clusters, "ids": ids})
     return replace(followed, known=known_now, remarks=tuple(remarks)), replace(state, partitions=partitions)
@@ -401,100 +389,22 @@ def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkp
     return max(bounds.log_start, bounds.log_start if position is None else position) >= end
 
 
-def _up_to(bounds: PartitionBounds, end: int | None) -> PartitionBounds:
-    return bounds if end is None else replace(bounds, window_end=min(bounds.window_end, max(end, bounds.log_start)))
+def _within(bounds: PartitionBounds, known: KnownStreams, end: int | None) -> PartitionBounds:
+    """The bounds up to where the partition's reading ends, and from where it begins if it goes on from elsewhere.
 
-
-def refuse_two_names(present: Mapping[str, str | None], table: str) -> None:
-    """Refuse a mapping that has one cluster under two names: its records would be read twice.
-
-    Args:
-        present: the clusters' own ids by the mapping's names.
-        table: the table's name, for errors.
-
-    Raises:
-        ActionRequiredError: it has.
+    With a mirror these are the log's for whoever asks: a backfill beyond them would read copies of what the table has.
     """
-    names: dict[str, str] = {}
-    for name, cluster_id in sorted(present.items()):
-        if cluster_id and names.setdefault(cluster_id, name) != name:
-            raise ActionRequiredError(
-                f"The mapping has one cluster under two names, {names[cluster_id]} and {name}.",
-                next_step="give it one name in what the metadata service says; nothing was begun.",
-                table=table,
-                cluster_id=cluster_id,
-            )
-
-
-def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], table: str) -> None:
-    """Refuse to drain a cluster that is not where it was any more.
-
-    Args:
-        known: the mapping of the last commit.
-        present: the own ids of clusters that the mapping has ceased to name, by their names.
-        table: the table's name, for errors.
-
-    Raises:
-        ActionRequiredError: another cluster is there.
-    """
-    for name, cluster_id in present.items():
-        if known.ids.get(name) and cluster_id and known.ids[name] != cluster_id:
-            raise ActionRequiredError(
-                "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
-                next_step="have its connection lead to it again, or set the source's `on_removed` to drop for one run.",
-                table=table,
-                cluster=name,
-                connection=known.clusters[name].connection,
-                found=cluster_id,
-            )
-
-
-def refuse_shared_names(known: KnownStreams, table: str) -> None:
-    """Refuse to read topics that have the same name in rows: a table that was moved once has rows of two clusters.
-
-    Args:
-        known: with the clusters' ids and prefixes.
-        table: the table's name, for errors.
-
-    Raises:
-        ActionRequiredError: two clusters have such topics.
-    """
-    names: dict[str, str] = {}
-    for (cluster, topic), _ in known.items():
-        if (known.ids.get(cluster) or cluster) not in known.prefixes:
-            continue  # it doesn't answer, so nothing of it is read
-        name = known.row_topic(topic, cluster, known.ids.get(cluster))
-        if names.setdefault(name, cluster) != cluster:
-            raise ActionRequiredError(
-                f"The table has rows of the topic {topic} from two clusters, {names[name]} and {cluster}, which it "
-                "can't tell apart.",
-                next_step="load the streams into a new table.",
-                table=table,
-                topic=topic,
-            )
-
-
-def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: str) -> None:
-    """Refuse to follow streams where it can't be told on which cluster the table's positions are.
-
-    Args:
-        checkpoint: what the table knows, with each cluster under its present name.
-        present: the names that clusters have now.
-        table: the table's name, for errors.
-
-    Raises:
-        ActionRequiredError: a cluster that no mapping names has positions and no id, so it may be any of those.
-    """
-    for name, known in checkpoint.clusters.items():
-        if name not in present and known.cluster_id is None and any(topic.known for topic in known.topics.values()):
-            raise ActionRequiredError(
-                "It isn't known which cluster the table was loaded from, so it can't be told among those of the "
-                "mapping.",
-                next_step=f"run one interval of the same topics without `streams`, which notes the cluster's id; or "
-                f"call the cluster {name} in the mapping.",
-                table=table,
-                cluster=name,
-            )
+    tp = bounds.topic_partition
+    move = known.move_of(tp[:2])
+    if move is not None and tp.partition in move.begins:
+        start = max(bounds.log_start, move.begins[tp.partition])
+        bounds = replace(bounds, log_start=start, window_start=max(bounds.window_start, start))
+    if end is None:
+        return bounds
+    end = max(end, bounds.log_start)
+    if known.mirrored_in(tp[:2]) is not None:
+        bounds = replace(bounds, log_end=min(bounds.log_end, end))
+    return replace(bounds, window_end=min(bounds.window_end, end))
 
 
 def follow_without_answer(known: KnownStreams | None, most: int, reason: str, table: str) -> Followed:
@@ -523,19 +433,3 @@ def follow_without_answer(known: KnownStreams | None, most: int, reason: str, ta
     again = known.model_copy(update={"failures": known.failures + 1})
     remark = f"the metadata service doesn't answer ({reason}); this is interval {again.failures} with its last answer"
     return Followed(again, {}, remarks=(remark,))
-
-
-def require_streams(asked: Collection[str], answered: Collection[str], table: str) -> None:
-    """Check that the service knows every stream that the pipeline names: one that is missing isn't one without records.
-
-    Raises:
-        ActionRequiredError: it doesn't know one.
-    """
-    missing = sorted(set(asked) - set(answered))
-    if missing:
-        raise ActionRequiredError(
-            f"The metadata service doesn't know the streams {', '.join(missing)}.",
-            next_step="add them to what the service says, with no clusters if they have no records, or take them out "
-            "of the source's `streams`.",
-            table=table,
-        )

@@ -63,6 +63,16 @@ class Streams:
         self.flow.set(source__kafka__metadata={"service": "file", "path": str(self.file)}, **settings)
         return self.flow
 
+    @classmethod
+    def from_today(cls, flow: Flow, **brokers: str) -> Streams:
+        """A table that was loaded from the flow's own topic, and goes on by streams: also of that name on `west`."""
+        streams = cls(flow, **brokers)
+        streams.sent["east", flow.topic] = flow.sent
+        streams.create("west", flow.topic)
+        streams.map(east=flow.topic, west=flow.topic)
+        streams.read()
+        return streams
+
     def shown(self) -> dict[str, Any]:
         """What `sluice streams` shows, in the test's own process."""
         with pytest.MonkeyPatch.context() as patch:

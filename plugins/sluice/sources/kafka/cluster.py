@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from sluice.connectors.options import SourceOptions
+from sluice.connectors.source import OffsetSyncs
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
@@ -20,6 +21,7 @@ from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.protocol.window import record_time
+from sluice.sources.kafka.mirror import offset_syncs
 from sluice.sources.kafka.probe import RecordProbe
 from sluice.sources.kafka.redriven import Redriven
 from sluice.sources.kafka.truncation import LogRead, truncations
@@ -241,6 +243,10 @@ class KafkaCluster:
     def sent_again(self, topic: str, table: str) -> Places:
         """Where the records stand that were set aside and sent again; see `sluice.connectors.source`."""
         return Redriven(self.settings, topic, table).places()
+
+    def offset_syncs(self, topic: str) -> OffsetSyncs:
+        """What MirrorMaker tells of offsets; see `sluice.connectors.source.MirrorReader`."""
+        return offset_syncs(self.settings, topic)
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.

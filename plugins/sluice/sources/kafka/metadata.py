@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.protocol.streams import Stream
+from sluice.protocol.mapping import Stream
 from sluice.redact import redact_text
 
 _FORM = TypeAdapter(dict[str, Stream])

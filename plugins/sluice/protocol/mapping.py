@@ -1,0 +1,259 @@
+"""What a metadata service says of streams: on which clusters and topics their records are, and where they came from.
+
+FLIP-246 has a metadata service that maps a stream to clusters and topics. A setting of a cluster wins over its
+stream's, and that over the pipeline's. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+
+from sluice.errors import ActionRequiredError
+from sluice.sections import Duration
+
+Offsets = Literal["earliest", "latest"] | dict[str, dict[int, int]]
+"""Where a topic starts or stops: an end of its log, or offsets as {topic: {partition: offset}}."""
+OffsetsOfTopic = Literal["earliest", "latest"] | Mapping[int, int]
+"""The same for one topic, by partition."""
+Mirror = Literal["none", "mirror_maker"]
+"""How records of a topic that moves come to where it moves to: not at all, or by Kafka's MirrorMaker 2."""
+Log = tuple[str, str]
+"""A topic of a cluster: the cluster's name and the topic's."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MovedFrom(_Frozen):
+    """Where the topics that a stream has on a cluster were until now, so that the next interval goes on from there.
+
+    Attributes:
+        cluster: the name of the cluster that they are moved away from; it is not to have them in the mapping any more.
+        topics: by a topic's name here its name there, of topics that had another one.
+        mirror: `none`: producers were switched over, and what they had sent stays where it was. `mirror_maker`:
+            MirrorMaker 2 copies all records, before the move and after it.
+        drain_for: without a mirror: for how long the old topics are read on after the interval that begins the move.
+        offset_syncs: MirrorMaker's topic of offsets that belong together; by default that of a target which is called
+            like this cluster, `mm2-offset-syncs.<cluster>.internal`.
+        offset_syncs_location: where that topic is, by MirrorMaker's `offset-syncs.topic.location`.
+    """
+
+    cluster: str
+    topics: dict[str, str] = {}
+    mirror: Mirror = "none"
+    drain_for: Duration | None = None
+    offset_syncs: str | None = None
+    offset_syncs_location: Literal["source", "target"] = "source"
+
+    @model_validator(mode="after")
+    def _of_its_mirror(self) -> MovedFrom:
+        if self.mirror == "none" and self.offset_syncs is not None:
+            raise ValueError("`offset_syncs` is for mirror: mirror_maker")
+        if self.mirror != "none" and self.drain_for is not None:
+            raise ValueError("`drain_for` is for mirror: none; with a mirror the old topic is left at an exact offset")
+        return self
+
+
+class StreamCluster(_Frozen):
+    """What a stream has on one cluster.
+
+    Attributes:
+        topics: the topics, at least one.
+        connection: id of the Airflow connection of type kafka; the pipeline's `connection` by default.
+        bootstrap_servers: where the cluster is, in place of what the connection says.
+        starting_offsets: where a topic starts that the table has never read; by default the stream's, then the
+            pipeline's.
+        stopping_offsets: where reading ends for good: `latest` is the log's end in the interval that first reads it.
+        moved_from: where the topics were until now.
+    """
+
+    topics: Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
+    connection: str | None = None
+    bootstrap_servers: str | None = None
+    starting_offsets: Offsets | None = None
+    stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
+    moved_from: MovedFrom | None = None
+
+    @model_validator(mode="after")
+    def _has_topics(self) -> StreamCluster:
+        if not self.topics:
+            raise ValueError("name the `topics` of the cluster; leave the cluster out where the stream has none on it")
+        if self.moved_from is not None and set(self.moved_from.topics) - set(self.topics):
+            raise ValueError("`moved_from.topics` has the old names by the new ones, which are among `topics`")
+        return self
+
+
+class Stream(_Frozen):
+    """One logical stream: by the clusters' names what it has on each. No cluster means that it has no records now."""
+
+    clusters: dict[str, StreamCluster]
+    starting_offsets: Offsets | None = None
+    stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
+
+
+class ClusterAddress(BaseModel):
+    """How a cluster is reached: by an Airflow connection, perhaps at an address of the mapping's own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    connection: str
+    bootstrap_servers: str | None = None
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a mapping says of a topic that was elsewhere.
+
+    Attributes:
+        old: where it was.
+        mirror: how its records come to where it is.
+        drain_for: for how long it is read on there; None up to where its log ends.
+        syncs: the cluster and the topic that tell which offsets belong together, with a mirror.
+    """
+
+    old: Log
+    mirror: Mirror = "none"
+    drain_for: timedelta | None = None
+    syncs: Log | None = None
+
+
+@dataclass(frozen=True)
+class MappedLog:
+    """A topic that a mapping names.
+
+    Attributes:
+        starting: where it starts if the table has never read it, by partition or for all of them.
+        stopping: where reading it ends for good; None where it goes on.
+        streams: the streams that it belongs to.
+        move: where it was until now; None if it was nowhere else.
+    """
+
+    starting: OffsetsOfTopic
+    stopping: OffsetsOfTopic | None = None
+    streams: tuple[str, ...] = ()
+    move: Move | None = None
+
+
+@dataclass(frozen=True)
+class StreamMapping:
+    """What the metadata service says now: the clusters by name, and each topic that is to be read.
+
+    Attributes:
+        clusters: how each cluster is reached.
+        logs: what is to be read.
+    """
+
+    clusters: Mapping[str, ClusterAddress] = field(default_factory=dict)
+    logs: Mapping[Log, MappedLog] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that it says, by which two answers are compared."""
+        said = [f"{name} {address.model_dump_json()}" for name, address in sorted(self.clusters.items())]
+        said += [f"{log} {mapped}" for log, mapped in sorted(self.logs.items(), key=lambda item: item[0])]
+        return hashlib.sha256("\n".join(said).encode()).hexdigest()
+
+
+def mapping_of(streams: Mapping[str, Stream], *, connection: str, starting: Offsets, table: str) -> StreamMapping:
+    """What several streams have together. A setting of a cluster wins over the stream's, and that over the pipeline's.
+
+    Args:
+        streams: the streams by their ids.
+        connection: the pipeline's connection, for clusters that name none.
+        starting: the pipeline's starting offsets.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: two streams say different things of one cluster or topic.
+    """
+    clusters: dict[str, ClusterAddress] = {}
+    logs: dict[Log, MappedLog] = {}
+    for stream_id, stream in sorted(streams.items()):
+        for name, there in sorted(stream.clusters.items()):
+            address = ClusterAddress(
+                connection=there.connection or connection, bootstrap_servers=there.bootstrap_servers
+            )
+            if clusters.setdefault(name, address) != address:
+                raise _contradiction("reach the cluster at different addresses", stream_id, name, table)
+            for topic in there.topics:
+                here = MappedLog(
+                    _of_topic(topic, there.starting_offsets, stream.starting_offsets, starting) or {},
+                    _of_topic(topic, there.stopping_offsets, stream.stopping_offsets),
+                    (stream_id,),
+                    _move(name, topic, there.moved_from),
+                )
+                known = logs.get((name, topic), here)
+                if (known.starting, known.stopping) != (here.starting, here.stopping):
+                    raise _contradiction("start or stop the topic at different offsets", stream_id, name, table, topic)
+                if known.move != here.move:
+                    raise _contradiction("move the topic from different places", stream_id, name, table, topic)
+                logs[name, topic] = replace(here, streams=tuple(dict.fromkeys([*known.streams, stream_id])))
+    _refuse_crossed_moves(logs, table)
+    return StreamMapping(clusters, logs)
+
+
+def _move(cluster: str, topic: str, said: MovedFrom | None) -> Move | None:
+    if said is None:
+        return None
+    old = said.cluster, said.topics.get(topic, topic)
+    if said.mirror == "none":
+        return Move(old, drain_for=said.drain_for)
+    has_syncs = said.cluster if said.offset_syncs_location == "source" else cluster
+    return Move(old, said.mirror, syncs=(has_syncs, said.offset_syncs or f"mm2-offset-syncs.{cluster}.internal"))
+
+
+def _refuse_crossed_moves(logs: Mapping[Log, MappedLog], table: str) -> None:
+    """A topic that is read where it was, too, has not moved; and what two topics come from can't be told apart."""
+    moved: dict[Log, Log] = {}
+    for new, mapped in sorted(logs.items(), key=lambda item: item[0]):
+        if mapped.move is None:
+            continue
+        if mapped.move.old in logs or moved.setdefault(mapped.move.old, new) != new:
+            raise ActionRequiredError(
+                "A topic is mapped twice: it was moved away, and is still mapped, or is moved to two places.",
+                next_step="take it out of the cluster that it is moved away from, in all streams, and move it to one.",
+                table=table,
+                cluster=mapped.move.old[0],
+                topic=mapped.move.old[1],
+                moved_to=" of cluster ".join(reversed(new)),
+            )
+
+
+def _of_topic(topic: str, *settings: Offsets | None) -> OffsetsOfTopic | None:
+    """What the first setting says of the topic that is made at all."""
+    said = next((setting for setting in settings if setting is not None), None)
+    return said.get(topic, {}) if isinstance(said, dict) else said
+
+
+def _contradiction(what: str, stream: str, cluster: str, table: str, topic: str | None = None) -> ActionRequiredError:
+    return ActionRequiredError(
+        f"Two streams {what}.",
+        next_step="make what the metadata service says of them the same; it is one cluster, and is read once.",
+        table=table,
+        stream=stream,
+        cluster=cluster,
+        topic=topic,
+    )
+
+
+def require_streams(asked: Collection[str], answered: Collection[str], table: str) -> None:
+    """Check that the service knows every stream that the pipeline names: one that is missing isn't one without records.
+
+    Raises:
+        ActionRequiredError: it doesn't know one.
+    """
+    missing = sorted(set(asked) - set(answered))
+    if missing:
+        raise ActionRequiredError(
+            f"The metadata service doesn't know the streams {', '.join(missing)}.",
+            next_step="add them to what the service says, with no clusters if they have no records, or take them out "
+            "of the source's `streams`.",
+            table=table,
+        )

@@ -1,0 +1,244 @@
+"""A topic that goes on elsewhere: where the old log is left, and where the new one is taken up.
+
+An interval reads both legs in one commit, the old log to its cut and the new one from there on. With a mirror the cut
+is a pair of offsets that belong together, as the mirror itself has told it. MirrorMaker 2 translates a consumer's
+offset down to the last pair before it, so that records are read twice; here the old log is read on to the next pair
+instead. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.mapping import Log, Move
+from sluice.protocol.offsets import Checkpoint, OffsetSync
+from sluice.protocol.state import ClusterState, PartitionBounds
+from sluice.protocol.streams import Followed, KnownMove
+
+_Bounds = Mapping[Log, Mapping[int, PartitionBounds]]
+
+
+def exact_cut(syncs: Sequence[OffsetSync], position: int) -> OffsetSync | None:
+    """The first pair of offsets, not before a position, between which nothing is read twice or left out.
+
+    The record at a pair's upstream offset has its copy at the downstream one. So both logs may change hands before that
+    record, and after it as well. Pairs that run backwards mean that the mirror has copied records again: what stands
+    before them in the copy is not what follows there.
+
+    Args:
+        syncs: what the mirror has told of one partition, in its order.
+        position: the first offset of the old log that isn't read yet.
+    """
+    sound: list[OffsetSync] = []
+    for sync in syncs:
+        if sound and sync == sound[-1]:
+            continue
+        if sound and (sync.upstream <= sound[-1].upstream or sync.downstream <= sound[-1].downstream):
+            sound = []
+        sound.append(sync)
+    cuts = (OffsetSync(sync.upstream + more, sync.downstream + more) for sync in sound for more in (0, 1))
+    return min((cut for cut in cuts if cut.upstream >= position), default=None)
+
+
+def settle_moves(
+    followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime, table: str
+) -> tuple[Followed, ClusterState]:
+    """What an interval reads once it is decided where topics that were moved change hands.
+
+    That is decided for all partitions of a topic at once, by the interval that first can; it stands in its commit.
+
+    Args:
+        followed: what the interval reads, with moves that aren't settled.
+        state: what the clusters say.
+        checkpoint: where the table stands, with each cluster under its present name.
+        now: the time.
+        table: the table's name, for errors.
+
+    Returns:
+        With all moves settled; and the state without topics that can't be begun yet.
+
+    Raises:
+        RetryableError: the mirror hasn't told an offset yet at which a partition can be taken up.
+        ActionRequiredError: a topic can't be moved so; nothing was begun.
+    """
+    partitions: dict[Log, dict[int, PartitionBounds]] = {}
+    for bounds in state.partitions:
+        tp = bounds.topic_partition
+        partitions.setdefault((tp.cluster, tp.topic), {})[tp.partition] = bounds
+    unknown = {(tp.cluster, tp.topic) for tp in state.leaderless}
+    waiting: set[Log] = set()
+    for new, move in sorted(followed.moves.items()):
+        if followed.known.logs.get(move.old[0], {}).get(move.old[1]) is None:
+            followed = _never_read(followed, checkpoint, new, move, table)
+        elif move.mirror == "none":
+            followed = _drained(followed, new, move, now)
+        elif {new, move.old} & unknown or {new[0], move.old[0]} & set(state.skipped):
+            followed = _put_off(followed, new, move)
+            waiting.add(new)
+        else:
+            followed = _cut(followed, partitions, checkpoint, new, move, table)
+    if not waiting:
+        return followed, state
+    led = [b for b in state.partitions if b.topic_partition[:2] not in waiting]
+    leaderless = [tp for tp in state.leaderless if tp[:2] not in waiting]
+    topic_ids = {log: topic_id for log, topic_id in state.topic_ids.items() if log not in waiting}
+    skipped = tuple(sorted({*state.skipped, *(cluster for cluster, _ in waiting)}))  # the table isn't complete without
+    return followed, replace(state, partitions=led, leaderless=leaderless, topic_ids=topic_ids, skipped=skipped)
+
+
+def _in_words(log: Log) -> str:
+    return f"{log[1]} of cluster {log[0]}"
+
+
+def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move, table: str) -> Followed:
+    """A new table has nothing to go on from. One that has rows may have that log's, under a name that isn't known."""
+    if any(topic.known for cluster in checkpoint.clusters.values() for topic in cluster.topics.values()):
+        raise ActionRequiredError(
+            "A topic is said to be moved from one that the table doesn't know, so it can't go on from there.",
+            next_step="map it where it was for one interval, and move it then; or take `moved_from` out if the table "
+            "has never read it there.",
+            table=table,
+            cluster=move.old[0],
+            topic=move.old[1],
+            moved_to=_in_words(new),
+        )
+    remark = f"{_in_words(new)} was {_in_words(move.old)}, of which the table has nothing to go on from"
+    known = followed.known.with_move(new, KnownMove(cluster=move.old[0], topic=move.old[1]))
+    return replace(followed, known=known, remarks=(*followed.remarks, remark))
+
+
+def _drained(followed: Followed, new: Log, move: Move, now: datetime) -> Followed:
+    """Without a mirror each record is in one of the logs, and both are read."""
+    known = followed.known.with_move(new, KnownMove(cluster=move.old[0], topic=move.old[1]))
+    until = "where its log ends now"
+    if move.drain_for is not None:
+        old = followed.known.logs[move.old[0]][move.old[1]]
+        ends = now + move.drain_for
+        known = known.with_log(move.old, old.model_copy(update={"drains_until": ends}))
+        until = f"where its log ends at {ends:%Y-%m-%d %H:%M} UTC"
+    remark = f"{_in_words(new)} goes on from {_in_words(move.old)}, which is read up to {until}"
+    return replace(followed, known=known, remarks=(*followed.remarks, remark))
+
+
+def _put_off(followed: Followed, new: Log, move: Move) -> Followed:
+    old = followed.known.logs[move.old[0]][move.old[1]]
+    known = followed.known.with_log(new, None).with_log(move.old, old.model_copy(update={"status": "missed"}))
+    remark = f"{_in_words(new)} is taken up once all of it and of {_in_words(move.old)} can be asked"
+    return replace(
+        followed,
+        known=known,
+        to_confirm=followed.to_confirm - {move.old},
+        remarks=(*followed.remarks, remark),
+    )
+
+
+def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: Log, move: Move, table: str) -> Followed:
+    """The old log to exact offsets, and the new one from there."""
+    where = {"table": table, "cluster": new[0], "topic": new[1], "moved_from": _in_words(move.old)}
+    topic = checkpoint.topic(*new)
+    if topic is not None and topic.known:
+        raise ActionRequiredError(
+            "The table has read the topic that another is said to be moved to, so it has copies of what is there.",
+            next_step="take `moved_from` out if it has no mirror; otherwise load the streams into a new table.",
+            **where,
+        )
+    here, there = partitions.get(new, {}), partitions.get(move.old, {})
+    if set(there) - set(here):
+        raise ActionRequiredError(
+            "The topic has fewer partitions than the one that it is moved from, so it can't be its mirror.",
+            next_step="correct `moved_from`: MirrorMaker keeps partitions.",
+            partitions=len(here),
+            partitions_before=len(there),
+            **where,
+        )
+    cuts: dict[int, OffsetSync] = {}
+    for number, bounds in sorted(there.items()):
+        told = followed.syncs.get(move.old, {}).get(number, ())
+        position = max(checkpoint.end_of_settled(bounds.topic_partition), bounds.log_start)
+        cut = exact_cut(told, position)
+        if cut is None and not told and position == bounds.log_end and here[number].end_of_records == 0:
+            cut = OffsetSync(position, 0)  # neither has anything that the other lacks
+        if cut is None:
+            raise RetryableError(
+                "The mirror hasn't told an offset yet at which the topic can be taken up without reading a record "
+                "twice.",
+                next_step="let the mirror catch up; the step is retried. It tells one for each hundred records and "
+                "after the last; `sluice streams` shows how far it is.",
+                partition=number,
+                position=position,
+                last_told=f"{told[-1].upstream} → {told[-1].downstream}" if told else None,
+                **where,
+            )
+        _require_there(here[number], cut, where)
+        cuts[number] = cut
+    known = followed.known.logs[move.old[0]][move.old[1]]
+    begins = {number: cut.downstream for number, cut in cuts.items()}
+    settled = followed.known.with_move(
+        new, KnownMove(cluster=move.old[0], topic=move.old[1], mirrored=True, begins=begins)
+    ).with_log(
+        move.old,
+        known.model_copy(update={"status": "draining", "ends": {n: cut.upstream for n, cut in cuts.items()}}),
+    )
+    offsets = ", ".join(f"[{number}] {cut.upstream} → {cut.downstream}" for number, cut in cuts.items())
+    remark = f"{_in_words(new)} goes on from its mirror {_in_words(move.old)}, by offsets {offsets}"
+    return replace(
+        followed,
+        known=settled,
+        starting={**followed.starting, new: replace(followed.starting[new], starting=begins)},
+        to_confirm=followed.to_confirm - {move.old},
+        remarks=(*followed.remarks, remark),
+    )
+
+
+def _require_there(bounds: PartitionBounds, cut: OffsetSync, where: Mapping[str, object]) -> None:
+    """Check that the copies from the cut on are there."""
+    if not bounds.log_start <= cut.downstream <= bounds.end_of_records:
+        raise ActionRequiredError(
+            "What the mirror tells of the topic isn't there: its log was deleted from, or is another one.",
+            next_step="move the stream to a new mirror, which begins at the table's position or before.",
+            partition=bounds.topic_partition.partition,
+            wanted=cut.downstream,
+            log_start=bounds.log_start,
+            log_end=bounds.log_end,
+            **where,
+        )
+
+
+def refuse_unsettled_moves(followed: Followed, table: str) -> None:
+    """Refuse a request that reads no interval onward while a topic is to be moved: only such a commit notes positions.
+
+    Raises:
+        ActionRequiredError: a topic is to be moved.
+    """
+    for new, move in followed.moves.items():
+        raise ActionRequiredError(
+            "A topic is to be moved first.",
+            next_step="run one interval that goes on; then make this request again.",
+            table=table,
+            cluster=new[0],
+            topic=new[1],
+            moved_from=_in_words(move.old),
+        )
+
+
+def refuse_keys_elsewhere(followed: Followed, table: str) -> None:
+    """Refuse to move a topic under an upsert that finds keys by their partition: it would not find the old log's rows.
+
+    Raises:
+        ActionRequiredError: a topic is to be moved that the table has read.
+    """
+    for new, move in followed.moves.items():
+        if move.old[1] in followed.known.logs.get(move.old[0], {}):
+            raise ActionRequiredError(
+                "An upsert finds a key's row by the log and the partition that it came from, so a topic can't be moved "
+                "under it.",
+                next_step="load the streams into a new table with the sink's `key_placement: hashed`, which finds keys "
+                "wherever they come from; this table can be read until then.",
+                table=table,
+                cluster=new[0],
+                topic=new[1],
+                moved_from=_in_words(move.old),
+            )

@@ -1,0 +1,101 @@
+"""Which of the streams' clusters is which, by Kafka's own ids: what can't be told apart is refused. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.streams import KnownStreams
+
+
+def refuse_two_names(present: Mapping[str, str | None], table: str) -> None:
+    """Refuse a mapping that has one cluster under two names: its records would be read twice.
+
+    Args:
+        present: the clusters' own ids by the mapping's names.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: it has.
+    """
+    names: dict[str, str] = {}
+    for name, cluster_id in sorted(present.items()):
+        if cluster_id and names.setdefault(cluster_id, name) != name:
+            raise ActionRequiredError(
+                f"The mapping has one cluster under two names, {names[cluster_id]} and {name}.",
+                next_step="give it one name in what the metadata service says; nothing was begun.",
+                table=table,
+                cluster_id=cluster_id,
+            )
+
+
+def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], table: str) -> None:
+    """Refuse to drain a cluster that is not where it was any more.
+
+    Args:
+        known: the mapping of the last commit.
+        present: the own ids of clusters that the mapping has ceased to name, by their names.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: another cluster is there.
+    """
+    for name, cluster_id in present.items():
+        if known.ids.get(name) and cluster_id and known.ids[name] != cluster_id:
+            raise ActionRequiredError(
+                "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
+                next_step="have its connection lead to it again, or set the source's `on_removed` to drop for one run.",
+                table=table,
+                cluster=name,
+                connection=known.clusters[name].connection,
+                found=cluster_id,
+            )
+
+
+def refuse_shared_names(known: KnownStreams, table: str) -> None:
+    """Refuse to read topics that have the same name in rows: a table that was moved once has rows of two clusters.
+
+    Args:
+        known: with the clusters' ids and prefixes.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: two clusters have such topics.
+    """
+    names: dict[str, str] = {}
+    for (cluster, topic), _ in known.items():
+        if (known.ids.get(cluster) or cluster) not in known.prefixes:
+            continue  # it doesn't answer, so nothing of it is read
+        name = known.row_topic(topic, cluster, known.ids.get(cluster))
+        if names.setdefault(name, cluster) != cluster:
+            raise ActionRequiredError(
+                f"The table has rows of the topic {topic} from two clusters, {names[name]} and {cluster}, which it "
+                "can't tell apart.",
+                next_step="load the streams into a new table.",
+                table=table,
+                topic=topic,
+            )
+
+
+def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: str) -> None:
+    """Refuse to follow streams where it can't be told on which cluster the table's positions are.
+
+    Args:
+        checkpoint: what the table knows, with each cluster under its present name.
+        present: the names that clusters have now.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: a cluster that no mapping names has positions and no id, so it may be any of those.
+    """
+    for name, known in checkpoint.clusters.items():
+        if name not in present and known.cluster_id is None and any(topic.known for topic in known.topics.values()):
+            raise ActionRequiredError(
+                "It isn't known which cluster the table was loaded from, so it can't be told among those of the "
+                "mapping.",
+                next_step=f"run one interval of the same topics without `streams`, which notes the cluster's id; or "
+                f"call the cluster {name} in the mapping.",
+                table=table,
+                cluster=name,
+            )
