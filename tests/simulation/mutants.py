@@ -20,9 +20,10 @@ from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
 from sluice.protocol import plan, policy
 from sluice.protocol.losses import Lost
-from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit
-from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
+from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
+from sluice.protocol.settlement import leader_epochs
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -57,6 +58,11 @@ def _retention_alone(
     """Where records before the log's start are lost, nobody looks what was truncated at its end."""
     found = _FIND_LOST(bounds, committed, checkpoint, state)
     return found._replace(truncated_at=None) if found and committed < bounds.log_start else found
+
+
+def _epochs_of_what_was_read(start: StartCommit) -> dict[TopicPartition, int]:
+    """Nobody can see any more that other records came to stand at offsets that were passed over."""
+    return leader_epochs(start.model_copy(update={"passed_over": ()}))
 
 
 def _apply_any_end(self: TableLog, offset: int, message: Any) -> None:
@@ -217,6 +223,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a loss by retention hides a truncation": _replaced(plan, "find_lost", _retention_alone),
     "a service that lost the table completes its plan": _replaced(ServiceLease, "decide", _decide_and_go_on),
+    "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
 }
 """By what is wrong."""

@@ -53,7 +53,8 @@ def refuse_other_records(session: Session, transaction: Transaction) -> None:
     epochs = {
         tp._replace(cluster=names.get(tp.cluster, tp.cluster)): epoch for tp, epoch in leader_epochs(start).items()
     }
-    ranges = [r.model_copy(update={"cluster": names.get(r.cluster, r.cluster)}) for r in start.offset_ranges]
+    read = (*start.offset_ranges, *start.passed_over)
+    ranges = [r.model_copy(update={"cluster": names.get(r.cluster, r.cluster)}) for r in read]
     truncated = truncated_since_read(session, ranges, epochs.get)
     if not truncated and epochs and start.policy.reads == "again":
         truncated = _perhaps_truncated(session, ranges, epochs)

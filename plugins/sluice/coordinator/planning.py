@@ -355,7 +355,10 @@ class Planner:
                     log_end=here.log_end if here else None,
                 )
             missing = coverage.missing(committed.checkpoint.settled(tp), start, end)
-            passed_over += [PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end) for piece in missing]
+            epoch = state.leader_epochs.get(tp)  # by which it is seen if other records come to stand at these offsets
+            passed_over += [
+                PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end, leader_epoch=epoch) for piece in missing
+            ]
         return Task(IntervalPlan(ranges=()), passed_over=tuple(passed_over))
 
     def _refuse_unknown_times(self, bounded: Request) -> None:

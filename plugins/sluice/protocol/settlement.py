@@ -142,7 +142,7 @@ def truncated_partitions(start: StartCommit) -> dict[TopicPartition, int]:
 
 def leader_epochs(start: StartCommit) -> dict[TopicPartition, int]:
     """The leader epochs of the plan's partitions, as far as they are known."""
-    planned = (*start.offset_ranges, *start.idle)
+    planned = (*start.offset_ranges, *start.idle, *start.passed_over)
     return {r.topic_partition: r.leader_epoch for r in planned if r.leader_epoch is not None}
 
 
