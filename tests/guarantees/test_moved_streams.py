@@ -254,6 +254,8 @@ def test_a_mirror_that_has_copied_again(make_streams):
     mirror.tell(0, 8, 12)
     mirror.tell(0, 15, 19)
     move(streams, mirror="mirror_maker", offset_syncs=mirror.syncs)
+    _refused(flow, "has copied records again")
+    move(streams, mirror="mirror_maker", offset_syncs=mirror.syncs, copies_only=True)
     flow.set(source__kafka__max_records=1000)
     assert flow.interval().records == 15
     assert flow.note()["streams"]["moves"]["new"][topic]["begins"] == {"0": 12, "1": 0}

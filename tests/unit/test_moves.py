@@ -13,7 +13,7 @@ from sluice.protocol.mapping import Stream, StreamMapping, mapping_of
 from sluice.protocol.moves import exact_cut, settle_moves
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownStreams, bounded, follow
+from sluice.protocol.streams import Followed, KnownStreams, Told, bounded, follow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = ("old", "orders"), ("new", "orders")
@@ -46,11 +46,15 @@ def state(*, leaderless: tuple[tuple[str, str], ...] = (), skipped: tuple[str, .
     return ClusterState(bounds, {}, {(name, "orders"): "id" for name in ends}, leaderless=waiting, skipped=skipped)
 
 
+def told(*syncs: tuple[int, int], next_record: int = 0) -> Told:
+    return Told([OffsetSync(*s) for s in syncs], next_record)
+
+
 def settled(
     said: StreamMapping, found: ClusterState, *syncs: tuple[int, int], position: int = 10, now: datetime = NOW
 ) -> tuple[Followed, ClusterState]:
     before, checkpoint = known(position)
-    followed = replace(follow(before, said, "drain", "t"), syncs={OLD: {0: [OffsetSync(*s) for s in syncs]}})
+    followed = replace(follow(before, said, "drain", "t"), syncs={OLD: {0: told(*syncs)}} if syncs else {})
     return bounded(*settle_moves(followed, found, checkpoint, now, "t"), checkpoint, now)
 
 
@@ -72,7 +76,14 @@ def settled(
          "copied again, not so far", "one record copied again", "told twice", "the copy was deleted"],
 )  # fmt: skip
 def test_the_first_cut_at_which_nothing_is_read_twice_or_left_out(syncs, position, cut):
-    assert exact_cut([OffsetSync(*s) for s in syncs], position) == cut
+    assert exact_cut(told(*syncs), position) == cut
+
+
+def test_the_last_pair_goes_for_all_offsets_up_to_the_next_record():
+    """The table has read the marker of the last transaction, too, which has no copy."""
+    assert exact_cut(told((0, 0), (9, 6), next_record=12), 12) == (12, 7)
+    assert exact_cut(told((0, 0), (9, 6), next_record=11), 12) is None, "the record at 11 is to be copied yet"
+    assert exact_cut(told((20, 9), (9, 15), next_record=12), 12) == (12, 16)
 
 
 def test_with_a_mirror_each_leg_ends_and_begins_at_the_cut():
@@ -91,6 +102,15 @@ def test_with_a_mirror_each_leg_ends_and_begins_at_the_cut():
     assert bounds.log_start == 15, "what it is a copy of is in the table"
 
 
+def test_records_that_were_copied_again_are_skipped_where_nothing_else_is_there():
+    pairs = [(0, 0), (20, 15), (18, 16), (25, 23)]
+    with pytest.raises(ActionRequiredError, match="has copied records again") as caught:
+        settled(MIRRORED, state(old=40, new=30), *pairs)
+    assert caught.value.where["told"] == "20 → 15, then 18 → 16"
+    followed, _ = settled(moved(mirror="mirror_maker", copies_only=True), state(old=40, new=30), *pairs)
+    assert followed.known.move_of(NEW).begins == {0: 16}
+
+
 def test_moves_follow_renamed_clusters():
     followed, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
     named = followed.known.named({"old": "O", "new": "N"}, known()[1])
@@ -102,10 +122,14 @@ def test_what_the_mirror_has_not_told_is_waited_for():
     with pytest.raises(RetryableError, match="hasn't told an offset yet") as caught:
         settled(MIRRORED, state(old=40, new=30), (8, 6))
     assert (caught.value.where["position"], caught.value.where["last_told"]) == (10, "8 → 6")
-    settled(MIRRORED, state(old=10, new=0))  # neither has anything that the other lacks
-    for ends in ({"old": 11, "new": 0}, {"old": 10, "new": 1}):
-        with pytest.raises(RetryableError, match="hasn't told an offset yet"):
-            settled(MIRRORED, state(**ends))
+    with pytest.raises(RetryableError, match="hasn't told an offset yet"):
+        settled(MIRRORED, state(old=10, new=0))  # it may not have begun, and copy all ten
+
+
+def test_a_partition_that_was_always_empty_has_no_copies():
+    followed, found = settled(MIRRORED, state(old=0, new=3), position=0)
+    assert {b.topic_partition.cluster: (b.log_start, b.window_end) for b in found.partitions} == {"new": (0, 3)}
+    assert followed.known.move_of(NEW).begins == {0: 0}
 
 
 @pytest.mark.parametrize(

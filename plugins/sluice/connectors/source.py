@@ -100,6 +100,15 @@ class MirrorReader(Protocol):
         """
         ...
 
+    def next_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset of each partition's first record from an offset on; none of one that has none.
+
+        Raises:
+            RetryableError: the cluster can't be reached.
+            ActionRequiredError: a topic may not be read.
+        """
+        ...
+
 
 def mirror_reader(source: Source) -> MirrorReader:
     """The cluster, to be asked for its mirror's offsets.

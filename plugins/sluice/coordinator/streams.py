@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,9 +17,9 @@ from sluice.errors import RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.mapping import ClusterAddress, Log, Stream, StreamMapping, mapping_of, require_streams
-from sluice.protocol.offsets import OffsetSync
+from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.stream_identity import refuse_lost_address, refuse_two_names
-from sluice.protocol.streams import Followed, KnownStreams, follow, follow_without_answer
+from sluice.protocol.streams import Followed, KnownStreams, Told, follow, follow_without_answer
 
 
 class Streams:
@@ -80,18 +81,22 @@ class Streams:
         answered = {name: address for name, address in known.clusters.items() if name not in known.skipped}
         return Sources(self._clusters(answered), known.topics)
 
-    def _syncs(
-        self, followed: Followed, clusters: Mapping[str, Source]
-    ) -> dict[Log, Mapping[int, Sequence[OffsetSync]]]:
+    def _syncs(self, followed: Followed, clusters: Mapping[str, Source]) -> dict[Log, Mapping[int, Told]]:
         """What mirrors tell of topics that are to be moved, as far as they answer; before their ends are asked for."""
         told: dict[Log, OffsetSyncs] = {}
-        found: dict[Log, Mapping[int, Sequence[OffsetSync]]] = {}
+        found: dict[Log, Mapping[int, Told]] = {}
         for move in followed.moves.values():
             if move.syncs is None or not {move.old[0], move.syncs[0]} <= clusters.keys():
                 continue
             if move.syncs not in told:
                 told[move.syncs] = mirror_reader(clusters[move.syncs[0]]).offset_syncs(move.syncs[1])
-            found[move.old] = told[move.syncs].get(move.old[1], {})
+            pairs = told[move.syncs].get(move.old[1], {})
+            after = {TopicPartition(*move.old, number): said[-1].upstream + 1 for number, said in pairs.items()}
+            following = mirror_reader(clusters[move.old[0]]).next_records(after)
+            found[move.old] = {
+                number: Told(said, following.get(TopicPartition(*move.old, number), sys.maxsize))
+                for number, said in pairs.items()
+            }
         return found
 
     def _ids(self, clusters: Mapping[str, Source], service: MetadataService | None) -> dict[str, str | None]:

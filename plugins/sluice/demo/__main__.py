@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from confluent_kafka import KafkaException
-from rich.console import Console
 from rich.panel import Panel
 
 from sluice.control.topic import ControlTopic
@@ -19,62 +17,29 @@ from sluice.demo.airflow_api import AirflowApi
 from sluice.demo.arrival import INTERVALS, Arrival
 from sluice.demo.intervals import Interval
 from sluice.demo.pipelines import DemoPipeline, demo_pipelines
+from sluice.demo.stage import Stage, main
 from sluice.demo.topics import PARTITIONS, ensure_topic
 from sluice.demo.trouble import Trouble
-from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
-from sluice.local.archive import ensure_archives
-from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
-from sluice.local.errors import LocalRuntimeError, told_in_short
-from sluice.local.home import SluiceHome
-from sluice.local.jars import ensure_jars
-
-_BROKER_PORT = 9092
-
-
-def run() -> None:
-    """Run the demo; the process ends with 1 where Kafka and a table differ, with 130 at Ctrl-C.
-
-    Raises:
-        LocalRuntimeError: something on this machine stops it.
-    """
-    out = screen.console()
-    try:
-        same = _Demo(SluiceHome.from_env().create(), out).run()
-    except KeyboardInterrupt:
-        out.print("\n[yellow]Interrupted.[/] What was committed stays committed.")
-        out.print("[bold]make demo[/] goes on from there, [bold]make down[/] stops all that still runs.")
-        raise SystemExit(130) from None
-    except SluiceError as error:
-        where = "\n".join(f"{name}: {value}" for name, value in error.where.items())
-        raise LocalRuntimeError(error.what, next_step=error.next_step, detail=where) from error
-    except KafkaException as error:
-        raise LocalRuntimeError(f"Kafka: {error}.", next_step="run 'make status', then the demo again.") from error
-    if not same:
-        raise SystemExit(1)
-
-
-def main() -> None:
-    """Run the demo; an expected failure is a message, not a stack trace."""
-    with told_in_short():
-        run()
+from sluice.local.errors import LocalRuntimeError
 
 
 class _Demo:
-    def __init__(self, home: SluiceHome, out: Console) -> None:
-        self._home = home
-        self._out = out
-        self._broker = LocalBroker(home, port=_BROKER_PORT)
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._home = stage.home
+        self._out = stage.out
+        self._broker = stage.broker
 
     def run(self) -> bool:
         """All of it; whether Kafka and both tables hold the same."""
         began = time.monotonic()
-        self._heading("1. Java, jars and class archives")
-        self._install()
-        self._heading("2. Kafka and Airflow")
-        airflow = self._start()
+        self._stage.heading("1. Java, jars and class archives")
+        self._stage.install()
+        self._stage.heading("2. Kafka and Airflow")
+        airflow = self._stage.start()
         settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._broker.bootstrap})
         pipelines = self._pipelines(settings)
         api = AirflowApi(airflow.environment)
@@ -83,7 +48,7 @@ class _Demo:
                 api.await_dag(demo.name)
         self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {' and '.join(p.name for p in pipelines)}")
 
-        self._heading("3. Flights arrive, the scheduler's intervals land them")
+        self._stage.heading("3. Flights arrive, the scheduler's intervals land them")
         self._out.print(f"At least {INTERVALS} intervals of each pipeline commit while records are still arriving.")
 
         def check_alive() -> None:
@@ -93,11 +58,11 @@ class _Demo:
 
         intervals = Arrival(self._out, settings, api, pipelines, check_alive).run()
 
-        self._heading("4. Is every record in its table, once?")
+        self._stage.heading("4. Is every record in its table, once?")
         same = self._compare(settings, pipelines, intervals)
         self._out.print(screen.intervals_table([(name, i) for name, found in intervals.items() for i in found]))
 
-        self._heading("5. One commit fails, and one interval is replayed")
+        self._stage.heading("5. One commit fails, and one interval is replayed")
         trouble = Trouble(self._out, self._home, settings, api)
         trouble.fail_and_recover()
         append = next(p for p in pipelines if not p.upserts)
@@ -106,36 +71,6 @@ class _Demo:
         same = self._compare(settings, [append], intervals) and same
         self._finish(airflow, pipelines, intervals, same, time.monotonic() - began)
         return same
-
-    def _heading(self, text: str) -> None:
-        self._out.print()
-        self._out.rule(f"[bold]{text}[/]", align="left")
-
-    def _install(self) -> None:
-        with self._out.status("Looking for the jars") as status:
-            fetched = 0
-
-            def show(line: str) -> None:
-                nonlocal fetched
-                if "[SUCCESSFUL ]" in line:
-                    fetched += 1
-                    status.update(f"Fetching the jars of Spark, Hudi and Kafka: {fetched} so far")
-
-            changed = ensure_jars(self._home, show)
-            self._out.print("Jars     fetched" if changed else "Jars     there already")
-            status.update("Archiving the classes of both JVMs: once, about a minute, and every interval starts faster")
-            made = ensure_archives(self._home)
-            self._out.print("Archives made" if made else "Archives there already")
-
-    def _start(self) -> LocalAirflow:
-        with self._home.locked("runtime"):
-            with self._out.status("Starting the Kafka broker"):
-                self._broker.start()
-            self._out.print(f"Kafka    {self._broker.bootstrap}")
-            airflow = LocalAirflow.of_home(self._home, self._broker.bootstrap)
-            with self._out.status("Starting Airflow: the first time it takes about a minute"):
-                airflow.start()
-        return airflow
 
     def _pipelines(self, settings: KafkaSettings) -> list[DemoPipeline]:
         with self._out.status("Reading the flights"):
@@ -195,4 +130,4 @@ class _Demo:
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda stage: _Demo(stage).run(), "make demo")

@@ -40,6 +40,8 @@ class MovedFrom(_Frozen):
         mirror: `none`: producers were switched over, and what they had sent stays where it was. `mirror_maker`:
             MirrorMaker 2 copies all records, before the move and after it.
         drain_for: without a mirror: for how long the old topics are read on after the interval that begins the move.
+        copies_only: whether the new topics have nothing but copies before the move, since producers are switched over
+            after it. Then it doesn't matter that the mirror has copied some records again.
         offset_syncs: MirrorMaker's topic of offsets that belong together; by default that of a target which is called
             like this cluster, `mm2-offset-syncs.<cluster>.internal`.
         offset_syncs_location: where that topic is, by MirrorMaker's `offset-syncs.topic.location`.
@@ -49,6 +51,7 @@ class MovedFrom(_Frozen):
     topics: dict[str, str] = {}
     mirror: Mirror = "none"
     drain_for: Duration | None = None
+    copies_only: bool = False
     offset_syncs: str | None = None
     offset_syncs_location: Literal["source", "target"] = "source"
 
@@ -116,12 +119,14 @@ class Move:
         mirror: how its records come to where it is.
         drain_for: for how long it is read on there; None up to where its log ends.
         syncs: the cluster and the topic that tell which offsets belong together, with a mirror.
+        copies_only: whether there is nothing but copies yet where it is now.
     """
 
     old: Log
     mirror: Mirror = "none"
     drain_for: timedelta | None = None
     syncs: Log | None = None
+    copies_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,8 @@ def _move(cluster: str, topic: str, said: MovedFrom | None) -> Move | None:
     if said.mirror == "none":
         return Move(old, drain_for=said.drain_for)
     has_syncs = said.cluster if said.offset_syncs_location == "source" else cluster
-    return Move(old, said.mirror, syncs=(has_syncs, said.offset_syncs or f"mm2-offset-syncs.{cluster}.internal"))
+    syncs = has_syncs, said.offset_syncs or f"mm2-offset-syncs.{cluster}.internal"
+    return Move(old, said.mirror, syncs=syncs, copies_only=said.copies_only)
 
 
 def _refuse_crossed_moves(logs: Mapping[Log, MappedLog], table: str) -> None:

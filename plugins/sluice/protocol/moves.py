@@ -8,39 +8,47 @@ instead. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.mapping import Log, Move
 from sluice.protocol.offsets import Checkpoint, OffsetSync
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownMove
+from sluice.protocol.streams import Followed, KnownMove, Told
 
 _Bounds = Mapping[Log, Mapping[int, PartitionBounds]]
 
 
-def exact_cut(syncs: Sequence[OffsetSync], position: int) -> OffsetSync | None:
+def exact_cut(told: Told, position: int) -> OffsetSync | None:
     """The first pair of offsets, not before a position, between which nothing is read twice or left out.
 
     The record at a pair's upstream offset has its copy at the downstream one. So both logs may change hands before that
     record, and after it as well. Pairs that run backwards mean that the mirror has copied records again: what stands
     before them in the copy is not what follows there.
 
+    A transaction's marker after the last record has no copy. So the last pair goes for each offset up to the next
+    record, or else a table that has read the marker, too, would wait for ever.
+
     Args:
-        syncs: what the mirror has told of one partition, in its order.
+        told: what the mirror has told of one partition.
         position: the first offset of the old log that isn't read yet.
     """
     sound: list[OffsetSync] = []
-    for sync in syncs:
-        if sound and sync == sound[-1]:
-            continue
-        if sound and (sync.upstream <= sound[-1].upstream or sync.downstream <= sound[-1].downstream):
+    for sync in told.pairs:
+        if sound and _runs_backwards(sound[-1], sync):
             sound = []
         sound.append(sync)
-    cuts = (OffsetSync(sync.upstream + more, sync.downstream + more) for sync in sound for more in (0, 1))
+    cuts = [OffsetSync(sync.upstream + more, sync.downstream + more) for sync in sound for more in (0, 1)]
+    if sound and sound[-1].upstream < position <= told.next_record:
+        cuts.append(OffsetSync(position, sound[-1].downstream + 1))
     return min((cut for cut in cuts if cut.upstream >= position), default=None)
+
+
+def _runs_backwards(before: OffsetSync, sync: OffsetSync) -> bool:
+    return sync != before and (sync.upstream <= before.upstream or sync.downstream <= before.downstream)
 
 
 def settle_moves(
@@ -156,11 +164,13 @@ def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: L
         )
     cuts: dict[int, OffsetSync] = {}
     for number, bounds in sorted(there.items()):
-        told = followed.syncs.get(move.old, {}).get(number, ())
+        told = followed.syncs.get(move.old, {}).get(number, Told())
+        if not move.copies_only:
+            _refuse_copied_again(told, number, where)
         position = max(checkpoint.end_of_settled(bounds.topic_partition), bounds.log_start)
         cut = exact_cut(told, position)
-        if cut is None and not told and position == bounds.log_end and here[number].end_of_records == 0:
-            cut = OffsetSync(position, 0)  # neither has anything that the other lacks
+        if not told.pairs and position == bounds.log_start == bounds.end_of_records:
+            cut = OffsetSync(position, here[number].log_start)  # there is nothing to copy; so it has no copies of it
         if cut is None:
             raise RetryableError(
                 "The mirror hasn't told an offset yet at which the topic can be taken up without reading a record "
@@ -169,7 +179,7 @@ def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: L
                 "after the last; `sluice streams` shows how far it is.",
                 partition=number,
                 position=position,
-                last_told=f"{told[-1].upstream} → {told[-1].downstream}" if told else None,
+                last_told=f"{told.pairs[-1].upstream} → {told.pairs[-1].downstream}" if told.pairs else None,
                 **where,
             )
         _require_there(here[number], cut, where)
@@ -191,6 +201,20 @@ def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: L
         to_confirm=followed.to_confirm - {move.old},
         remarks=(*followed.remarks, remark),
     )
+
+
+def _refuse_copied_again(told: Told, number: int, where: Mapping[str, object]) -> None:
+    """What producers have sent to the new topic may stand before copies that were made again, and would be left out."""
+    for before, sync in pairwise(told.pairs):
+        if _runs_backwards(before, sync):
+            raise ActionRequiredError(
+                "The mirror has copied records again, so it isn't known what else stands before these copies.",
+                next_step="set `moved_from.copies_only: true` if nobody but the mirror has written to the new topic "
+                "yet; else load the streams into a new table.",
+                partition=number,
+                told=f"{before.upstream} → {before.downstream}, then {sync.upstream} → {sync.downstream}",
+                **where,
+            )
 
 
 def _require_there(bounds: PartitionBounds, cut: OffsetSync, where: Mapping[str, object]) -> None:

@@ -198,6 +198,20 @@ class KnownStreams(BaseModel):
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a mirror has told of a partition that it copies.
+
+    Attributes:
+        pairs: offsets that belong together, in the order in which they were told.
+        next_record: the offset of the first record after the last pair's that is copied from; beyond all offsets if
+            there was none.
+    """
+
+    pairs: Sequence[OffsetSync] = ()
+    next_record: int = 0
+
+
+@dataclass(frozen=True)
 class Followed:
     """What an interval reads by a mapping and what the last commit knew.
 
@@ -206,7 +220,7 @@ class Followed:
         starting: where each topic starts if the table has never read it; topics that only drain are not among them.
         to_confirm: topics that the mapping has ceased to name, and of which `ends` has to say where their logs end.
         moves: topics that the mapping says were elsewhere, and of which that isn't settled; see `protocol.moves`.
-        syncs: by a topic that is mirrored, and its partitions, which offsets belong together, in the mirror's order.
+        syncs: by a topic that is mirrored, and its partitions, what the mirror has told of them.
         remarks: what a person should see of it, one sentence for each change.
     """
 
@@ -214,7 +228,7 @@ class Followed:
     starting: Mapping[Log, MappedLog]
     to_confirm: frozenset[Log] = frozenset()
     moves: Mapping[Log, Move] = field(default_factory=dict)
-    syncs: Mapping[Log, Mapping[int, Sequence[OffsetSync]]] = field(default_factory=dict)
+    syncs: Mapping[Log, Mapping[int, Told]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     @property

@@ -248,6 +248,21 @@ class KafkaCluster:
         """What MirrorMaker tells of offsets; see `sluice.connectors.source.MirrorReader`."""
         return offset_syncs(self.settings, topic)
 
+    def next_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Each partition's first record from an offset on; see `sluice.connectors.source.MirrorReader`."""
+        if not offsets:
+            return {}
+        starts, ends = self._list_offsets(
+            list(offsets),
+            Question(OffsetSpec.earliest(), self._isolation),
+            Question(OffsetSpec.latest(), self._isolation),
+        )
+        log_start, log_end = _offsets(starts), _offsets(ends)
+        there = {tp: max(offset, log_start[tp]) for tp, offset in offsets.items()}
+        with self.probe() as probe:
+            found = probe.first({tp: o for tp, o in there.items() if o < log_end[tp]}, lambda _tp, _head: True)
+        return {tp: head.offset for tp, head in found.items() if head is not None}
+
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """Copy next offsets into a consumer group, for Kafka's own tools and lag monitors. Nothing reads them back.
 
