@@ -16,7 +16,7 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo test test-fast remedies simulate chaos lint format bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters test test-fast remedies simulate chaos lint format bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ status: install ## Show what runs
 
 demo: install ## Load a year of real flights by Airflow's scheduler, and compare every row with Kafka
 	@$(RUN) -m sluice.demo
+
+demo-clusters: install ## Move a stream from one Kafka cluster to another while records arrive, and compare every row
+	@$(RUN) -m sluice.demo.clusters
 
 test: install ## Run all tests (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)

@@ -70,6 +70,7 @@ class Lake:
         self.markers: dict[str, set[str]] = {}
         self.undone: set[str] = set()  # plans whose files were deleted by who stood still while others had the table
         self.rollbacks: set[str] = set()  # begun, with their instants still on the timeline or off it
+        self.chosen: set[str] = set()  # instants that coordinators have chosen, on the timeline or not
         self.attempts = 0
         self.spread = 2  # table partitions, by key
 
@@ -77,7 +78,8 @@ class Lake:
         """Another writer puts the rows of some files into a file group of its own."""
         last = max(self.timeline, default="")
         self.clock = max(self.clock, time_of(last)) + timedelta(milliseconds=1) if last else self.clock
-        instant = instant_at(self.clock)
+        while (instant := instant_at(self.clock)) in self.chosen:  # by a clock that is ahead: one millisecond's chance
+            self.clock += timedelta(milliseconds=1)
         gathered = tuple(row for path in paths for row in self.files[path].rows)
         gone = frozenset(self.files[path].group for path in paths)
         partition = self.files[paths[0]].partition

@@ -23,7 +23,7 @@ from sluice.protocol.losses import Lost
 from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
-from sluice.protocol.settlement import leader_epochs
+from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.transaction import State, TableLog, Transaction
 
@@ -58,6 +58,14 @@ def _retention_alone(
     """Where records before the log's start are lost, nobody looks what was truncated at its end."""
     found = _FIND_LOST(bounds, committed, checkpoint, state)
     return found._replace(truncated_at=None) if found and committed < bounds.log_start else found
+
+
+def _moved_positions(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
+    """Nobody looks whether what an interval goes round is still in the table."""
+    bare = {"rests_on": None}
+    ranges = tuple(tuple(r.model_copy(update=bare) for r in group) for group in start.ranges)
+    idle = tuple(r.model_copy(update=bare) for r in start.idle)
+    return moved_offsets(start.model_copy(update={"ranges": ranges, "idle": idle}), checkpoint)
 
 
 def _epochs_of_what_was_read(start: StartCommit) -> dict[TopicPartition, int]:
@@ -223,6 +231,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a loss by retention hides a truncation": _replaced(plan, "find_lost", _retention_alone),
     "a service that lost the table completes its plan": _replaced(ServiceLease, "decide", _decide_and_go_on),
+    "what an interval goes round isn't looked at again": _replaced(commit, "moved_offsets", _moved_positions),
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
 }

@@ -104,6 +104,7 @@ class SimTable:
         while instant in known or instant in self._world.timeline:
             self._world.clock += timedelta(milliseconds=1)  # two coordinators in one millisecond: no fault of ours
             instant = instant_at(self._machine.now())
+        self._world.chosen.add(instant)
         return instant
 
     def open(self, instant: str, *, replaces: bool = False) -> None:

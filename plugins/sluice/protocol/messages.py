@@ -50,6 +50,9 @@ class PlannedRange(_Frozen):
             offsets that the interval leaves. None if unknown.
         leader_epoch: the leader's epoch when the interval was planned, if known.
         row_topic: the topic's name in rows, where other clusters may have a topic of that name. None: its own.
+        rests_on: the offset from which the table had all up to the start when the interval was planned, or a person had
+            passed it over, beyond its position. The commit sees to it that this is still so. None if nothing was left
+            out.
     """
 
     cluster: str
@@ -61,14 +64,20 @@ class PlannedRange(_Frozen):
     log_end: int | None = None
     leader_epoch: int | None = None
     row_topic: str | None = None
+    rests_on: int | None = None
 
     @classmethod
     def of(
-        cls, r: OffsetRange, behind: bool = False, log_end: int | None = None, leader_epoch: int | None = None
+        cls,
+        r: OffsetRange,
+        behind: bool = False,
+        log_end: int | None = None,
+        leader_epoch: int | None = None,
+        rests_on: int | None = None,
     ) -> PlannedRange:
         """From the domain's value."""
-        where = r.topic_partition._asdict()
-        return cls(**where, start=r.start, end=r.end, behind=behind, log_end=log_end, leader_epoch=leader_epoch)
+        where = {**r.topic_partition._asdict(), "start": r.start, "end": r.end}
+        return cls(**where, behind=behind, log_end=log_end, leader_epoch=leader_epoch, rests_on=rests_on)
 
     def offset_range(self) -> OffsetRange:
         """To the domain's value."""
@@ -282,7 +291,7 @@ class StartCommit(_Message):
     ) -> tuple[PlannedRange, ...]:
         """Ranges of a plan in message form."""
         return tuple(
-            PlannedRange.of(r, tp in plan.behind, log_ends.get(tp), leader_epochs.get(tp))
+            PlannedRange.of(r, tp in plan.behind, log_ends.get(tp), leader_epochs.get(tp), plan.rests_on.get(tp))
             for r in ranges
             for tp in (r.topic_partition,)
         )

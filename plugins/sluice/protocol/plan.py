@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sluice.errors import ActionRequiredError, RetryableError
@@ -55,6 +55,8 @@ class IntervalPlan:
             the table's checkpoint again: a first interval that starts at the log's end, or a loss that was resumed.
         covered: offsets of the window that aren't read because they are in the table already.
         out_of_order: partitions of which the table has offsets after some of those read.
+        rests_on: where a partition would have begun if the table didn't have, or a person hadn't passed over, what
+            comes before its range.
         remarks: warnings about partitions.
     """
 
@@ -65,6 +67,7 @@ class IntervalPlan:
     moves: bool = False
     covered: int = 0
     out_of_order: frozenset[TopicPartition] = frozenset()
+    rests_on: Mapping[TopicPartition, int] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
 
     @property
@@ -110,6 +113,7 @@ def plan_interval(
     backlog: list[OffsetRange] = []
     settled: dict[TopicPartition, Coverage] = {}
     covered: dict[TopicPartition, Coverage] = {}
+    rests_on: dict[TopicPartition, int] = {}
     moves = False
     for bounds in sorted(state.partitions, key=lambda b: b.topic_partition):
         tp = bounds.topic_partition
@@ -139,7 +143,9 @@ def plan_interval(
         loss = losses[-1] if losses and losses[-1].topic_partition == tp else None
         settled[tp] = still_valid(checkpoint.settled(tp), loss)
         covered[tp] = still_valid(checkpoint.covered(tp), loss)
-        start = coverage.first_missing(settled[tp], start)
+        begin, start = start, coverage.first_missing(settled[tp], start)
+        if start > begin:
+            rests_on[tp] = begin
         backlog.append(OffsetRange(tp, start, max(start, bounds.window_end)))
     taken = _share([_up_to_settled(r, settled[r.topic_partition]) for r in backlog], limits.records())
     behind = frozenset(t.topic_partition for t, r in zip(taken, backlog, strict=True) if t.end < r.end)
@@ -150,6 +156,7 @@ def plan_interval(
         behind=behind,
         moves=moves or bool(losses),
         out_of_order=_out_of_order(taken, covered),
+        rests_on=rests_on,
         remarks=_without_outdated(state.remarks, backlog),
     )
 

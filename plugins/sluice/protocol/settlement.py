@@ -169,8 +169,9 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
 def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
     """Partitions in which the table has moved on since this interval was planned.
 
-    An interval that reads on must start at the table's position, unless a loss was resumed; a window's offsets must
-    still be missing in the table; a replay's must still be there; a correction reads nothing.
+    An interval that reads on must start at the table's position, unless a loss was resumed, and what it goes round must
+    still be in the table: a commit that was to be taken off may have stood for another moment when it was planned. A
+    window's offsets must still be missing in the table; a replay's must still be there; a correction reads nothing.
     """
     reads = start.policy.reads
     if reads == "window":
@@ -188,7 +189,12 @@ def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
     if reads == "nothing":
         return []
     lost = {loss.topic_partition: loss.committed for loss in start.losses}
-    return [
+    gone = [
+        f"{r.topic_partition} [{r.rests_on}, {r.start}) is not in the table any more"
+        for r in (*start.offset_ranges, *start.idle)
+        if r.rests_on is not None and coverage.missing(checkpoint.settled(r.topic_partition), r.rests_on, r.start)
+    ]
+    return gone + [
         f"{r.topic_partition} planned from {r.start}, now {checkpoint.next_offset(r.topic_partition)}"
         for r in start.offset_ranges
         if checkpoint.next_offset(r.topic_partition) not in (None, lost.get(r.topic_partition, r.start))
