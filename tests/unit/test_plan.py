@@ -275,6 +275,15 @@ def test_a_window_is_what_is_missing_of_it():
     assert made.out_of_order == {tp(0)}
 
 
+def test_what_an_interval_goes_round_is_said():
+    """The commit looks whether the table still has it."""
+    made = plan(known(covered={0: ((0, 3),)}, passed_over={1: ((5, 8),)}), state((0, 0, 10), (1, 0, 10)))
+    assert made.rests_on == {tp(0): 0}
+    assert [(r.start, r.end) for r in made.offset_ranges if r.topic_partition == tp(0)] == [(3, 10)]
+    after = plan(known(partitions={1: 5}, passed_over={1: ((5, 8),)}), state((1, 0, 10)))
+    assert after.rests_on == {tp(1): 5}
+
+
 def test_a_window_past_all_that_is_covered_is_in_order():
     assert not window(known(covered={0: ((0, 3),)}), state((0, 0, 10)), {0: (3, 10)}).out_of_order
 

@@ -8,7 +8,7 @@ from protocol_messages import TABLE, TIME, WRITER, abort, ack, end, planned, sta
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.messages import LostOffsets
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.settlement import (
     committed_statuses,
     may_have_written_anywhere,
@@ -127,6 +127,18 @@ def test_offsets_that_moved_since_the_plan_are_noticed():
     assert moved_offsets(start("1"), Checkpoint()) == []
     assert moved_offsets(start("1"), Checkpoint().advance({FIRST: 0}, {}, {})) == []
     assert moved_offsets(start("1"), Checkpoint().advance({FIRST: 5}, {}, {})) == ["t[0] planned from 0, now 5"]
+
+
+def test_what_a_plan_goes_round_must_still_be_there():
+    """A commit that was being taken off may have stood for another moment when the interval was planned."""
+    (group,) = start("1").ranges
+    begun = start("1").model_copy(update={"ranges": ((group[0].model_copy(update={"start": 4, "rests_on": 2}),),)})
+    window = Checkpoint().advance({}, {}, {}, committed=[OffsetRange(FIRST, 2, 4)])
+    assert moved_offsets(begun, window) == []
+    gone = ["t[0] [2, 4) is not in the table any more"]
+    assert moved_offsets(begun, Checkpoint()) == gone
+    idle = begun.model_copy(update={"ranges": (), "idle": begun.ranges[0]})
+    assert (moved_offsets(idle, window), moved_offsets(idle, Checkpoint())) == ([], gone)
 
 
 def test_a_resumed_loss_is_no_move_but_leaves_the_check_on_for_the_other_partitions():

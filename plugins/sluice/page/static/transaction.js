@@ -68,7 +68,7 @@ function facts(t) {
     t.replaced_file_groups && ["File groups replaced", f.number(t.replaced_file_groups)],
     t.missing.length && ["Ranges left out", t.missing.join(", ")],
     t.losses.length && ["Offsets given up", h("ul", {}, t.losses.map((loss) => h("li", {}, loss)))],
-    t.remarks?.length && ["Of its partitions", h("ul", {}, t.remarks.map((remark) => h("li", {}, remark)))],
+    t.remarks?.length && ["Remarks", h("ul", {}, t.remarks.map((remark) => h("li", {}, remark)))],
   ].filter(Boolean);
   return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
@@ -116,7 +116,8 @@ function range(t, r) {
   const counting = r.attempts.find((a) => a.counts);
   const failed = r.attempts.filter((a) => a.failed).length;
   const verdict = counting ? "written" : t.missing.includes(r.number) ? "left out" : failed ? "failed" : "has not reported";
-  const reached = new Map((counting?.partitions ?? []).map((p) => [`${p.topic} ${p.partition}`, p]));
+  const reached = new Map((counting?.partitions ?? []).map((p) => [stretch(p), p]));
+  const name = namer(t);
   const planned = r.planned.slice(0, 50);
   return h(
     "div",
@@ -133,11 +134,11 @@ function range(t, r) {
       { class: "rows inner" },
       h("thead", {}, h("tr", {}, ["Partition", "From", "To (not included)", "Records", "Without a record", "Bytes", "Latest record", "Lag left"].map((name, i) => h("th", { scope: "col", class: i && i !== 6 ? "right" : null }, name)))),
       h("tbody", {}, planned.map((p) => {
-        const got = reached.get(`${p.topic} ${p.partition}`);
+        const got = reached.get(stretch(p));
         return h(
           "tr",
           {},
-          h("td", { "data-label": "Partition" }, `${p.topic}[${p.partition}]`),
+          h("td", { "data-label": "Partition" }, name(p)),
           h("td", { "data-label": "From", class: "right" }, f.number(p.start)),
           h("td", { "data-label": "To", class: "right" }, f.number(p.end), p.behind && h("span", { class: "mark", title: "Limits left records for the next interval" }, "more waits")),
           h("td", { "data-label": "Records", class: "right" }, f.number(got?.records)),
@@ -153,10 +154,21 @@ function range(t, r) {
   );
 }
 
+/** What tells a planned stretch of offsets from all others. */
+const stretch = (p) => `${p.cluster} ${p.topic} ${p.partition} ${p.start}`;
+
+/** Names a partition, with its cluster if the transaction has partitions of several. */
+function namer(t) {
+  const partitions = [...t.whole_ranges.flatMap((r) => r.planned), ...t.idle, ...t.passed_over];
+  const several = new Set(partitions.map((p) => p.cluster)).size > 1;
+  return (p) => `${several ? `${p.cluster}/` : ""}${p.topic}[${p.partition}]`;
+}
+
 function offsets(t) {
+  const name = namer(t);
   const rows = [
-    ...t.idle.map((p) => [`${p.topic}[${p.partition}]`, "nothing to read", p.end, p.lag_left]),
-    ...t.passed_over.map((p) => [`${p.topic}[${p.partition}]`, `passed over from ${f.number(p.start)}`, p.end, null]),
+    ...t.idle.map((p) => [name(p), "nothing to read", p.end, p.lag_left]),
+    ...t.passed_over.map((p) => [name(p), `passed over from ${f.number(p.start)}`, p.end, null]),
   ];
   if (!rows.length) return null;
   return h(

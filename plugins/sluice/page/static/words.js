@@ -50,7 +50,7 @@ export function marks(t) {
   if (t.replayed_by?.length) found.push(["replayed", `Read again and replaced by ${t.replayed_by.join(", ")}`]);
   if (t.missing?.length) found.push(["ranges left out", `Ranges ${t.missing.join(", ")} did not report; their offsets stayed.`]);
   if (t.losses?.length) found.push(["offsets lost", t.losses.join("\n")]);
-  if (t.remarks?.length) found.push(["partitions wait", t.remarks.join("\n")]);
+  if (t.remarks?.length) found.push(["remarks", t.remarks.join("\n")]);
   if (t.takeovers) found.push(["taken over", "Another process carried the commit out."]);
   if (t.records_quarantined) found.push(["quarantined", `${t.records_quarantined} records were set aside.`]);
   if (t.state === "committed" && t.timeline === "absent") found.push(["not on the timeline", "The commit is gone from the table's timeline."]);
