@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ def measure(work: Path, bootstrap: str, kind: str, partitions: int, records: int
     file = work / f"{name}.yaml"
     file.write_text(yaml.safe_dump(described))
     sample = Sample(kind, partitions, records)
-    _interval(sample, file, settings, work / f"{name}.log")
+    interval(sample, file, settings, work / f"{name}.log")
     return sample
 
 
@@ -93,9 +94,12 @@ def _fill(settings: KafkaSettings, topics: dict[str, int], records: int) -> None
         raise RuntimeError("the broker did not take the records")
 
 
-def _interval(sample: Sample, file: Path, settings: KafkaSettings, log: Path) -> None:
+def interval(
+    sample: Sample, file: Path, settings: KafkaSettings, log: Path, connections: Sequence[KafkaSettings] = ()
+) -> None:
+    """One interval, by processes of its own; what each step cost is added to the sample."""
     pipeline = load_pipeline(file)
-    environment = driver_environment(settings, settings, "local")
+    environment = driver_environment(settings, settings, "local", connections)
     step = [sys.executable, "-m", "sluice.cli", "interval"]
 
     def carry_out(name: str, command: list[str]) -> str:

@@ -139,7 +139,8 @@ def lag_lines(oldest_first: Sequence[TransactionSummary]) -> list[Json]:
     drawn = nsmallest(_LAG_LINES, most, key=lambda tp: (-most[tp], tp))
     place = {tp: i for i, tp in enumerate(drawn)}
     others = len(most) - len(drawn)
-    names = [str(tp) for tp in drawn] + ([f"{others} others"] if others else [])
+    several = len({tp.cluster for tp in most}) > 1
+    names = [f"{tp.cluster}/{tp}" if several else str(tp) for tp in drawn] + ([f"{others} others"] if others else [])
     lags = [_lags(found, place, len(names)) for found in oldest_first]
     lines: list[Json] = [{"name": name, "lags": [of[i] for of in lags]} for i, name in enumerate(names)]
     return lines if any(lag is not None for line in lines for lag in line["lags"]) else []
