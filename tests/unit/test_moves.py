@@ -111,6 +111,82 @@ def test_records_that_were_copied_again_are_skipped_where_nothing_else_is_there(
     assert followed.known.move_of(NEW).begins == {0: 16}
 
 
+def test_a_tail_that_was_copied_again_without_a_word_is_seen():
+    """The mirror died before it told of its last copies, so no pair runs backwards; but others stand between."""
+    pairs = [(0, 0), (20, 20), (21, 60), (30, 69)]
+    with pytest.raises(ActionRequiredError, match="has copied records again"):
+        settled(MIRRORED, state(old=40, new=70), *pairs, position=25)
+    assert exact_cut(told(*pairs), 21) == (21, 60)
+    assert exact_cut(told((0, 0), (20, 20), (35, 28)), 25) == (35, 28), "offsets without records have no copies"
+
+
+def test_what_was_mirrored_is_not_forgotten():
+    moved_once, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
+    other = mapping(new={"moved_from": {"cluster": "north"}})
+    with pytest.raises(ActionRequiredError, match="goes on from its mirror"):
+        settle_moves(follow(moved_once.known, other, "drain", "t"), state(new=30), known()[1], NOW, "t")
+    named = moved_once.known.named({"old": "O", "new": "N"}, known()[1])
+    drained = bounded(follow(named, MIRRORED, "drain", "t"), state(new=30), known(20)[1], NOW)[0].known
+    drained = drained.with_log(OLD, None).named({"new": "N"}, known()[1])
+    assert drained.ids == {"new": "N", "old": "O"}
+    with pytest.raises(ActionRequiredError, match="is mapped again"):
+        follow(drained.renamed({"new": "N", "was": "O"}), mapping(was={}, new={}), "drain", "t")
+    follow(drained.renamed({"new": "N", "old": "X"}), mapping(old={}, new={}), "drain", "t")  # another cluster
+
+
+def test_a_new_table_does_not_read_what_its_mirror_has():
+    followed, _ = settle_moves(follow(None, MIRRORED, "drain", "t"), state(new=30), Checkpoint(), NOW, "t")
+    with pytest.raises(ActionRequiredError, match="is mapped again"):
+        follow(followed.known, mapping(old={}), "drain", "t")
+
+
+def test_a_partition_that_is_added_while_the_old_topic_is_drained_is_copied():
+    followed, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
+    added = PartitionBounds(TopicPartition("old", "orders", 1), 0, 30, 30, NOW)
+    now = state(old=40, new=30)
+    now = replace(now, partitions=[*now.partitions, added])
+    later, found = bounded(follow(followed.known, MIRRORED, "drain", "t"), now, known(12)[1], NOW)
+    assert [b.window_end for b in found.partitions if b.topic_partition[0] == "old"] == [20, 0]
+    done, _ = bounded(follow(later.known, MIRRORED, "drain", "t"), now, known(20)[1], NOW)
+    assert done.topics("old") == ()
+
+
+def test_begins_are_those_of_one_log():
+    followed, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
+    again = replace(state(new=5), topic_ids={NEW: "made again"})
+    _, found = bounded(follow(followed.known, MIRRORED, "drain", "t"), again, known(20)[1], NOW)
+    assert [b.log_start for b in found.partitions] == [0]
+
+
+def test_retention_beyond_the_end_loses_nothing():
+    followed, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
+    gone = PartitionBounds(TopicPartition("old", "orders", 0), 25, 50, 50, NOW)
+    _, found = bounded(replace(followed, moves={}), replace(state(), partitions=[gone]), known(20)[1], NOW)
+    assert [(b.log_start, b.window_end) for b in found.partitions] in ([(20, 20)], [])
+
+
+def test_a_move_without_a_mirror_is_made_anew_where_the_old_topic_was_mapped_since():
+    said = moved(drain_for="1 hour")
+    first, _ = settled(said, state(old=40, new=30))
+    assert follow(first.known, said, "drain", "t").moves == {}
+    back = follow(first.known, mapping(old={}), "drain", "t")
+    assert list(follow(back.known, said, "drain", "t").moves) == [NEW]
+
+
+def test_where_rows_are_deleted_the_new_topic_waits_for_the_old_one():
+    before, checkpoint = known()
+    followed, found = settle_moves(
+        replace(follow(before, MIRRORED, "drain", "t"), syncs={OLD: {0: told((20, 15))}}), state(old=40, new=30),
+        checkpoint, NOW, "t",
+    )  # fmt: skip
+    held, found = bounded(followed, found, checkpoint, NOW, in_order=True)
+    assert {b.topic_partition.cluster for b in found.partitions} == {"old"}
+    assert found.valid_through(None) is None
+    left, _ = held.known.without_drained(known(20)[1])
+    _, found = bounded(follow(left, MIRRORED, "drain", "t"), state(new=30), known(20)[1], NOW, in_order=True)
+    assert [(b.topic_partition.cluster, b.log_start) for b in found.partitions] == [("new", 15)]
+
+
 def test_moves_follow_renamed_clusters():
     followed, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
     named = followed.known.named({"old": "O", "new": "N"}, known()[1])

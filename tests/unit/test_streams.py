@@ -217,6 +217,18 @@ def test_latest_is_the_log_s_end_in_the_interval_that_first_reads_it():
     assert windows(found) == {"east": 8}
 
 
+def test_where_a_topic_starts_and_ends_outlives_the_answer():
+    later = mapping(orders={"clusters": {"east": on("orders", starting_offsets={"orders": {0: 7}})}})
+    without = follow_without_answer(follow(None, later, "drain", "t").known, 2, "timed out", "t")
+    assert without.starting["east", "orders"].starting == {0: 7}
+    stops = mapping(
+        orders={"clusters": {"east": on("orders"), "west": on("orders", stopping_offsets={"orders": {0: 5}})}}
+    )
+    removed = after(stops, EAST, EAST)
+    found, _ = bounded(removed, state(("east", 0, 5), ("west", 0, 9)), at(west=3), NOW)
+    assert found.known.logs["west"]["orders"].ends == {0: 5}
+
+
 # Names
 
 

@@ -162,7 +162,8 @@ class Planner:
         for bounds in state.partitions:
             tp = bounds.topic_partition
             mapped = followed.starting.get((tp.cluster, tp.topic))
-            wanted = mapped.starting if mapped is not None else "earliest"
+            known = followed.known.logs[tp.cluster][tp.topic]
+            wanted = mapped.starting if mapped is not None else known.starting
             starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.partition, "earliest")
         return starting
 
@@ -280,6 +281,7 @@ class Planner:
             OffsetRange(TopicPartition(names[r["cluster"]], r["topic"], r["partition"]), r["start"], r["end"])
             for r in written.note["ranges"]
         ]
+        self._refuse_left_clusters(ranges, instant)
         refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)
         # The table may have gone on from another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
@@ -298,6 +300,16 @@ class Planner:
         require_whole(table, written.instant)
         self._refuse_sent_again(ranges, instant, state)
         return replace(task, replaced_file_groups=dict(written.file_groups))
+
+    def _refuse_left_clusters(self, ranges: Sequence[OffsetRange], instant: str) -> None:
+        left = sorted({r.topic_partition.cluster for r in ranges} - set(self._session.sources.names))
+        if left:
+            raise ActionRequiredError(
+                f"The interval can't be read again: its records are on {', '.join(left)}, which isn't read any more.",
+                next_step="leave the table's rows as they are; or map the stream there again, unless it has moved.",
+                table=self._table_id,
+                instant=instant,
+            )
 
     def _refuse_cut_off(self, ranges: Sequence[OffsetRange], read_by: Checkpoint, instant: str) -> None:
         """Refuse a replay of records that an election has cut off since.

@@ -192,7 +192,7 @@ class Session:
             return state
         now = self.machine.now()
         followed, state = settle_moves(self.followed, state, checkpoint, now, self.table_id)
-        self.followed, state = bounded(followed, state, checkpoint, now)
+        self.followed, state = bounded(followed, state, checkpoint, now, in_order=self.pipeline.changes is not None)
         return state
 
     def read_as(self, start: StartCommit) -> None:

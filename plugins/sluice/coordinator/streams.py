@@ -92,7 +92,11 @@ class Streams:
                 told[move.syncs] = mirror_reader(clusters[move.syncs[0]]).offset_syncs(move.syncs[1])
             pairs = told[move.syncs].get(move.old[1], {})
             after = {TopicPartition(*move.old, number): said[-1].upstream + 1 for number, said in pairs.items()}
-            following = mirror_reader(clusters[move.old[0]]).next_records(after)
+            try:
+                following = mirror_reader(clusters[move.old[0]]).next_records(after)
+            except RetryableError as error:  # a partition without a leader, for which the move waits
+                log.warning("it can't be said what follows the mirror's last offsets", reason=str(error))
+                following = dict.fromkeys(after, 0)
             found[move.old] = {
                 number: Told(said, following.get(TopicPartition(*move.old, number), sys.maxsize))
                 for number, said in pairs.items()

@@ -26,8 +26,8 @@ def exact_cut(told: Told, position: int) -> OffsetSync | None:
     """The first pair of offsets, not before a position, between which nothing is read twice or left out.
 
     The record at a pair's upstream offset has its copy at the downstream one. So both logs may change hands before that
-    record, and after it as well. Pairs that run backwards mean that the mirror has copied records again: what stands
-    before them in the copy is not what follows there.
+    record, and after it as well. Pairs that run backwards, or are further apart in the copy, mean that the mirror has
+    copied records again: what stands before them in the copy is not what follows there.
 
     A transaction's marker after the last record has no copy. So the last pair goes for each offset up to the next
     record, or else a table that has read the marker, too, would wait for ever.
@@ -38,7 +38,7 @@ def exact_cut(told: Told, position: int) -> OffsetSync | None:
     """
     sound: list[OffsetSync] = []
     for sync in told.pairs:
-        if sound and _runs_backwards(sound[-1], sync):
+        if sound and not _follows(sound[-1], sync):
             sound = []
         sound.append(sync)
     cuts = [OffsetSync(sync.upstream + more, sync.downstream + more) for sync in sound for more in (0, 1)]
@@ -47,8 +47,10 @@ def exact_cut(told: Told, position: int) -> OffsetSync | None:
     return min((cut for cut in cuts if cut.upstream >= position), default=None)
 
 
-def _runs_backwards(before: OffsetSync, sync: OffsetSync) -> bool:
-    return sync != before and (sync.upstream <= before.upstream or sync.downstream <= before.downstream)
+def _follows(before: OffsetSync, sync: OffsetSync) -> bool:
+    """Whether all between two pairs may be copies, each of one record: else others are there, or copies made again."""
+    records, copies = sync.upstream - before.upstream, sync.downstream - before.downstream
+    return records >= copies > 0 or sync == before
 
 
 def settle_moves(
@@ -79,6 +81,7 @@ def settle_moves(
     unknown = {(tp.cluster, tp.topic) for tp in state.leaderless}
     waiting: set[Log] = set()
     for new, move in sorted(followed.moves.items()):
+        _refuse_second_mirror(followed, new, move, table)
         if followed.known.logs.get(move.old[0], {}).get(move.old[1]) is None:
             followed = _never_read(followed, checkpoint, new, move, table)
         elif move.mirror == "none":
@@ -87,7 +90,7 @@ def settle_moves(
             followed = _put_off(followed, new, move)
             waiting.add(new)
         else:
-            followed = _cut(followed, partitions, checkpoint, new, move, table)
+            followed = _cut(followed, partitions, checkpoint, new, move, table, state.topic_ids.get(new))
     if not waiting:
         return followed, state
     led = [b for b in state.partitions if b.topic_partition[:2] not in waiting]
@@ -114,8 +117,25 @@ def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move
             moved_to=_in_words(new),
         )
     remark = f"{_in_words(new)} was {_in_words(move.old)}, of which the table has nothing to go on from"
-    known = followed.known.with_move(new, KnownMove(cluster=move.old[0], topic=move.old[1]))
+    known = followed.known.with_move(
+        new, KnownMove(cluster=move.old[0], topic=move.old[1], mirrored=move.mirror != "none")
+    )
     return replace(followed, known=known, remarks=(*followed.remarks, remark))
+
+
+def _refuse_second_mirror(followed: Followed, new: Log, move: Move, table: str) -> None:
+    """What a topic has copies of must not be forgotten."""
+    known = followed.known.move_of(new)
+    if known is not None and known.mirrored and known.old != move.old:
+        raise ActionRequiredError(
+            f"The topic goes on from its mirror {_in_words(known.old)} already, and is said to be moved from another "
+            "one now.",
+            next_step="move it to a topic of another name.",
+            table=table,
+            cluster=new[0],
+            topic=new[1],
+            moved_from=_in_words(move.old),
+        )
 
 
 def _drained(followed: Followed, new: Log, move: Move, now: datetime) -> Followed:
@@ -143,7 +163,15 @@ def _put_off(followed: Followed, new: Log, move: Move) -> Followed:
     )
 
 
-def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: Log, move: Move, table: str) -> Followed:
+def _cut(
+    followed: Followed,
+    partitions: _Bounds,
+    checkpoint: Checkpoint,
+    new: Log,
+    move: Move,
+    table: str,
+    topic_id: str | None,
+) -> Followed:
     """The old log to exact offsets, and the new one from there."""
     where = {"table": table, "cluster": new[0], "topic": new[1], "moved_from": _in_words(move.old)}
     topic = checkpoint.topic(*new)
@@ -187,7 +215,7 @@ def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: L
     known = followed.known.logs[move.old[0]][move.old[1]]
     begins = {number: cut.downstream for number, cut in cuts.items()}
     settled = followed.known.with_move(
-        new, KnownMove(cluster=move.old[0], topic=move.old[1], mirrored=True, begins=begins)
+        new, KnownMove(cluster=move.old[0], topic=move.old[1], mirrored=True, begins=begins, topic_id=topic_id)
     ).with_log(
         move.old,
         known.model_copy(update={"status": "draining", "ends": {n: cut.upstream for n, cut in cuts.items()}}),
@@ -206,9 +234,10 @@ def _cut(followed: Followed, partitions: _Bounds, checkpoint: Checkpoint, new: L
 def _refuse_copied_again(told: Told, number: int, where: Mapping[str, object]) -> None:
     """What producers have sent to the new topic may stand before copies that were made again, and would be left out."""
     for before, sync in pairwise(told.pairs):
-        if _runs_backwards(before, sync):
+        if not _follows(before, sync):
             raise ActionRequiredError(
-                "The mirror has copied records again, so it isn't known what else stands before these copies.",
+                "The mirror has copied records again, or others have written to the new topic, so it isn't known what "
+                "stands before the last copies.",
                 next_step="set `moved_from.copies_only: true` if nobody but the mirror has written to the new topic "
                 "yet; else load the streams into a new table.",
                 partition=number,

@@ -45,7 +45,8 @@ def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], 
         if known.ids.get(name) and cluster_id and known.ids[name] != cluster_id:
             raise ActionRequiredError(
                 "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
-                next_step="have its connection lead to it again, or set the source's `on_removed` to drop for one run.",
+                next_step="have its connection lead to it again; or take `moved_from` out where it names "
+                "it, and set the source's `on_removed` to drop for one run.",
                 table=table,
                 cluster=name,
                 connection=known.clusters[name].connection,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.identity import present_names
-from sluice.protocol.mapping import ClusterAddress, Log, MappedLog, Move, StreamMapping
+from sluice.protocol.mapping import ClusterAddress, Log, MappedLog, Move, OffsetsOfTopic, StreamMapping
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
 
@@ -32,6 +32,7 @@ class KnownLog(BaseModel):
             `stopping_offsets` came to in the interval that first read it.
         streams: the streams that it belonged to.
         drains_until: when it is asked where its log ends, if it was moved away and is drained for some time.
+        starting: where it starts if the table has never read it.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -40,6 +41,7 @@ class KnownLog(BaseModel):
     ends: dict[int, int] = Field(default_factory=dict)
     streams: tuple[str, ...] = ()
     drains_until: datetime | None = None
+    starting: OffsetsOfTopic = "earliest"
 
 
 class KnownMove(BaseModel):
@@ -51,6 +53,7 @@ class KnownMove(BaseModel):
         mirrored: whether it has copies of what was there, so that no more than `begins` says may be read of both.
         begins: by partition where it is read from, with a mirror: at the copy of the first record that isn't read of
             the old log, or after the copy of the last that is.
+        topic_id: of the log that `begins` is about.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -59,6 +62,7 @@ class KnownMove(BaseModel):
     topic: str
     mirrored: bool = False
     begins: dict[int, int] = Field(default_factory=dict)
+    topic_id: str | None = None
 
     @property
     def old(self) -> Log:
@@ -104,13 +108,17 @@ class KnownStreams(BaseModel):
         def now(of: Mapping[str, Any]) -> dict[str, Any]:
             return {names.get(name, name): said for name, said in of.items()}
 
-        by_name = {what: now(getattr(self, what)) for what in ("clusters", "logs", "ids", "skipped", "moves")}
+        def of_moves(name: str) -> str:
+            """A name that another cluster has now isn't that of a cluster that was moved away from, and is gone."""
+            was, is_now = self.ids.get(name), present.get(names.get(name, name))
+            return was if was and is_now and was != is_now else names.get(name, name)
+
+        by_name = {what: now(getattr(self, what)) for what in ("clusters", "logs", "ids", "skipped")}
         by_name["moves"] = {
-            name: {
-                topic: move.model_copy(update={"cluster": names.get(move.cluster, move.cluster)})
-                for topic, move in moves.items()
+            of_moves(name): {
+                topic: move.model_copy(update={"cluster": of_moves(move.cluster)}) for topic, move in moves.items()
             }
-            for name, moves in by_name["moves"].items()
+            for name, moves in self.moves.items()
         }
         return self.model_copy(update=by_name)
 
@@ -129,8 +137,13 @@ class KnownStreams(BaseModel):
         for name, cluster_id in sorted(present.items()):
             is_anothers = f"{name}/" in prefixes.values()
             prefixes.setdefault(cluster_id or name, f"{cluster_id}/" if is_anothers else f"{name}/")
-        ids = {name: present.get(name, self.ids.get(name)) for name in self.logs}
+        ids = {name: present.get(name, self.ids.get(name)) for name in (*self.logs, *self._moved)}
         return self.model_copy(update={"prefixes": prefixes, "ids": ids})
+
+    @property
+    def _moved(self) -> set[str]:
+        """The clusters that topics were moved from or to, whose names may be others' some day."""
+        return {*self.moves, *(move.cluster for moves in self.moves.values() for move in moves.values())}
 
     def row_topic(self, topic: str, cluster: str, cluster_id: str | None) -> str:
         """A topic's name in rows, which no other cluster's topic has."""
@@ -217,7 +230,8 @@ class Followed:
 
     Attributes:
         known: what this interval's commit is to note.
-        starting: where each topic starts if the table has never read it; topics that only drain are not among them.
+        starting: where each topic starts if the table has never read it; topics that the mapping has ceased to name are
+            not among them.
         to_confirm: topics that the mapping has ceased to name, and of which `ends` has to say where their logs end.
         moves: topics that the mapping says were elsewhere, and of which that isn't settled; see `protocol.moves`.
         syncs: by a topic that is mirrored, and its partitions, what the mirror has told of them.
@@ -281,14 +295,15 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
     logs: dict[str, dict[str, KnownLog]] = {}
     said = {log: mapped.move for log, mapped in mapping.logs.items() if mapped.move is not None}
     moved_away = {move.old for move in said.values()}
-    settled = {log for log in said if (known_move := before.move_of(log)) and known_move.old == said[log].old}
-    moves = {log: move for log, move in said.items() if log not in settled}
+    moves = {log: move for log, move in said.items() if not _is_settled(before, log, move)}
     remarks = []
     for (cluster, topic), mapped in sorted(mapping.logs.items(), key=lambda item: item[0]):
         seen = before.logs.get(cluster, {}).get(topic)
         stays = seen is not None and seen.status != "draining" and mapped.stopping == "latest"
         logs.setdefault(cluster, {})[topic] = KnownLog(
-            streams=mapped.streams, ends=seen.ends if seen is not None and stays else _ends_of(mapped)
+            streams=mapped.streams,
+            ends=seen.ends if seen is not None and stays else _ends_of(mapped),
+            starting=mapped.starting,
         )
     clusters = dict(mapping.clusters)
     to_confirm = set()
@@ -330,6 +345,14 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
     )
 
 
+def _is_settled(before: KnownStreams, log: Log, move: Move) -> bool:
+    """Whether the move is in the last commit. One without a mirror is made anew if its old topic was mapped since."""
+    known, old = before.move_of(log), before.logs.get(move.old[0], {}).get(move.old[1])
+    if known is None or known.old != move.old:
+        return False
+    return known.mirrored or old is None or old.status == "draining"
+
+
 def _refuse_mirrored(before: KnownStreams, mapping: StreamMapping, table: str) -> None:
     for log in sorted(mapping.logs):
         copies = before.mirrored_in(log)
@@ -351,7 +374,7 @@ def _ends_of(mapped: MappedLog) -> dict[int, int]:
 
 
 def bounded(
-    followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime
+    followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime, *, in_order: bool = False
 ) -> tuple[Followed, ClusterState]:
     """The same, up to where topics are read that end, and from where those are that go on from elsewhere.
 
@@ -360,6 +383,8 @@ def bounded(
         state: what the clusters say.
         checkpoint: where the table stands, with each cluster under its present name.
         now: the time, for topics that are drained for some time.
+        in_order: whether a topic that was moved is read only once all of where it was is in the table: a row that is
+            deleted in the one could else come back by a record of the other.
 
     Returns:
         With the ends that are found now, without topics that are drained; and each partition's window up to its end.
@@ -381,20 +406,37 @@ def bounded(
             known = known.model_copy(update={} if known.drains_until else {"status": "missed"})
         elif to_confirm or (here and mapped and mapped.stopping == "latest" and not known.ends):
             ends_now = {b.topic_partition.partition: b.log_end for b in here}
+            ends_now = {number: min(end, known.ends.get(number, end)) for number, end in ends_now.items()}
             known = known.model_copy(update={"ends": ends_now, "drains_until": None})
         found = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
         is_ending = known.status == "draining" and known.drains_until is None and log not in unknown
-        if is_ending and all(_is_read(b, found, checkpoint) for b in here):
+        to_read = [b for b in here if b.topic_partition in found or followed.known.mirrored_in(log) is None]
+        if is_ending and all(_is_read(b, found, checkpoint) for b in to_read):
             remarks.append(_drained_in_words(log))
             continue
         ends |= found
         logs.setdefault(log[0], {})[log[1]] = known
     clusters = {name: address for name, address in followed.known.clusters.items() if name in logs}
-    read = [b for b in state.partitions if b.topic_partition.topic in logs.get(b.topic_partition.cluster, {})]
-    partitions = [_within(b, followed.known, ends.get(b.topic_partition)) for b in read]
-    ids = {name: cluster_id for name, cluster_id in followed.known.ids.items() if name in logs}
-    known_now = followed.known.model_copy(update={"logs": logs, "clusters": clusters, "ids": ids})
-    return replace(followed, known=known_now, remarks=tuple(remarks)), replace(state, partitions=partitions)
+    known_now = followed.known.model_copy(update={"logs": logs, "clusters": clusters})
+    waiting = {log for log, _ in known_now.items() if in_order and _is_waiting(log, known_now)}
+    read = [
+        _within(b, known_now, state, ends.get(b.topic_partition), checkpoint.next_offset(b.topic_partition))
+        for b in state.partitions
+        if b.topic_partition.topic in logs.get(b.topic_partition.cluster, {}) and b.topic_partition[:2] not in waiting
+    ]
+    remarks += [f"{log[1]} of cluster {log[0]} waits until all of where it was is read" for log in sorted(waiting)]
+    leaderless = [tp for tp in state.leaderless if tp[:2] not in waiting]
+    skipped = sorted({*state.skipped, *(cluster for cluster, _ in waiting)})  # the table isn't complete without
+    return (
+        replace(followed, known=known_now, remarks=tuple(remarks)),
+        replace(state, partitions=read, leaderless=leaderless, skipped=skipped),
+    )
+
+
+def _is_waiting(log: Log, known: KnownStreams) -> bool:
+    """Whether a topic goes on from one that is read yet."""
+    move = known.move_of(log)
+    return move is not None and move.topic in known.logs.get(move.cluster, {})
 
 
 def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> bool:
@@ -403,20 +445,26 @@ def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkp
     return max(bounds.log_start, bounds.log_start if position is None else position) >= end
 
 
-def _within(bounds: PartitionBounds, known: KnownStreams, end: int | None) -> PartitionBounds:
+def _within(
+    bounds: PartitionBounds, known: KnownStreams, state: ClusterState, end: int | None, position: int | None
+) -> PartitionBounds:
     """The bounds up to where the partition's reading ends, and from where it begins if it goes on from elsewhere.
 
     With a mirror these are the log's for whoever asks: a backfill beyond them would read copies of what the table has.
     """
     tp = bounds.topic_partition
-    move = known.move_of(tp[:2])
-    if move is not None and tp.partition in move.begins:
+    log = tp.cluster, tp.topic
+    move = known.move_of(log)
+    if move is not None and tp.partition in move.begins and move.topic_id == state.topic_ids.get(log):
         start = max(bounds.log_start, move.begins[tp.partition])
         bounds = replace(bounds, log_start=start, window_start=max(bounds.window_start, start))
-    if end is None:
+    is_copied = known.mirrored_in(log) is not None
+    if end is None and not is_copied:
         return bounds
-    end = max(end, bounds.log_start)
-    if known.mirrored_in(tp[:2]) is not None:
+    if end is not None and position is not None and position >= end:  # whatever retention takes now is in the table
+        return replace(bounds, log_start=min(bounds.log_start, position), window_end=position)
+    end = bounds.log_start if end is None else max(end, bounds.log_start)  # a partition that was added since is copied
+    if is_copied:
         bounds = replace(bounds, log_end=min(bounds.log_end, end))
     return replace(bounds, window_end=min(bounds.window_end, end))
 
@@ -446,4 +494,5 @@ def follow_without_answer(known: KnownStreams | None, most: int, reason: str, ta
         )
     again = known.model_copy(update={"failures": known.failures + 1})
     remark = f"the metadata service doesn't answer ({reason}); this is interval {again.failures} with its last answer"
-    return Followed(again, {}, remarks=(remark,))
+    starting = {log: MappedLog(known_log.starting, streams=known_log.streams) for log, known_log in again.items()}
+    return Followed(again, starting, remarks=(remark,))
