@@ -232,6 +232,7 @@ MUTANTS: dict[str, Mutant] = {
     "a loss by retention hides a truncation": _replaced(plan, "find_lost", _retention_alone),
     "a service that lost the table completes its plan": _replaced(ServiceLease, "decide", _decide_and_go_on),
     "what an interval goes round isn't looked at again": _replaced(commit, "moved_offsets", _moved_positions),
+    "a commit doesn't look at one that came since": _replaced(commit, "_came_since", lambda *_: False),
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
 }

@@ -21,7 +21,7 @@ from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
-from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange
+from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit
 from sluice.protocol.offsets import TRANSACTION_KEY, in_words
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
@@ -193,7 +193,7 @@ class Committer:
             raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
         committed = self._session.committed(table, start.cluster_ids)
         next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
-        if moved and self._repaired(table, committed):
+        if (moved or _came_since(start, committed)) and self._repaired(table, committed):
             committed = self._session.committed(table, start.cluster_ids)
             moved = moved_offsets(start, committed.checkpoint)
         if moved and table.state_of(transaction.id) == "completed":
@@ -234,7 +234,7 @@ class Committer:
         table.commit(transaction.id, committables, extra, replaced)
 
     def _repaired(self, table: Table, committed: Committed) -> bool:
-        """Whether it was a commit that doesn't count which moved the offsets; it is off the timeline now."""
+        """Whether the last commit was one that doesn't count; it is off the timeline now."""
         control, first = self._session.control, committed.recent_control_offsets[0]
         return self.fence.repair(table, control.table_log(self._session.table_id, first))
 
@@ -371,3 +371,12 @@ class Committer:
 def _named(partitions: Collection[str]) -> tuple[str, ...]:
     """Table partitions as a message names them."""
     return tuple(sorted(filter(is_inside, partitions)))[:_PARTITIONS_NAMED]
+
+
+def _came_since(start: StartCommit, committed: Committed) -> bool:
+    """Whether the last commit isn't the one that START has found to stand.
+
+    It may be one that was aborted, and completed by a process that stood still: what it has would be in this commit's
+    offsets for good, though it is to be taken off.
+    """
+    return committed.transaction.get("instant") != start.planned_on

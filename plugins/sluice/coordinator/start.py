@@ -258,6 +258,7 @@ class Starter:
             records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
+            planned_on=committed.transaction.get("instant"),
             # Before a table's first commit all count: whatever file their zombies make is older than the timeline, and
             # Hudi takes the file of such an instant for one whose commit was archived.
             oldest_unsettled=table_log.oldest_unsettled(read_position)

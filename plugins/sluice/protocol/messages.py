@@ -229,6 +229,8 @@ class StartCommit(_Message):
         out_of_order: by topic, the partitions for which that holds; in the others each record wins. Empty means all.
         records_before: how many records each range held when the replayed interval read it, in the order of
             `offset_ranges`; a single total if that interval's commit has no more.
+        planned_on: the instant of the table's last commit when it was planned, which START has found to stand; None
+            before the first, and of an earlier release.
         passed_over: offsets that a correction excludes from reading.
         service: the table service of a `service` transaction.
         records: how a record becomes a row of the writer's schema.
@@ -254,6 +256,7 @@ class StartCommit(_Message):
     source: str = "kafka"
     sink: str = "hudi"
     read_position: int
+    planned_on: str | None = None
     oldest_unsettled: int = 0
     ranges: tuple[tuple[PlannedRange, ...], ...]
     idle: tuple[PlannedRange, ...] = ()

@@ -462,7 +462,8 @@ def _within(
     if end is None and not is_copied:
         return bounds
     if end is not None and position is not None and position >= end:  # whatever retention takes now is in the table
-        return replace(bounds, log_start=min(bounds.log_start, position), window_end=position)
+        log_end = min(bounds.log_end, position) if is_copied else bounds.log_end
+        return replace(bounds, log_start=min(bounds.log_start, position), log_end=log_end, window_end=position)
     end = bounds.log_start if end is None else max(end, bounds.log_start)  # a partition that was added since is copied
     if is_copied:
         bounds = replace(bounds, log_end=min(bounds.log_end, end))
