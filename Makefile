@@ -16,10 +16,10 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters test test-fast remedies simulate chaos lint format bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters test test-thorough test-fast remedies simulate chaos lint format bench lock clean distclean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(PACKAGES) $(JARS) $(ARCHIVES) ## Install Python packages, Java and the jars into this folder (once, some minutes)
 
@@ -58,13 +58,16 @@ demo: install ## Load a year of real flights by Airflow's scheduler, and compare
 demo-clusters: install ## Move a stream from one Kafka cluster to another while records arrive, and compare every row
 	@$(RUN) -m sluice.demo.clusters
 
-test: install ## Run all tests (three at a time; name some with ARGS="-k offsets")
+test: install ## Run the tests of all guarantees (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-thorough: install ## Run the kills, remedies and clusters that 'make test' leaves out, as others of their kind are in it
+	$(RUN) -m pytest -n $(WORKERS) --dist loadfile --thorough $(ARGS)
 
 test-fast: install ## Run only the tests that start no process: seconds
 	$(RUN) -m pytest -n 2 --dist loadfile tests/unit $(ARGS)
 
-remedies: install ## Try every remedy on every kind of table in every circumstance: 160 cells, of which 'make test' has 40
+remedies: install ## Try every remedy on every kind of table in every circumstance: 160 cells, of which 'make test' has 20
 	$(RUN) -m pytest -n $(WORKERS) --dist load --all-cells tests/guarantees/test_remedies.py $(ARGS)
 
 simulate: install ## Play ten thousand broken histories of the protocol (others with ARGS="--first 10000 --histories 200000")
@@ -78,6 +81,7 @@ lint: install ## Check style, types, and who imports whom
 	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
 	$(RUN) tools/layers.py
+	$(RUN) tools/capabilities.py
 
 format: install ## Format the sources, and correct what can be corrected by itself
 	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))

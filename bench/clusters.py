@@ -96,7 +96,14 @@ def measure(clusters: int, topics: int, round_trip: float, folder: Path) -> dict
     pipeline = load_pipeline(file)
     settings = KafkaSettings("kafka_default", {"bootstrap.servers": "nowhere:1"})
     made: Any = None  # of the parts only the clusters are asked
-    parts = Parts(made, made, made, settings, lambda name, _address: SimulatedCluster(name, round_trip))
+    parts = Parts(
+        made,
+        made,
+        made,
+        settings,
+        lambda name, _address: SimulatedCluster(name, round_trip),
+        lambda _name, _address: settings,
+    )
     options = pipeline.source.options.streams_settings
     assert options is not None
     seconds: dict[str, float] = {}

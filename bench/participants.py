@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -179,6 +179,7 @@ print(json.dumps(sluice_commands(Job(**pickle.load(sys.stdin.buffer)))))
 """
 
 SLUICE = Participant("sluice", "Sluice: start, write, commit", sluice)
+SLUICE_FILES = replace(SLUICE, reads="parquet")
 STREAMING = Participant("structured_streaming", "(a) Structured Streaming, availableNow", structured_streaming)
 FOREACH_BATCH = Participant(
     "streaming_foreach_batch", "(a') Structured Streaming, foreachBatch", streaming_foreach_batch

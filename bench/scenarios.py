@@ -72,6 +72,13 @@ def scenarios(records: int, onto_empty: bool = False, before: Path | None = None
             seeded,
         ),
         Scenario(
+            "files",
+            f"{records:,} records into Parquet files, partitioned by a field",
+            "bulk_insert",
+            (who.SLUICE_FILES, who.PARQUET),
+            Window(0, records),
+        ),
+        Scenario(
             "small",
             f"{SMALL:,} records into a new copy-on-write table",
             "bulk_insert",
@@ -135,6 +142,8 @@ TARGETS = (
     Target("append", "cpu", (who.DATASOURCE,), 1.0),
     Target("upsert", "wall", (who.STREAMING, who.DATASOURCE), 0.6),
     Target("upsert", "cpu", (who.STREAMING, who.DATASOURCE), 0.6),
+    Target("files", "wall", (who.PARQUET,), 1.1),
+    Target("files", "cpu", (who.PARQUET,), 1.1),
     Target("small", "wall", (who.STREAMING,), 0.7),
     Target("small", "cpu", (who.STREAMING,), 0.7),
     Target("empty", "wall", (who.DATASOURCE,), 0.15),

@@ -39,6 +39,26 @@ def sluice_commands(job: Job) -> list[list[str]]:
     return [start, ["env", *environment, *write], [*step, "commit", str(file), "--control-offset", "0"]]
 
 
+def _hudi(job: Job) -> dict[str, object]:
+    return {
+        "hudi": {
+            "path": str(job.table),
+            "operation": "upsert" if job.operation == "upsert" else "append",
+            "record_key": "id",
+            "partition_fields": "exchange",
+            "ordering_field": "ts",
+            "key_placement": "trusted",  # bench.records puts an id into a partition of its own choosing
+            "schema": DDL,
+        }
+    }
+
+
+def _files(job: Job) -> dict[str, object]:
+    """As the peer (c) writes them: the same format, codec and folders."""
+    form = {"format": "parquet", "codec": "zstd", "partitioner": "field", "partition_fields": ["exchange"]}
+    return {"files": {"path": str(job.table), "schema": DDL, **form}}
+
+
 def _pipeline_file(job: Job) -> Path:
     starting: object = "earliest"
     if job.starting is not None:
@@ -46,17 +66,7 @@ def _pipeline_file(job: Job) -> Path:
     pipeline = {
         "name": "bench",
         "source": {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}},
-        "sink": {
-            "hudi": {
-                "path": str(job.table),
-                "operation": "upsert" if job.operation == "upsert" else "append",
-                "record_key": "id",
-                "partition_fields": "exchange",
-                "ordering_field": "ts",
-                "key_placement": "trusted",  # bench.records puts an id into a partition of its own choosing
-                "schema": DDL,
-            }
-        },
+        "sink": _files(job) if job.scenario == "files" else _hudi(job),
         "write": {"ranges": 1, "driver_memory": job.driver_memory},
         "control": {"topic": f"control-{uuid.uuid4()}"},
     }

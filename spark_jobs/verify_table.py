@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from sluice.connectors.data import reader_of, rows_of
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import KafkaSettings, connections_of_environment
 from sluice.participant.session import spark_session
+from sluice.participant.spark_job import readers_of
+from sluice.protocol.mapping import ClusterAddress
 from sluice.verification.compare import compare
 from sluice.verification.verify import as_json
 
@@ -19,8 +22,11 @@ def main() -> int:
     spark = spark_session("sluice verify")
     try:
         asked = json.loads(task.read_text())
-        reader = reader_of(asked["source"])(spark, KafkaSettings.from_environment("source"))
-        found = compare(spark, reader, rows_of(asked["sink"]), asked)
+        source = KafkaSettings.from_environment("source")
+        clusters = {name: ClusterAddress.model_validate(said) for name, said in asked["clusters"].items()}
+        reader = partial(reader_of(asked["source"]), spark)
+        readers = readers_of(reader, source, connections_of_environment(source), clusters)
+        found = compare(spark, readers, rows_of(asked["sink"]), asked)
     finally:
         spark.stop()
     answer.write_text(as_json(found))

@@ -34,6 +34,7 @@ _CALM = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", type=Path, metavar="FILE", help="append what each test costs: seconds, CPU, JVMs")
+    parser.addoption("--thorough", action="store_true", help="run the cells that are left out else, and no others")
     parser.addoption("--all-cells", action="store_true", help="try each remedy on each table in each circumstance")
 
 
@@ -57,11 +58,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LongestFirst(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Whoever asks for the broker carries the marker `kafka`, so that `-m "not kafka"` leaves none out.
+
+    Of tables that take long `make test` tries some cells, and `make test-thorough` the others: see tests/thorough.py.
+    """
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+    if config.getoption("--all-cells"):
+        return
+    wanted = config.getoption("--thorough")
+    left_out = [item for item in items if (item.get_closest_marker("thorough") is not None) != wanted]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,12 +16,27 @@ PACKAGE = PROJECT / "plugins" / "sluice"
 DESIGN = PROJECT / "docs" / "design.md"
 BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
 
+# What the JDBC sink sends to a database, and what fits there: text and rules, without a database.
+_JDBC_RULES = tuple(
+    f"sinks.jdbc.{module}" for module in ("address", "columns", "dialects", "fits", "names", "statements")
+)
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"base": ("errors", "failpoints", "logs", "packed", "private", "process", "redact", "runtime", "sections")},
     {"records": ("records",)},
     {"registry": ("registry",), "protocol": ("protocol",)},
     {"connectors": ("connectors",), "kafka": ("kafka",), "jvm": ("jvm",)},
-    {"options": ("sources.kafka.options", "sinks.hudi.options")},
+    {
+        "options": (
+            "sources.kafka.options",
+            "sinks.hudi.options",
+            "sinks.files.options",
+            "sinks.files.names",
+            "sinks.files.partitioning",
+            "sinks.files.path_format",
+            "sinks.jdbc.options",
+            *_JDBC_RULES,
+        )
+    },
     {"pipeline": ("pipeline",)},
     {"alerts": ("alerts",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
     {"control": ("control",)},
@@ -41,6 +56,8 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
 OWN_WORDS = {
     r"source\.kafka\b": ("sources/kafka/",),
     r"sink\.hudi\b": ("sinks/hudi/",),
+    r"sink\.files\b": ("sinks/files/",),
+    r"sink\.jdbc\b": ("sinks/jdbc/",),
     r"COPY_ON_WRITE|MERGE_ON_READ": ("sinks/hudi/",),
     # On the wire of version 1 a committable's counts have these names.
     r"numWrites|numDeletes|totalWrite\w+": ("sinks/hudi/", "protocol/committable.py"),

@@ -38,6 +38,11 @@ class SluiceError(Exception):
         self.what, self.next_step = words(self.what), words(self.next_step)
         self.args = (str(self),)
 
+    def locate(self, **where: Any) -> None:
+        """Say more of the place, in place: whoever passes an error on may know for what it was asked."""
+        self.where = {**where, **self.where}
+        self.args = (str(self),)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the fields over a pickle: Airflow hands exceptions from one process to another."""
         return _rebuild, (type(self), self.what, self.next_step, self.where)

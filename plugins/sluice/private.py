@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from sluice.errors import ActionRequiredError
 
 VARIABLE = "SLUICE_SPARK_PRIVATE"
+_HADOOP = "spark.hadoop."
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,16 @@ class PrivateSettings:
                 f"The variable {VARIABLE} is not JSON of the form " + '{"conf": {…}, "hudi": {…}}.',
                 next_step="correct it in this process's environment.",
             ) from None
+
+
+def hadoop_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system.
+
+    Args:
+        conf: the pipeline's settings of Spark (`write.conf`).
+
+    Raises:
+        ActionRequiredError: the private ones can't be read.
+    """
+    conf = {**conf, **PrivateSettings.from_environment().conf}
+    return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}

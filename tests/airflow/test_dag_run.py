@@ -267,7 +267,7 @@ def test_each_run_of_a_backfill_reads_its_own_hour(story: Story) -> None:
 
 def test_a_dry_run_is_told_in_the_note(story: Story) -> None:
     assert story.dry.state == "success"
-    assert story.dry.note.startswith("Dry run, nothing opened: replay reads past-")
+    assert story.dry.note.startswith("Dry run, nothing opened: replay reads archive/past-")
     assert "replaces 1 file groups" in story.dry.note
 
 

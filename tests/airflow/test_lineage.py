@@ -46,3 +46,14 @@ def test_an_interval_reads_its_topics_and_writes_its_table() -> None:
     statistics = table.outputFacets["outputStatistics"]
     assert (statistics.rowCount, statistics.size, statistics.fileCount) == (10, 500, 1)
     assert table.facets["version"].datasetVersion == "7"
+
+
+def test_topics_of_streams_are_on_their_clusters() -> None:
+    read = (status("7").partitions[0], status("7").partitions[0].model_copy(update={"cluster": "west"}))
+    told = [start("7"), status("7", partitions=read, records_read=20), end("7"), ack("7")]
+    table_log = TableLog("file:///lake/t").extend(enumerate(told))
+    there = {"kafka": "east:9092,other:9092", "west": "west:9092"}
+    lineage = interval_lineage(table_log.transactions["7"], "own:9092", there)
+    assert [(one.namespace, one.name) for one in lineage.inputs] == [
+        ("kafka://east:9092", "t"), ("kafka://west:9092", "t"),
+    ]  # fmt: skip

@@ -167,7 +167,8 @@ def test_two_failed_tasks_are_one_mail_and_one_post(live: Live, story: Story) ->
 def test_a_failure_says_where_what_stands_and_what_to_do(live: Live, story: Story) -> None:
     post = next(post for post in live.inbox.posted("flights") if post["kind"] == "failure")
     assert (post["act"], post["table"]) == (True, f"file://{live.lake / 'flights'}")
-    assert post["offsets"] == [{"topic": story.topic, "partition": p, "start": 2, "end": 3} for p in (0, 1)]
+    here = {"cluster": "kafka_default", "topic": story.topic}
+    assert post["offsets"] == [{**here, "partition": p, "start": 2, "end": 3} for p in (0, 1)]
     assert [at["end"] for at in post["stands"]] == [2, 2]
     assert {one["task"] for one in post["failed"]} == {"write[0]", "write[1]"}
     run_id = quote(story.failed[0].run_id)

@@ -21,7 +21,7 @@ from sluice.connectors.connections import connection
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment
-from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source
+from sluice.pipeline import Hudi, Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec, WriteStatus
 from sluice.protocol.transaction import State, Transaction
@@ -158,6 +158,23 @@ def test_a_source_s_own_connections_reach_the_driver_and_no_command_line(monkeyp
     assert task._hook.environment is not None
     monkeypatch.setenv(CONNECTIONS, task._hook.environment[CONNECTIONS])
     assert connection("crm_login").password == secret
+
+
+def test_a_database_s_login_reaches_the_driver_and_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "s3cr3t-of-the-warehouse"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    login = {"conn_type": "postgres", "host": "db", "login": "sluice", "password": secret}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", json.dumps(login))
+    monkeypatch.setenv(CONNECTIONS, "")  # put back at the end: the task gives it to its own process
+    task = a_task()
+    sink = task.pipeline.sink.model_extra
+    sink.clear()
+    sink["jdbc"] = Jdbc(connection="warehouse", table="flights", schema_="id BIGINT")
+    settings = KafkaSettings("kafka_default", {"bootstrap.servers": "k:9092"})
+    task._prepare(settings, settings)
+    assert secret not in " ".join(task._hook._build_spark_submit_command(task.application))
+    monkeypatch.setenv(CONNECTIONS, task._hook.environment[CONNECTIONS])
+    assert connection("warehouse").password == secret
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 
 from ..guarantees.harness import Drivers, Flow, Job, SharedJvm, finish, once_the_lease_is_free
+from ..guarantees.harness.files import FileFlow
+from ..guarantees.harness.streams import Streams
 from ..guarantees.test_deletes import TOMBSTONES, deleted, written
 from .faults import Sleepers, SmallDisk, Trouble, suffer
 
@@ -34,6 +36,16 @@ KINDS: dict[str, dict[str, Any]] = {
 TRIES = 3  # of a task, as Airflow's retries
 STEP, WRITE = 4.0, 3.0  # about how many seconds a step takes, and a range's write
 DURABLE = {"enable.idempotence": True, "delivery.timeout.ms": 60_000}
+TOPIC = "orders"  # of both clusters
+_EAST, _WEST = ({"topics": TOPIC, "connection": name} for name in ("east", "west"))
+_BOTH = {"east": _EAST, "west": _WEST}
+_MAPPINGS = {
+    "on both clusters": _BOTH,
+    "on east alone": {"east": _EAST},
+    "on west alone": {"west": _WEST},
+    "on both, under other names": {"far": _WEST, "near": _EAST},
+    "on both, with each other's names": {"east": _WEST, "west": _EAST},
+}
 _QUIET = {"metadata.max.idle.interval.ms": "0"}  # by default a record twice a second says that nothing has happened
 
 
@@ -113,6 +125,13 @@ class Pipeline:
         self._last.update({i: None if i in gone else f"{version}{i}" for i in ids})
         return len(ids)
 
+    def disturb(self, rng: random.Random) -> str:
+        """Something about the pipeline changes between two runs; what it is, empty for nothing."""
+        return ""
+
+    def settle(self) -> None:
+        """What a person has to see to before the table can be compared."""
+
     def check(self) -> int:
         """Compare the table with all that was sent; the number of its rows.
 
@@ -139,6 +158,64 @@ class Pipeline:
             )
 
 
+class FilesPipeline(Pipeline):
+    """A pipeline that writes files, whose reader lists folders."""
+
+    flow: FileFlow
+
+    def __init__(self, flow: FileFlow) -> None:
+        super().__init__("append", flow)
+
+    def check(self) -> int:
+        """See `Pipeline`."""
+        try:
+            self.flow.check()
+        except AssertionError as error:
+            raise ViolationError(f"files: {error}") from error
+        if self.flow.left():
+            raise ViolationError(f"files: intervals are left under way: {self.flow.left()}")
+        return len(self.flow.sent)
+
+
+class StreamsPipeline(Pipeline):
+    """A pipeline that reads a stream of two clusters, of which one is unmapped, renamed and mapped again."""
+
+    def __init__(self, flow: Flow, east: str, west: str) -> None:
+        super().__init__("streams", flow)
+        self._streams = Streams(flow, east=east, west=west)
+        self._streams.create("east", TOPIC)
+        self._streams.create("west", TOPIC)
+        self._streams.map(**_BOTH)
+        self._streams.read(source__kafka__on_unreachable="skip")
+
+    def produce(self, rng: random.Random) -> int:
+        """Send some records to both clusters, whatever is mapped."""
+        counts = {broker: rng.randint(1, 80) for broker in ("east", "west")}
+        for broker, count in counts.items():
+            ids = range(self._next, self._next + count)
+            self._next = ids.stop
+            self._streams.send(broker, TOPIC, count, ids=ids, **DURABLE)
+        return sum(counts.values())
+
+    def disturb(self, rng: random.Random) -> str:
+        """The metadata service says something else, or the same."""
+        name, said = rng.choice(list(_MAPPINGS.items()))
+        self._streams.map(**said)
+        return f"the stream is {name}"
+
+    def settle(self) -> None:
+        """All is mapped again."""
+        self._streams.map(**_BOTH)
+
+    def check(self) -> int:
+        """See `Pipeline`."""
+        try:
+            self._streams.check(("east", TOPIC), ("west", TOPIC))
+        except AssertionError as error:
+            raise ViolationError(f"streams: {error}") from error
+        return self._streams.rows_of(("east", TOPIC), ("west", TOPIC)).total()
+
+
 @dataclass
 class Counts:
     """What happened in a campaign."""
@@ -149,7 +226,7 @@ class Counts:
 
 
 class Campaign:
-    """Rounds of DAG runs on three pipelines, with a broker, drivers and a disk that break.
+    """Rounds of DAG runs on five pipelines, with brokers, drivers and a disk that break.
 
     Args:
         folder: where everything is.
@@ -166,7 +243,9 @@ class Campaign:
         self._drivers = Drivers(folder / "drivers")
         self._jvm = SharedJvm()
         self._disk = SmallDisk(folder / "disk")
-        self._broker = LocalBroker(SluiceHome.from_env(), folder / "broker", settings=_QUIET)
+        home = SluiceHome.from_env()
+        self._broker = LocalBroker(home, folder / "broker", settings=_QUIET)
+        self._west = LocalBroker(home, folder / "west", settings=_QUIET, cluster_id="c2x1aWNlLXdlc3QtMDAwMg")
         self._sleepers = Sleepers(self.tell)
         self._runs = 0
         self._pipelines: list[Pipeline] = []
@@ -175,17 +254,32 @@ class Campaign:
         """Start what all rounds share; whether there is a disk that can be filled."""
         has_disk = self._disk.mount()
         self._broker.start()
+        self._west.start()
         self._pipelines = [Pipeline(kind, self._flow(kind)) for kind in KINDS]
+        streams = StreamsPipeline(self._flow("streams"), self._broker.bootstrap, self._west.bootstrap)
+        files = FileFlow(self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, "files", **COMMON)
+        files.set(sink__files__layout=self.rng.choice(("interval", "connect"))).create_topic(2)
+        self._pipelines += [streams, FilesPipeline(files)]
         return has_disk
 
     def _flow(self, kind: str) -> Flow:
-        made = Flow(self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, kind, **COMMON, **KINDS[kind])
+        made = Flow(
+            self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, kind, **COMMON, **KINDS.get(kind, {})
+        )
         made.create_topic(3 if kind == "changes" else 2)
         return made
 
     def tell(self, line: str) -> None:
         """Add a line to the story."""
-        for fault in ("killed", "frozen for a while", "frozen for long", "broker dies", "disk is full", "wakes up"):
+        for fault in (
+            "killed",
+            "frozen for a while",
+            "frozen for long",
+            "the broker dies",
+            "cluster's broker dies",
+            "disk is full",
+            "wakes up",
+        ):
             if fault in line:
                 self.counts.faults[fault] += 1
         self._listen(f"{time.monotonic() - self._began:8.1f} {line}")
@@ -195,9 +289,14 @@ class Campaign:
         rng = self.rng
         pipeline = rng.choice(self._pipelines)
         self.tell(f"round {number}: {pipeline.produce(rng)} records for {pipeline.kind}")
+        change = pipeline.disturb(rng)
+        if change:
+            self.tell(change)
         with ExitStack() as trouble:
             if rng.random() < 0.12:
-                trouble.enter_context(Trouble(self._kill_broker, self._start_broker, 8, 4, rng))
+                trouble.enter_context(Trouble(*self._dies(self._broker, "the broker"), 8, 4, rng))
+            if pipeline.kind == "streams" and rng.random() < 0.25:
+                trouble.enter_context(Trouble(*self._dies(self._west, "the other cluster's broker"), 8, 10, rng))
             if self._disk.mounted and rng.random() < 0.08:
                 trouble.enter_context(Trouble(self._fill_disk, self._clear_disk, 6, 5, rng))
             with ThreadPoolExecutor(2) as airflow:
@@ -214,13 +313,18 @@ class Campaign:
         self._runs += 1
         return f"run-{self._runs}"
 
-    def _kill_broker(self) -> None:
-        self.tell("the broker dies")
-        self._broker.kill()
+    def _dies(self, broker: LocalBroker, what: str) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How a broker dies, and how it comes back."""
 
-    def _start_broker(self) -> None:
-        self._broker.start()
-        self.tell("the broker is back")
+        def kill() -> None:
+            self.tell(f"{what} dies")
+            broker.kill()
+
+        def start() -> None:
+            broker.start()
+            self.tell(f"{what} is back")
+
+        return kill, start
 
     def _fill_disk(self) -> None:
         self.tell("the disk is full")
@@ -286,9 +390,10 @@ class Campaign:
                 task.result()
         rows = {}
         for pipeline in self._pipelines:
+            pipeline.settle()
             pipeline.produce(self.rng)  # a start that finds nothing to read sweeps up nothing, either
             self._catch_up(pipeline.flow)
-            rows[pipeline.kind] = pipeline.check()
+            rows[pipeline.flow.topic] = pipeline.check()
         return ", ".join(f"{kind} {count:,} rows" for kind, count in rows.items())
 
     def _catch_up(self, flow: Flow) -> None:
@@ -315,5 +420,6 @@ class Campaign:
         self._drivers.close()
         self._jvm.close()
         self._broker.kill()
+        self._west.kill()
         if not keep:
             self._disk.unmount()

@@ -27,7 +27,7 @@ from sluice.local.process import free_port
 from ..airflow.calm import PATIENCE, calm
 from .servers import LOOPBACK, CommandLines, PostgreSql, SparkCluster
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.thorough]
 
 PROJECT = Path(__file__).parents[2]
 # Scheduled, so that Airflow starts the one run by itself; without retries, so that nothing is made good in silence.

@@ -9,18 +9,29 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from sluice.local.broker import LocalBroker
 from sluice.registry.config import VARIABLE
 
+from ..cluster.servers import PostgreSql, missing, postgresql_programs
 from ..registry import LocalRegistry
 from .harness import Drivers, Flow, SharedJvm
+from .harness.databases import PostgresDatabase, Readable, SqliteFile
+from .harness.streams import Streams
+
+_OTHER_DATABASE = {"test_jdbc_sink": "sqlite", "test_jdbc_conformance": "postgresql"}
+"""Of a file's tests that are tried on each database: that which is left to `make test-thorough`."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before cells are left out by their marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One file's tests run in one worker, where they share a broker, a JVM and a Spark driver."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
             item.add_marker(pytest.mark.spark)
+            database = getattr(item, "callspec", None) and item.callspec.params.get("database")
+            if database is not None and database == _OTHER_DATABASE.get(item.path.stem):
+                item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +46,29 @@ def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     pool = Drivers(tmp_path_factory.mktemp("drivers"))
     yield pool
     pool.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresDatabase]:
+    """A PostgreSQL server that runs for the whole session: tests take tables of their own."""
+    lacks, programs = missing(), postgresql_programs()
+    if lacks is not None or programs is None:
+        pytest.skip(str(lacks))
+    server = PostgreSql(programs)
+    try:
+        server.start()
+        yield PostgresDatabase(server)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Readable:
+    """Each database that the JDBC sink is tried with; those that aren't installed are skipped."""
+    if request.param == "sqlite":
+        return SqliteFile(tmp_path_factory.mktemp("sqlite") / "warehouse.db")
+    found: PostgresDatabase = request.getfixturevalue("postgresql")
+    return found
 
 
 def _maker(folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, name: Callable[[str], str]) -> Any:
@@ -83,3 +117,20 @@ def client(registry: LocalRegistry) -> Iterator[SchemaRegistryClient]:
     """With which producers register their schemas."""
     with SchemaRegistryClient({"url": registry.url}) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def west(home, tmp_path_factory):
+    """A second cluster, beside that of all tests."""
+    with LocalBroker(home, tmp_path_factory.mktemp("west") / "broker", cluster_id="c2x1aWNlLXdlc3QtMDAwMg") as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def make_streams(make_flow, bootstrap, west):
+    """A pipeline over two clusters that both have a topic of that name, which holds the test's own records."""
+
+    def make(**settings) -> Streams:
+        return Streams(make_flow(partitions=1, **settings), east=bootstrap, west=west)
+
+    return make

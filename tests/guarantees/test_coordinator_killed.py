@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from itertools import product
 
 import pytest
 
 from sluice.errors import SluiceError
 from sluice.protocol.messages import AckCommit
 
+from ..thorough import also, some_of
 from .harness import Flow, finish, wait_for
 
+THEN = ["again", "next", "abort"]
 START_POINTS = ["before_start_commit", "after_start_commit", "after_open_instant"]
 COMMIT_POINTS = [
     "before_end_commit",
@@ -26,8 +29,7 @@ COMMIT_POINTS = [
 ]
 
 
-@pytest.mark.parametrize("then", ["again", "next", "abort"])
-@pytest.mark.parametrize("point", START_POINTS)
+@pytest.mark.parametrize(("point", "then"), some_of(product(START_POINTS, THEN), zip(START_POINTS, THEN, strict=True)))
 def test_killed_while_starting(make_flow, point, then):
     flow = make_flow()
     flow.produce(40)
@@ -69,7 +71,7 @@ def _killed_commit(flow: Flow, point: str):
     return started
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
+@pytest.mark.parametrize("point", [*COMMIT_POINTS[::2], *also(*COMMIT_POINTS[1::2])])
 def test_killed_while_committing_and_run_again(make_flow, point):
     flow = make_flow()
     started = _killed_commit(flow, point)
@@ -83,7 +85,7 @@ def test_killed_while_committing_and_run_again(make_flow, point):
     flow.check()
 
 
-@pytest.mark.parametrize("point", COMMIT_POINTS)
+@pytest.mark.parametrize("point", [*COMMIT_POINTS[1::2], *also(*COMMIT_POINTS[::2])])
 def test_killed_while_committing_and_never_run_again(make_flow, point):
     flow = make_flow()
     left = _killed_commit(flow, point)
@@ -101,7 +103,7 @@ def test_killed_while_committing_and_never_run_again(make_flow, point):
     flow.check()
 
 
-@pytest.mark.parametrize("then", ["again", "next", "abort"])
+@pytest.mark.parametrize("then", ["again", *also("next", "abort")])
 def test_killed_between_the_metadata_tables_commit_and_the_tables_own(make_flow, then):
     flow = make_flow()
     started = _killed_commit(flow, "before_ack_commit")

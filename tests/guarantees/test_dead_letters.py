@@ -58,6 +58,7 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
         "sluice.range": b"1",
         "sluice.reason": reason,
         "sluice.topic_id": flow.checkpoint().clusters[CLUSTER].topics[flow.topic].topic_id.encode(),
+        "sluice.cluster": CLUSTER.encode(),
         "sluice.cluster_id": CLUSTER_ID.encode(),
     }
     assert letters[0, b"gone"].value() is None

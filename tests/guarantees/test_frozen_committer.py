@@ -17,6 +17,7 @@ import pytest
 
 from sluice.coordinator import Run, Started
 
+from ..thorough import also
 from .harness import Flow, Step, finish, once_the_lease_is_free, wait_for
 
 # Hudi waits for so many milliseconds between reading the clock and making the file that completes an instant.
@@ -116,7 +117,7 @@ def test_what_was_aborted_and_completed_before_later_commits_is_taken_off_by_the
     _goes_on(flow, started, committed=False)
 
 
-@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("dies", [True, *also(False)])
 def test_what_was_finished_by_another_is_completed_once(flow, dies):
     failpoint = "coordinator.after_hudi_commit=kill" if dies else ""
     with _frozen(flow, flow.run(), failpoint=failpoint) as (started, committing):
@@ -130,7 +131,7 @@ def test_what_was_finished_by_another_is_completed_once(flow, dies):
     _goes_on(flow, started, committed=True)
 
 
-@pytest.mark.parametrize("again", ["done again", "taken back, and not done again"])
+@pytest.mark.parametrize("again", ["done again", *also("taken back, and not done again")])
 def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
     """The second job deletes what the first has written; the first completes the compaction all the same."""
     flow = make_flow(control__commit_timeout="5 seconds", **COMPACTED)

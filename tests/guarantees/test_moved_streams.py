@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,6 +15,7 @@ from sluice.coordinator.machine import ThisMachine
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.local.broker import LocalBroker
 
+from ..thorough import also
 from .harness import wait_for
 from .harness.streams import Streams
 
@@ -125,6 +127,11 @@ def test_without_a_mirror_both_are_read_in_one_commit(make_streams, dying, new):
     assert flow.interval().records == 6, "the old cluster isn't there any more, and isn't asked"
     flow.interval_is_empty()
     streams.check(("old", topic), ("new", topic), but_not=lambda s: s in late)
+    verified = flow.verify("--json")
+    assert verified.exit_code == 0, verified.output
+    found = json.loads(verified.stdout)
+    assert (found["intervals"][-1]["in_topic"], found["intervals"][-1]["in_table"]) == (6, 6)
+    assert len(found["not_in_topic"]) >= 2, "what was read of the old cluster can't be compared any more"
 
 
 def test_what_comes_late_is_drained_for_some_time(make_streams, monkeypatch):
@@ -150,7 +157,7 @@ def test_what_comes_late_is_drained_for_some_time(make_streams, monkeypatch):
     assert row["cluster"] == "new"
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_by_mirror_maker_under_load(make_streams, home, tmp_path, dying, new, settings):
     """Producers go on sending to the old cluster while the stream is moved, and are switched over some time later."""
     with ExitStack() as until_it_dies:

@@ -9,6 +9,7 @@ import pytest
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, WriteStatus
 
+from ..thorough import also
 from .harness import Flow, Pause, finish, once_the_lease_is_free
 from .quarantined import TOLERANT, files_there, folder, markers_there, places, quarantine, send
 
@@ -104,8 +105,7 @@ def test_too_many(make_flow):
     ("point", "then"),
     [
         ("after_hudi_commit", "next"),
-        ("before_quarantine_commit", "again"),
-        ("after_quarantine_commit", "abort"),
+        *also(("before_quarantine_commit", "again"), ("after_quarantine_commit", "abort")),
     ],
 )
 def test_killed_between_the_tables_commit_and_ack(make_flow, point, then):

@@ -77,7 +77,8 @@ def test_listed_explained_and_sent_again_once(make_flow):
     killed = finish(flow._spawn("quarantine", "redrive", str(flow.file), failpoint=failpoint))
     assert killed.killed, killed.err
     place = f"{flow.topic}[1]@{first}"
-    assert _json(flow, "redrive", "--offset", place)["sent"] == [{"topic": flow.topic, "partition": 1, "records": 1}]
+    sent_first = {"cluster": CLUSTER, "topic": flow.topic, "partition": 1, "records": 1}
+    assert _json(flow, "redrive", "--offset", place)["sent"] == [sent_first]
     assert _json(flow, "redrive", "--offset", place)["sent"] == []
     assert [s["records"] for s in _json(flow, "redrive", "--dry-run")["sent"]] == [1, 1]
     assert [s["records"] for s in _json(flow, "redrive")["sent"]] == [1, 1]

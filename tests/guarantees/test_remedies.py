@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.logs import log
 
+from ..thorough import some_of
 from .harness import kafka_settings
 from .remedies import TABLES, Trouble
 
@@ -269,8 +271,11 @@ def _try(trouble: Trouble, remedy: Any, circumstance: str) -> None:
     trouble.check(complete=True)
 
 
-@pytest.mark.parametrize("circumstance", CIRCUMSTANCES)
-@pytest.mark.parametrize("table", TABLES)
+_PAIRS = list(product(TABLES, CIRCUMSTANCES))
+_HALF = [(t, c) for t, c in _PAIRS if (list(TABLES).index(t) + CIRCUMSTANCES.index(c)) % 2 == 0]
+
+
+@pytest.mark.parametrize(("table", "circumstance"), some_of(_PAIRS, _HALF))
 def test_a_remedy_leads_to_the_rows_or_is_refused(make_flow, monkeypatch, table, circumstance, square):
     flow = make_flow(**TABLES[table])
     settings = kafka_settings(flow.bootstrap).to_environment("source")

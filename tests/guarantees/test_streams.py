@@ -12,42 +12,15 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import Checkpoint
 from sluice.sources.kafka import cluster
 
-from .harness.streams import Streams
+from .harness.streams import Streams, two_clusters
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
 EAST, WEST = ("east", "orders"), ("west", "orders")
 
 
-@pytest.fixture(scope="module")
-def west(home, tmp_path_factory):
-    """A second cluster, beside that of all tests."""
-    with LocalBroker(home, tmp_path_factory.mktemp("west") / "broker", cluster_id="c2x1aWNlLXdlc3QtMDAwMg") as broker:
-        yield broker.bootstrap
-
-
-@pytest.fixture
-def make_streams(make_flow, bootstrap, west):
-    """A pipeline over two clusters that both have a topic of that name, which holds the test's own records."""
-
-    def make(**settings) -> Streams:
-        return Streams(make_flow(partitions=1, **settings), east=bootstrap, west=west)
-
-    return make
-
-
 @pytest.fixture
 def streams(make_streams):
     return two_clusters(make_streams())
-
-
-def two_clusters(streams: Streams) -> Streams:
-    topic = f"{streams.flow.topic}-orders"
-    for broker in ("east", "west"):
-        streams.create(broker, topic)
-    streams.topic = topic
-    streams.map(east=topic, west=topic)
-    streams.read()
-    return streams
 
 
 def _logs(streams: Streams, *brokers: str) -> list[tuple[str, str]]:
@@ -231,6 +204,22 @@ def test_another_cluster_under_a_known_name_is_refused(streams):
         flow.coordinator().start(flow.run())
 
 
+def test_a_name_that_leads_to_another_cluster_by_mistake_and_back(streams):
+    """What was read of the first one isn't read again."""
+    flow, topic = streams.flow, streams.topic
+    flow.set(source__kafka__on_offset_loss="earliest")
+    streams.map(west=topic)
+    streams.send("west", topic, 4)
+    flow.interval()
+    streams.send("east", topic, 6)
+    streams.map(west={"topics": topic, "connection": "east"})
+    assert flow.interval().records == 6
+    streams.send("west", topic, 2)
+    streams.map(west=topic)
+    assert flow.interval().records == 2
+    streams.check(*_logs(streams, "east", "west"))
+
+
 def test_a_service_that_does_not_answer(streams):
     flow = streams.flow
     flow.set(source__kafka__metadata_failures=1)
@@ -276,7 +265,14 @@ def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
         assert note["valid_through"] == complete
     later = streams.sent["north", topic][4:]
     streams.check(*_logs(streams, "east", "north"), but_not=lambda s: s in later)
+    flow.set(source__kafka__on_unreachable="fail")
+    streams.map(east=topic)
+    flow.interval()  # nothing to read: that it was removed, and is gone, is noted
+    assert any("has just ceased to name it" in remark for remark in flow.note()["remarks"])
+    with pytest.raises(RetryableError, match="asking for the cluster's id"):  # what is unread of it
+        flow.coordinator().start(flow.run())
     monkeypatch.undo()
+    streams.map(east=topic, north=topic)
     with broker:
         assert flow.interval().records == 4
     assert flow.note()["streams"]["skipped"] == {}
@@ -318,6 +314,24 @@ def test_starting_and_stopping_offsets(streams):
     assert flow.interval().records == 3
     flow.interval_is_empty()
     wanted = [*streams.sent["east", topic][:6], *streams.sent["west", topic][5:]]
+    assert flow.rows(metadata=True) == Counter((s.id, s.value) for s in wanted)
+
+
+def test_two_streams_of_one_cluster_have_their_own_starting_offsets(streams):
+    flow, orders = streams.flow, streams.topic
+    returns = f"{orders}-returns"
+    streams.create("east", returns)
+    for topic in (orders, returns):
+        streams.send("east", topic, 8, partitions=[0])
+    at = {"orders": (orders, {orders: {0: 5}}), "returns": (returns, {returns: {0: 6}})}
+    said = {
+        stream: {"clusters": {"east": {"topics": topic, "connection": "east", "starting_offsets": offsets}}}
+        for stream, (topic, offsets) in at.items()
+    }
+    streams.answer({"streams": said})
+    flow.set(source__kafka__streams=["orders", "returns"])
+    assert flow.interval().records == 3 + 2
+    wanted = [*streams.sent["east", orders][5:], *streams.sent["east", returns][6:]]
     assert flow.rows(metadata=True) == Counter((s.id, s.value) for s in wanted)
 
 

@@ -11,6 +11,7 @@ from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, StartCommit
 
+from ..thorough import also
 from .harness import Flow, Pause, finish
 
 UPSERT = {
@@ -78,7 +79,7 @@ def test_a_compaction_that_was_superseded_does_not_complete(make_flow):
     flow.check()
 
 
-@pytest.mark.parametrize("point", ["service.after_end_commit", "service.before_ack_commit"])
+@pytest.mark.parametrize("point", ["service.before_ack_commit", *also("service.after_end_commit")])
 def test_a_compaction_may_die_at_any_step(make_flow, point):
     flow = upsert_with_two_intervals(make_flow)
     job = flow.carry_out(flow.plan("compaction"), failpoint=f"{point}=kill")

@@ -51,6 +51,7 @@ sink: {{json_lines: {{path: {path}, schema: line STRING}}}}
 control: {{connection: kafka_default, topic: control-visits}}
 """
 MANY = 10_000
+REGIONS = ("kafka_east", "kafka_west")  # both have the topic
 # Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
 _DATABASE = """
 import sys
@@ -147,7 +148,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
     fill(bootstrap, "flights", {0: story.standing[0] + 137, 1: story.standing[1]})
     secret = Story(f"{lake}/secret", "secret", "flights", now)
     secret.committed()
-    by_hand = Story(f"{lake}/by_hand", "sluice", "flights", now)
+    by_hand = Story(f"{lake}/by_hand", "sluice", "flights", now, 1, clusters=REGIONS)
     by_hand.committed()
     by_python = Story(f"{lake}/by_python", "by_python", "flights", now)
     by_python.committed()
@@ -203,7 +204,7 @@ def _of_a_user(base: Path, dags: Path, now: datetime) -> Story:
     (folder / "a.log").touch()
     (dags / "pipelines" / "visits.yaml").write_text(OF_A_USER.format(folder=folder, path=table))
     ends = {"source": "lines", "sink": "json_lines"}
-    story = Story(table, "visits", "a.log", now - timedelta(minutes=2), 1, f"file://{folder}", ends)
+    story = Story(table, "visits", "a.log", now - timedelta(minutes=2), 1, (f"file://{folder}",), ends)
     instants = []
     for _ in range(3):
         instants.append(story.committed())

@@ -40,7 +40,7 @@ class Story:
     topic: str
     clock: datetime
     partitions: int = 2
-    cluster: str = CLUSTER
+    clusters: tuple[str, ...] = (CLUSTER,)
     ends: dict[str, str] = field(default_factory=dict)  # `source` and `sink`, where they aren't Sluice's own
     messages: list[ControlMessage] = field(default_factory=list)
     standing: dict[int, int] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class Story:
         instant = f"{self.clock:%Y%m%d%H%M%S}{self.clock.microsecond // 1000:03}"
         lag = self._chance.randrange(0, 900) if len(self.messages) % 3 == 0 else 0
         planned = tuple(
-            PlannedRange(cluster=self.cluster, topic=self.topic, partition=p, start=at, end=at + records,
+            PlannedRange(cluster=cluster, topic=self.topic, partition=p, start=at, end=at + records,
                          log_end=at + records + lag * (p + 1))
-            for p in range(self.partitions) for at in [self.standing.get(p, 0)]
+            for cluster in self.clusters for p in range(self.partitions) for at in [self.standing.get(p, 0)]
         )  # fmt: skip
         fields: dict[str, Any] = {
             "read_position": position, "valid_through": self.clock, "ranges": tuple((r,) for r in planned) if ranges

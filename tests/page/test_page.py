@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import FIRST_OF_MANY, MANY, PASSWORD, Site
+from .conftest import FIRST_OF_MANY, MANY, PASSWORD, REGIONS, Site
 from .story import BAD_RECORD
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
@@ -244,6 +244,18 @@ def test_a_link_to_a_view_opens_that_view(site: Site, open_page: Any) -> None:
     instant = acknowledged(site)[0].transaction
     page = open_page(f"/plugin/sluice/sluice/#/pipeline/flights/transaction/{instant}")
     page.frame_locator("iframe[title=Sluice]").get_by_role("heading", name=instant).wait_for()
+
+
+@pytest.mark.browser
+def test_partitions_of_two_clusters_are_told_apart(site: Site, open_page: Any) -> None:
+    table = next(key for key in _keys(site, "admin") if key.endswith("/by_hand"))
+    (transaction,) = site.data("pipeline", key=table)["transactions"]
+    page = open_page(f"/sluice/#/pipeline/{urllib.parse.quote(table, safe='')}/transaction/{transaction['instant']}")
+    for cluster in REGIONS:
+        page.get_by_text(f"{cluster}/flights[0]").first.wait_for()
+    page.goto(f"{site.url}/sluice/#/pipeline/{urllib.parse.quote(table, safe='')}")
+    for cluster in REGIONS:
+        page.get_by_role("cell", name=cluster, exact=True).first.wait_for()
 
 
 @pytest.mark.browser

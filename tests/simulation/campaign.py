@@ -10,9 +10,11 @@ from unittest import mock
 
 import structlog
 
+from sluice.coordinator import sources, streams
 from sluice.participant import participant
 
 from .history import History
+from .mapping import Mapped, OneAfterTheOther, SimService
 from .world import Faults, ViolationError
 
 
@@ -48,8 +50,14 @@ def play(seed: int, *, tell: bool = False, faults: Faults | None = None) -> tupl
     story: list[str] = []
     if tell:
         history.world.story = story
+    service = SimService(history.world, history.mapped or Mapped())
     try:
-        with mock.patch.object(participant, "threading", _WITHOUT_THREADS):
+        with (
+            mock.patch.object(participant, "threading", _WITHOUT_THREADS),
+            mock.patch.object(sources, "ThreadPoolExecutor", OneAfterTheOther),
+            mock.patch.object(streams, "ThreadPoolExecutor", OneAfterTheOther),
+            mock.patch.object(streams, "metadata_service", return_value=service),
+        ):
             history.play()
     except ViolationError as error:
         return str(error), story

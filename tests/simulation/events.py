@@ -48,8 +48,9 @@ class Events(Runs):
 
     def _the_topic_is_made_again(self) -> None:
         self.world.tell("the topic is deleted and made again")
-        before = [r.key for r in self.world.produced.values() if r.log == self.world.log_id]
-        self.world.make_topic(self.partitions)
+        (cluster,) = self.world.clusters
+        before = [r.key for r in self.world.produced.values() if r.log == cluster.log_id]
+        self.world.make_topic(cluster)
         if self.random.random() < 0.5:  # its producer fills it again
             self.world.send(before)
         if self.random.random() < 0.7:

@@ -12,8 +12,9 @@ from sluice.coordinator import Run, Started
 from sluice.protocol.request import Request
 
 from .events import EVENTS, Events
-from .kafka import TOPIC
+from .kafka import CLUSTER, TOPIC
 from .runs import Steps
+from .streams import STREAM_EVENTS, StreamEvents
 from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
@@ -23,7 +24,7 @@ _MOST_SWITCHES = 60_000
 START looks at every instant that was aborted since the last commit."""
 
 
-class History(Events):
+class History(StreamEvents):
     """One world, and Airflow at work on it.
 
     Args:
@@ -60,6 +61,7 @@ class History(Events):
         self.serves = self.more.random() < 0.25
         self.service_rate = self.more.choice((0.005, 0.02, 0.05))
         self.service_duel = self.more.random() < 0.5
+        self.by_date = False  # whether each interval ends with a date
         self.airflow_knows = self.random.random() < 0.5
         operation = self.random.choice(("append", "upsert"))
         ordered = self.random.random() < 0.3
@@ -69,9 +71,19 @@ class History(Events):
         self.ranges = self.random.choice((1, 2, 2, 3))
         partitions = self.random.choice((1, 2, 3))
         self.max_records = self.random.choice((5, 40, 40))
-        self.world.make_topic(partitions)
+        streams = Random(f"{seed}, streams 10967")  # by this number those histories have no streams, either
+        if streams.random() < 0.2:
+            self._lay_streams(streams, streams.choice((2, 2, 3)), partitions)
+            again = self.events.pop(Events._the_topic_is_made_again)
+            self.events |= {**STREAM_EVENTS, StreamEvents._another_topic: again}
+        else:
+            self.world.add_cluster(CLUSTER, partitions)
+        dates = Random(f"{seed}, dates 5681")  # and rightly dated records
+        if dates.random() < 0.15:
+            self.world.dates = dates
+            self.by_date = dates.random() < 0.6
         self.world.spread = self.random.choice((1, 2, 2, 5))
-        super().__init__(self.world, partitions, operation, ordered=ordered)
+        super().__init__(self.world, len(self.world.logs), operation, ordered=ordered)
         self.went: Process | None = None
         self.replayed: str | None = None
         self.cut_under: list[str] = []  # intervals that had read a log before it came to have another leader
@@ -112,6 +124,10 @@ class History(Events):
     def _play(self) -> None:
         """Some runs, one after the other or beside each other, and whatever happens to them."""
         world = self.world
+        if self.mapped is not None:
+            self.faulty = False
+            self._what_came_before()
+            self.faulty = True
         self._produce()
         intervals = self.random.choice((2, 3, 5, 8))
         begun = 0
@@ -208,7 +224,7 @@ class History(Events):
             self._produce()
             self._quiet_run()
             if self.random.random() < 0.2:
-                self._the_topic_is_made_again()
+                self._another_topic() if self.mapped is not None else self._the_topic_is_made_again()
             elif self.world.elects and self.random.random() < 0.5:
                 self._another_leader()
                 self._produce()
@@ -317,7 +333,7 @@ class History(Events):
             return Request(kind="replay", instant=self.random.choice(self.cut_under))
         (kind,) = self.random.choices(list(self.asks), list(self.asks.values()))
         if kind == "continue":
-            return Request()
+            return self._read_on()
         if kind == "replay":
             instants = [n for n, i in sorted(world.timeline.items()) if i.completed]
             if not instants:
@@ -328,16 +344,32 @@ class History(Events):
         if kind == "backfill":
             times = sorted(self.random.choices([r.time for r in world.produced.values()], k=2))
             return Request(kind="backfill", from_time=times[0], to_time=times[1] + timedelta(milliseconds=1))
-        window = {}
+        return self._request_of_offsets(kind)
+
+    def _read_on(self) -> Request:
+        """What the schedule asks for: all there is, or what is dated before the end of the run's interval."""
+        return Request(to_time=self.world.clock) if self.by_date else Request()
+
+    def _request_of_offsets(self, kind: str) -> Request:
+        """Some offsets of some partitions, to be read or to be passed over."""
+        world = self.world
+        offsets: dict[str, dict[int, tuple[int, int]]] = {}
         for partition in self.random.sample(range(self.partitions), self.random.randint(1, self.partitions)):
             log = world.logs[partition]
             start = self.random.randint(log.start, max(log.start, log.end))
             end = min(log.end, start + self.random.randint(1, 8))
             if start < end:
-                window[partition] = (start, end)
-        if not window:
+                place = world.place_of(partition)
+                offsets.setdefault(self._topic_in_requests(place.cluster), {})[place.partition] = (start, end)
+        if not offsets:
             return Request()
-        return Request(kind=kind, offsets={TOPIC: window}, reason="by hand" if kind == "correction" else None)
+        return Request(kind=kind, offsets=offsets, reason="by hand" if kind == "correction" else None)
+
+    def _topic_in_requests(self, connection: str) -> str:
+        """What a person calls the topic of a cluster."""
+        if self.mapped is None:
+            return TOPIC
+        return f"{self.mapped.names.get(self.world.cluster_at(connection), connection)}/{TOPIC}"
 
     # The end ---------------------------------------------------------------------------------------------------------
 
@@ -353,12 +385,14 @@ class History(Events):
         """Runs that nothing disturbs bring the table up with its topic."""
         self.faulty = False
         self.loss = "earliest"  # what a person does where it says fail
+        self._all_is_well()
         for key in range(self.partitions):  # strays are swept up by an interval that has something to read
             self.world.produce(1, key + 1)
         last: Any = None
         for _ in range(_QUIET_RUNS + len(self.world.produced) // self.max_records):
             self.world.clock += timedelta(seconds=500)
             last = self._quiet_run()
+            self._see_to_it(last)
             if last is not None and last.state == "empty":
                 break
         else:
@@ -378,7 +412,7 @@ class History(Events):
         raise ViolationError("liveness: plans are left after three services")
 
     def _quiet_run(self) -> Any:
-        self._begin(Request())
+        self._begin(self._read_on())
         return self._to_the_end()
 
     def _to_the_end(self) -> Any:

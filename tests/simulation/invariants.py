@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from sluice.coordinator import Started
-from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, TopicPartition, holds_checkpoint, read_checkpoint
+from sluice.protocol.identity import under_present_names
+from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED
+from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import State, TableLog
 
 from .kafka import CLUSTER, TOPIC, Record, Where
@@ -48,42 +50,52 @@ class Invariants:
         raise NotImplementedError
 
     def checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
+        """What the last commit says, with each cluster under its connection's name; and its note."""
         for name in sorted(self.world.timeline, reverse=True):
             for completed in self.world.timeline[name].completed[:1]:
                 if not holds_checkpoint(completed.extra):
                     continue
-                return read_checkpoint(completed.extra, CLUSTER, [TOPIC]), json.loads(completed.extra[TRANSACTION_KEY])
+                found = read_checkpoint(completed.extra, CLUSTER, [TOPIC])
+                if len(self.world.clusters) > 1:
+                    ids = {cluster.connection: cluster.id for cluster in self.world.clusters}
+                    found = under_present_names(found, ids, one_place=False)
+                return found, json.loads(completed.extra[TRANSACTION_KEY])
         return Checkpoint(), {}
+
+    def _log_ids(self, checkpoint: Checkpoint) -> list[str | None]:
+        """By partition the id of the topic that the table has read there."""
+        found = (checkpoint.topic(*self.world.place_of(p)[:2]) for p in range(self.partitions))
+        return [topic.topic_id if topic else None for topic in found]
 
     def check_rows(self, *, complete: bool = False) -> None:
         """Readers see the records of the committed offsets, each once."""
         if not complete and self._to_be_taken_off():
             return  # docs/guarantees/conditions.md: it may be seen until whoever comes next has looked
         checkpoint, note = self.checkpoint()
-        topic = checkpoint.topic(CLUSTER, TOPIC)
-        log_id = topic.topic_id if topic else None
-        covered = {p: checkpoint.covered(TopicPartition(CLUSTER, TOPIC, p)) for p in range(self.partitions)}
+        log_ids = self._log_ids(checkpoint)
+        places = [self.world.place_of(p) for p in range(self.partitions)]
+        covered = [checkpoint.covered(place) for place in places]
         # What was read is of the leaders up to the one that START asked; what an election cut off may stay a row.
-        epochs = {p: checkpoint.leader_epoch(TopicPartition(CLUSTER, TOPIC, p)) or 0 for p in range(self.partitions)}
+        epochs = [checkpoint.leader_epoch(place) or 0 for place in places]
         wanted = {
             r.where for r in self.world.produced.values()
-            if r.log == log_id and r.epoch <= epochs[r.partition] and r.where not in self.world.cut
+            if r.log == log_ids[r.partition] and r.epoch <= epochs[r.partition] and r.where not in self.world.cut
             and any(a <= r.offset < b for a, b in covered[r.partition])
         }  # fmt: skip
         readers = {"a reader of the timeline": self.world.committed_files()}
         if complete:
             readers["a reader that lists files"] = self.world.listed_files()
         for who, found in readers.items():
-            self._compare(who, found, wanted, log_id)
+            self._compare(who, found, wanted, log_ids)
         self._check_completeness(note, wanted)
         if not complete:
             return
         self._check_nothing_is_left()
         self._check_the_topic()
-        for partition, log in enumerate(self.world.logs):
-            if log_id != self.world.log_id and log.records:
+        for partition, (log, log_id) in enumerate(zip(self.world.logs, self.world.log_ids(), strict=True)):
+            if log_ids[partition] != log_id and log.records:
                 raise ViolationError("the table isn't of the log that is there now")
-            settled = checkpoint.settled(TopicPartition(CLUSTER, TOPIC, partition))
+            settled = checkpoint.settled(places[partition])
             unread = [
                 o for o, r in log.records.items()
                 if r.epoch > epochs[partition] or not any(a <= o < b for a, b in settled)
@@ -143,13 +155,17 @@ class Invariants:
     def _check_request(self, request: Request, started: Started) -> None:
         """A window that was committed is in the table, all of it."""
         checkpoint, start = self.checkpoint()[0], self._log().transactions[started.instant].start
-        topic = checkpoint.topic(CLUSTER, TOPIC)
-        if request.kind != "range" or topic is None or topic.topic_id != start.topic_ids[CLUSTER][TOPIC]:
+        if request.kind != "range":
             return
         for r in start.offset_ranges:
-            if checkpoint.leader_epoch(r.topic_partition) != self.world.logs[r.topic_partition.partition].epoch:
+            number = self.world.number_of(start, r.topic_partition)
+            place = self.world.place_of(number)
+            topic = checkpoint.topic(*place[:2])
+            if topic is None or topic.topic_id != start.topic_ids[r.cluster][r.topic]:
+                continue
+            if checkpoint.leader_epoch(place) != self.world.logs[number].epoch:
                 continue  # an election since may have cut off what was read
-            settled = checkpoint.settled(r.topic_partition)
+            settled = checkpoint.settled(place)
             lacking = [o for o in range(r.start, r.end) if not any(a <= o < b for a, b in settled)]
             if lacking:
                 raise ViolationError(f"{started.instant} was committed, and lacks offset {lacking[0]} that it was for")
@@ -178,14 +194,14 @@ class Invariants:
         if self.world.rollbacks:
             raise ViolationError(f"roll-backs were begun and never finished: {sorted(self.world.rollbacks)}")
 
-    def _compare(self, who: str, files: dict[str, File], wanted: set[Where], log_id: str | None) -> None:
+    def _compare(self, who: str, files: dict[str, File], wanted: set[Where], log_ids: list[str | None]) -> None:
         found = list(rows(files))
         if self.operation == "append":
             doubled = [where for where, number in Counter(r.where for r in found).items() if number > 1]
             if doubled:
                 raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
         seen = {r.where for r in found}
-        more = {where for where in seen if where[0] == log_id} - wanted - self.world.cut
+        more = {where for where in seen if where[0] == log_ids[where[1]]} - wanted - self.world.cut
         # What came in the place of records that were planned, was read, and left the log before the commit looked.
         more = {where for where in more if self.world.holds(where) or not self._is_covered(where)}
         if more:
@@ -199,7 +215,7 @@ class Invariants:
 
     def _is_covered(self, where: Where) -> bool:
         _, partition, offset, _ = where
-        covered = self.checkpoint()[0].covered(TopicPartition(CLUSTER, TOPIC, partition))
+        covered = self.checkpoint()[0].covered(self.world.place_of(partition))
         return any(a <= offset < b for a, b in covered)
 
     def _compare_keys(self, who: str, files: dict[str, File], wanted: set[Where]) -> None:
@@ -224,15 +240,36 @@ class Invariants:
         if through is None:
             return
         limit = datetime.fromisoformat(through)
+        log_ids = self.world.log_ids()
         lacking = [
             r.where for r in self.world.produced.values()
-            if r.log == self.world.log_id and r.time < limit and r.where not in wanted
-            and r.where not in self.world.excused | self.world.cut and not self._passed_over(r)
+            if r.log == log_ids[r.partition] and max(r.time, r.arrived) < limit and r.where not in wanted
+            and r.where not in self.world.excused | self.world.cut and self._is_claimed(note, r)
+            and not self._passed_over(r) and not self._is_blurred(r, limit)
         ]  # fmt: skip
         if lacking:
             raise ViolationError(f"the table says that it is complete to {limit - EPOCH}, and lacks {lacking[0]}")
 
+    def _is_claimed(self, note: dict[str, Any], record: Record) -> bool:
+        """Whether a commit says anything of the cluster that has the record: the mapping named it, up to an end."""
+        if "streams" not in note:
+            return True
+        known = KnownStreams.model_validate(note["streams"])
+        place = self.world.place_of(record.partition)
+        for (name, _), log in known.items():
+            if known.clusters[name].connection == place.cluster:
+                return record.offset < log.ends.get(place.partition, record.offset + 1)
+        return False
+
+    def _is_blurred(self, record: Record, limit: datetime) -> bool:
+        """Whether a record stands behind one that is dated later than the limit: times say nothing of offsets there."""
+        if self.world.dates is None:
+            return False
+        log = (r for r in self.world.produced.values() if (r.log, r.partition) == (record.log, record.partition))
+        return any(r.offset < record.offset and r.time >= limit for r in log)
+
     def _passed_over(self, record: Record) -> bool:
-        topic = self.checkpoint()[0].topic(CLUSTER, TOPIC)
-        spans = topic.passed_over.get(record.partition, ()) if topic else ()
+        place = self.world.place_of(record.partition)
+        topic = self.checkpoint()[0].topic(*place[:2])
+        spans = topic.passed_over.get(place.partition, ()) if topic else ()
         return any(a <= record.offset < b for a, b in spans)

@@ -1,11 +1,16 @@
-"""Kafka in memory: one topic, which is truncated, compacted, made again, and comes to have other leaders."""
+"""Kafka in memory: a topic of one or several clusters, which is truncated, compacted, made again, and led by others."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
+
+from sluice.errors import RetryableError
+from sluice.protocol.messages import StartCommit
+from sluice.protocol.offsets import TopicPartition
 
 CLUSTER = "kafka"
 TOPIC = "orders"
@@ -19,7 +24,8 @@ Where = tuple[str, int, int, int]
 class Record:
     """A record as it was produced.
 
-    `log` is the id of its topic, `epoch` that of the leader that took it; `number` tells it from all others.
+    `log` is the id of its topic, `partition` one of the world's, `epoch` that of the leader that took it; `number`
+    tells it from all others; `time` is what its producer has written on it, `arrived` when the leader took it.
     """
 
     log: str
@@ -28,6 +34,7 @@ class Record:
     key: int
     number: int
     time: datetime
+    arrived: datetime
     epoch: int = 0
 
     @property
@@ -46,37 +53,103 @@ class Log:
     epoch: int = 0
 
 
+@dataclass(eq=False)
+class Cluster:
+    """A Kafka cluster, which has the topic.
+
+    Attributes:
+        connection: by which it is reached, whatever it is called.
+        first: the number among the world's of its first partition.
+        partitions: how many it has.
+        id: Kafka's own, as long as it isn't another cluster that is found there.
+        log_id: that of the topic.
+        is_up: whether it answers.
+        has_producers: whether records are sent to it.
+    """
+
+    connection: str
+    first: int
+    partitions: int
+    id: str
+    log_id: str = ""
+    is_up: bool = True
+    has_producers: bool = True
+
+    @property
+    def numbers(self) -> range:
+        """Its partitions' numbers among the world's."""
+        return range(self.first, self.first + self.partitions)
+
+    def answer(self, what: Callable[[], Any]) -> Any:
+        """What it says, if it says anything.
+
+        Raises:
+            RetryableError: it is down.
+        """
+        if not self.is_up:
+            raise RetryableError(f"{self.connection} can't be reached.", next_step="try again.")
+        return what()
+
+
 class Topic:
-    """The topic that is loaded, and what was ever produced to it."""
+    """The topic that is loaded, and what was ever produced to it. Partitions are counted through all clusters."""
 
     random: random.Random
     clock: datetime
 
     def __init__(self) -> None:
-        self.cluster_id = "cluster-0"
-        self.topic_number = 0
+        self.clusters: list[Cluster] = []
+        self.made = 0  # topics, and clusters that are other ones than before
         self.logs: list[Log] = []
         self.produced: dict[Where, Record] = {}
         self.excused: set[Where] = set()  # gone before they were rows
         self.kept: set[Where] = set()  # rows whose log is gone, or was cut off before them: nothing may take them off
         self.elects = False  # whether partitions come to have other leaders
         self.cut: set[Where] = set()  # records that an election has taken off their log
+        self.dates: random.Random | None = None  # draws dates that records have by mistake, if any have
 
     def _rows_for_good(self) -> set[Where]:
         """Records that are rows of commits which stand."""
         raise NotImplementedError
 
-    @property
-    def log_id(self) -> str:
-        """The id of the topic that is there now."""
-        return f"topic-{self.topic_number}"
+    def add_cluster(self, connection: str, partitions: int) -> Cluster:
+        """A cluster with the topic."""
+        cluster = Cluster(connection, len(self.logs), partitions, f"cluster-{len(self.clusters)}")
+        self.clusters.append(cluster)
+        self.logs += [Log() for _ in range(partitions)]
+        self.make_topic(cluster)
+        return cluster
 
-    def make_topic(self, partitions: int) -> None:
-        """Make the topic, or make it again."""
-        self._gone(self.produced)
+    def make_topic(self, cluster: Cluster) -> None:
+        """Make a cluster's topic, or make it again."""
+        self._gone(r.where for r in self.produced.values() if r.log == cluster.log_id)
         self.kept |= self._rows_for_good()
-        self.topic_number += 1
-        self.logs = [Log() for _ in range(partitions)]
+        self.made += 1
+        cluster.log_id = f"topic-{self.made}"
+        for number in cluster.numbers:
+            self.logs[number] = Log()
+
+    def cluster_of(self, partition: int) -> Cluster:
+        """The cluster that has a partition."""
+        return next(c for c in self.clusters if partition in c.numbers)
+
+    def cluster_at(self, connection: str) -> Cluster:
+        """The cluster that is reached by a connection."""
+        return next(c for c in self.clusters if c.connection == connection)
+
+    def log_ids(self) -> list[str]:
+        """By partition the id of the topic that is there now."""
+        return [cluster.log_id for cluster in self.clusters for _ in cluster.numbers]
+
+    def place_of(self, partition: int) -> TopicPartition:
+        """What a partition is called where each cluster has the name of its connection."""
+        cluster = self.cluster_of(partition)
+        return TopicPartition(cluster.connection, TOPIC, partition - cluster.first)
+
+    def number_of(self, start: StartCommit, tp: TopicPartition) -> int:
+        """The partition that an interval's START-COMMIT means."""
+        connection = start.streams.clusters[tp.cluster].connection if start.streams else tp.cluster
+        return self.cluster_at(connection).first + tp.partition
 
     def produce(self, count: int, keys: int) -> None:
         """Some records, each key always to the same partition."""
@@ -85,13 +158,27 @@ class Topic:
     def send(self, keys: Iterable[int]) -> None:
         """A record of each key."""
         for key in keys:
-            partition = key % len(self.logs)
-            log = self.logs[partition]
+            partition = self._sent_to(key)
+            log, log_id = self.logs[partition], self.cluster_of(partition).log_id
             self.clock += timedelta(milliseconds=5)
-            record = Record(self.log_id, partition, log.end, key, len(self.produced), self.clock, log.epoch)
+            number = len(self.produced)
+            record = Record(log_id, partition, log.end, key, number, self._date(), self.clock, log.epoch)
             log.records[log.end] = record
             self.produced[record.where] = record
             log.end += 1
+
+    def _date(self) -> datetime:
+        if self.dates is None or self.dates.random() < 0.8:
+            return self.clock
+        return self.clock + timedelta(seconds=self.dates.choice((-(10**9), -90_000, -400, 30, 400, 90_000, 10**9)))
+
+    def _sent_to(self, key: int) -> int:
+        """A key's partition; another cluster's once its producers have been switched over."""
+        partition = key % len(self.logs)
+        if self.cluster_of(partition).has_producers:
+            return partition
+        others = [number for cluster in self.clusters if cluster.has_producers for number in cluster.numbers]
+        return others[key % len(others)]
 
     def skip_offsets(self, partition: int, count: int) -> None:
         """Offsets without records, as the markers of transactions take."""
@@ -105,12 +192,12 @@ class Topic:
 
     def elect(self, partition: int, lacks: int) -> None:
         """Another leader, which lacks the last offsets of the log: others come to stand there."""
-        log = self.logs[partition]
+        log, log_id = self.logs[partition], self.cluster_of(partition).log_id
         log.epoch += 1
         end = max(log.start, log.end - lacks)
         log.records = {offset: record for offset, record in log.records.items() if offset < end}
         log.end = end
-        here = (r for r in self.produced.values() if (r.log, r.partition) == (self.log_id, partition))
+        here = (r for r in self.produced.values() if (r.log, r.partition) == (log_id, partition))
         gone = {r.where for r in here if r.offset >= end}  # with what Kafka had compacted, which may be rows
         self.kept |= gone & self._rows_for_good()
         self.cut |= gone
@@ -119,7 +206,8 @@ class Topic:
     def holds(self, where: Where) -> bool:
         """Whether a record can still be read."""
         log_id, partition, offset, _ = where
-        here = self.logs[partition].records.get(offset) if log_id == self.log_id else None
+        is_there = log_id == self.cluster_of(partition).log_id
+        here = self.logs[partition].records.get(offset) if is_there else None
         return here is not None and here.where == where
 
     def compact(self, partition: int) -> None:

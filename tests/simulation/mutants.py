@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,20 +11,22 @@ from typing import Any
 from unittest.mock import patch
 
 from sluice.control.service_lease import ServiceLease
-from sluice.coordinator import checks, commit, coordinator, planning
+from sluice.coordinator import checks, commit, coordinator, planning, session, streams
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
-from sluice.protocol import plan, policy
+from sluice.protocol import identity, plan, policy
+from sluice.protocol import streams as protocol_streams
 from sluice.protocol.losses import Lost
 from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
 from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
+from sluice.protocol.streams import Followed, KnownStreams
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .table import SimTable
@@ -99,6 +101,14 @@ def _apply_late_end(self: TableLog, offset: int, message: Any) -> None:
 def _lost_but_for_truncations(bounds: Any, committed: int, *rest: Any) -> Any:
     found = _FIND_LOST(bounds, committed, *rest)
     return None if found is not None and found.truncated_at is not None else found
+
+
+def _through_what_is_read(self: ClusterState, _before: Any) -> Any:
+    return min((b.valid_through for b in self.partitions), default=None)
+
+
+def _same_names(known: Mapping[str, str | None], *_: Any, **__: Any) -> dict[str, str]:
+    return {name: name for name in known}
 
 
 def _decide_and_go_on(self: ServiceLease, holder: str) -> None:
@@ -235,6 +245,23 @@ MUTANTS: dict[str, Mutant] = {
     "a commit doesn't look at one that came since": _replaced(commit, "_came_since", lambda *_: False),
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
+    "a cluster is known by its name alone": _together(
+        _replaced(identity, "present_names", _same_names), _replaced(protocol_streams, "present_names", _same_names)
+    ),
+    "what was read of another cluster under a name is forgotten": _replaced(ClusterCheckpoint, "is_known", False),
+    "one cluster may have two names": _together(
+        _replaced(streams, "refuse_two_names", lambda *_: None),
+        _replaced(session, "refuse_shared_names", lambda *_: None),
+    ),
+    "a removed cluster is waited for from the first": _replaced(Followed, "missed", frozenset()),
+    "a cluster that was skipped isn't known under another name": _replaced(
+        KnownStreams, "identified", lambda self, _ids: self
+    ),
+    "a topic that was moved away is left at once": _replaced(protocol_streams, "_is_read", lambda *_: True),
+    "a topic that is read to an end counts as drained": _replaced(protocol_streams, "_is_drained", lambda *_: True),
+    "a cluster that is skipped is no word of completeness": _replaced(
+        ClusterState, "valid_through", _through_what_is_read
+    ),
 }
 """By what is wrong."""
 

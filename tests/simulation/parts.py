@@ -17,13 +17,16 @@ from sluice.protocol.redriven import Places
 from sluice.protocol.signing import Signatures
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.transaction import TableLog
+from sluice.sources.kafka.probe import RecordHead
+from sluice.sources.kafka.windows import Windows
 
-from .kafka import CLUSTER, TOPIC, Record
+from .kafka import TOPIC, Cluster, Log, Record
 from .lake import File, rows
 from .world import EPOCH, Process, World
 
 _UNSIGNED = Signatures("control", (), lambda _offset, _reason: None)
 _NOTHING = Checkpoint()
+_LOOK = 200  # records, as the product's own probe does
 
 
 class SimMachine:
@@ -111,17 +114,53 @@ class SimLog:
         return self._world.call(self._process, what, effect)
 
 
+class Heads:
+    """What a cluster tells of single records."""
+
+    def __init__(self, logs: Mapping[TopicPartition, Log]) -> None:
+        self._logs = logs
+
+    def at(self, partitions: Sequence[TopicPartition], time: datetime) -> dict[TopicPartition, tuple[int, int]]:
+        found = {}
+        for tp in partitions:
+            later = (r for r in self._logs[tp].records.values() if r.time >= time)
+            first = min(later, key=lambda r: r.offset, default=None)
+            found[tp] = (first.offset, _milliseconds(first.time)) if first is not None else (-1, -1)
+        return found
+
+    @contextmanager
+    def probe(self) -> Iterator[Heads]:
+        yield self
+
+    def first(
+        self, offsets: Mapping[TopicPartition, int], wanted: Callable[[TopicPartition, RecordHead], bool]
+    ) -> dict[TopicPartition, RecordHead | None]:
+        def of(tp: TopicPartition) -> Iterator[RecordHead]:
+            records = sorted((r for r in self._logs[tp].records.values()), key=lambda r: r.offset)
+            from_there = [r for r in records if r.offset >= offsets[tp]][:_LOOK]
+            return (RecordHead(r.offset, _milliseconds(r.time), r.epoch) for r in from_there)
+
+        return {tp: next((head for head in of(tp) if wanted(tp, head)), None) for tp in offsets}
+
+
+def _milliseconds(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
 class SimSource:
-    """The Kafka cluster."""
+    """A Kafka cluster, by one of the names that it has."""
 
-    name = CLUSTER
-
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, cluster: Cluster, name: str) -> None:
+        self.name = name
         self._world = world
         self._process = process
+        self._cluster = cluster
 
     def cluster_ids(self) -> dict[str, str | None]:
-        return {CLUSTER: self._world.cluster_id}
+        if len(self._world.clusters) == 1:
+            return {self.name: self._cluster.id}
+        ids: dict[str, str | None] = self._call("asks a cluster for its id", lambda: {self.name: self._cluster.id})
+        return ids
 
     def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
         return (TOPIC,)
@@ -139,18 +178,17 @@ class SimSource:
         known = checkpoint or _NOTHING
 
         def look() -> ClusterState:
+            logs = {TopicPartition(self.name, TOPIC, n): world.logs[at] for n, at in enumerate(self._cluster.numbers)}
+            limit = world.clock + max_future if max_future is not None else None
+            ends = {tp: log.end for tp, log in logs.items()}
+            windows = Windows(Heads(logs), list(logs), ends, world.clock, limit)
+            first, last = windows.bound(window_start), windows.bound(window_end)
             found = []
-            for number, log in enumerate(world.logs):
-                later = [o for o, r in log.records.items() if window_end is not None and r.time >= window_end]
-                first = [o for o, r in log.records.items() if window_start is None or r.time >= window_start]
-                end = min(later, default=log.end)
-                start = 0 if window_start is None else min(first, default=log.end)
-                through = window_end if later and window_end else world.clock
-                found.append(
-                    PartitionBounds(
-                        TopicPartition(CLUSTER, TOPIC, number), log.start, log.end, end, through, log.end, start
-                    )
-                )
+            for tp, log in logs.items():
+                end, start = last.get(tp, -1), first.get(tp, 0)
+                through = window_end if window_end and end >= 0 else world.clock
+                end, start = end if end >= 0 else log.end, start if start >= 0 else log.end
+                found.append(PartitionBounds(tp, log.start, log.end, end, through, log.end, start))
             read = {
                 b.topic_partition: (known.end_of_settled(b.topic_partition), epoch)
                 for b in found
@@ -158,35 +196,33 @@ class SimSource:
             }
             return ClusterState(
                 found,
-                {CLUSTER: world.cluster_id},
-                {(CLUSTER, TOPIC): world.log_id},
-                leader_epochs={b.topic_partition: world.logs[b.topic_partition.partition].epoch for b in found}
+                {self.name: self._cluster.id},
+                {(self.name, TOPIC): self._cluster.log_id},
+                leader_epochs={b.topic_partition: self._log(b.topic_partition).epoch for b in found}
                 if world.elects
                 else {},  # as old brokers answer
                 truncated=self._truncated(read),
             )
 
-        state: ClusterState = world.call(self._process, "asks Kafka for offsets", look)
+        state: ClusterState = self._call("asks Kafka for offsets", look)
         return state
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        ids: dict[str, str] = self._world.call(
-            self._process, "asks Kafka for topic ids", lambda: dict.fromkeys(topics, self._world.log_id)
+        ids: dict[str, str] = self._call(
+            "asks Kafka for topic ids", lambda: dict.fromkeys(topics, self._cluster.log_id)
         )
         return ids
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         if not self._world.elects:
             return {}
-        found: dict[TopicPartition, int] = self._world.call(
-            self._process, "asks Kafka for leader epochs", lambda: self._truncated(read)
-        )
+        found: dict[TopicPartition, int] = self._call("asks Kafka for leader epochs", lambda: self._truncated(read))
         return found
 
     def _truncated(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
         found = {}
         for tp, (end, epoch) in read.items():
-            log = self._world.logs[tp.partition]
+            log = self._log(tp)
             others = [o for o, r in log.records.items() if o < end and r.epoch > epoch]
             if log.epoch != epoch and (others or log.end < end):
                 found[tp] = min([*others, log.end])
@@ -197,6 +233,12 @@ class SimSource:
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         pass
+
+    def _log(self, tp: TopicPartition) -> Log:
+        return self._world.logs[self._cluster.first + tp.partition]
+
+    def _call(self, what: str, effect: Callable[[], Any]) -> Any:
+        return self._world.call(self._process, what, lambda: self._cluster.answer(effect))
 
 
 class SimJob:
@@ -223,7 +265,8 @@ class SimJob:
         world.attempts += 1
         token = world.attempts
         for planned in start.ranges[number]:
-            records = self._read(planned.partition, planned.start, planned.end)
+            partition = self._world.number_of(start, planned.topic_partition)
+            records = self._read(partition, planned.start, planned.end)
             fault = world.random.random() / world.faults.short if self._process.faults and world.faults.short else 1.0
             next_offset = planned.end
             if fault < 0.5 and records:
@@ -235,13 +278,13 @@ class SimJob:
             kept = self._newer(start, records) if start.keep_newer else records
             written += len(kept)
             for table_partition in range(world.spread):
-                partition = f"p{table_partition}"
+                folder = f"p{table_partition}"
                 here = tuple(r for r in kept if r.key % world.spread == table_partition)
                 if here:
-                    group = f"{planned.partition:08}-{planned.start}-{token}{partition}"
-                    path = f"{partition}/{group}_0-0-{token}_{start.transaction}.parquet"
-                    self._close(path, File(start.transaction, partition, group, here))
-                    stats.append({"fileId": group, "path": path, "partitionPath": partition, "numWrites": len(here)})
+                    group = f"{partition:08}-{planned.start}-{token}{folder}"
+                    path = f"{folder}/{group}_0-0-{token}_{start.transaction}.parquet"
+                    self._close(path, File(start.transaction, folder, group, here))
+                    stats.append({"fileId": group, "path": path, "partitionPath": folder, "numWrites": len(here)})
             results.append(
                 PartitionResult(
                     **planned.topic_partition._asdict(), start=planned.start, next_offset=next_offset,
@@ -265,7 +308,10 @@ class SimJob:
                 raise ActionRequiredError("Planned offsets could not be read.", next_step="see the next interval.")
             return [log.records[o] for o in sorted(log.records) if start <= o < end]
 
-        found: list[Record] = self._world.call(self._process, f"reads {partition}@[{start}, {end})", read)
+        cluster = self._world.cluster_of(partition)
+        found: list[Record] = self._world.call(
+            self._process, f"reads {partition}@[{start}, {end})", lambda: cluster.answer(read)
+        )
         return found
 
     def _newer(self, start: StartCommit, records: list[Record]) -> list[Record]:

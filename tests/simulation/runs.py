@@ -23,6 +23,7 @@ from sluice.protocol.transaction import State
 from .invariants import Invariants
 from .kafka import CLUSTER, TOPIC
 from .lake import TABLE
+from .mapping import STREAM, Mapped
 from .parts import SimJob, SimLog, SimMachine, SimSource
 from .services import SimServiceJob
 from .sink import SimSink
@@ -41,13 +42,19 @@ def _pipeline(
     on_missing_range: str,
     max_records: int,
     serves: bool,
+    streams: tuple[str, str] | None,
 ) -> Pipeline:
     upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
     services = {"wait": "60 seconds", **({"clustering": {}} if operation == "append" else {})}
+    read: dict[str, Any] = {"topics": TOPIC}
+    if streams is not None:
+        on_removed, on_unreachable = streams
+        followed = {"on_removed": on_removed, "on_unreachable": on_unreachable}
+        read = {"streams": STREAM, "metadata": {"service": "in memory"}, **followed}
     return Pipeline.model_validate(
         {
             "name": "orders",
-            "source": {"kafka": {"topics": TOPIC, "on_offset_loss": on_offset_loss, "max_records": max_records}},
+            "source": {"kafka": {**read, "on_offset_loss": on_offset_loss, "max_records": max_records}},
             "sink": {
                 "hudi": {
                     "path": TABLE,
@@ -81,6 +88,8 @@ class Runs(Invariants):
         active: the runs that go on, by name.
         ranges: as the pipeline file has it, and so are `loss`, `partial` (`on_missing_range`) and `max_records`.
         serves: whether the pipeline has table services.
+        mapped: what the metadata service says; None in a history without streams.
+        on_removed: of streams, and so is `on_unreachable`.
     """
 
     random: Random
@@ -95,12 +104,16 @@ class Runs(Invariants):
     partial: str
     max_records: int
     serves: bool
+    mapped: Mapped | None = None
+    on_removed: str = "drain"
+    on_unreachable: str = "fail"
 
     @property
     def pipeline(self) -> Pipeline:
         return _pipeline(
-            self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves
-        )
+            self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves,
+            (self.on_removed, self.on_unreachable) if self.mapped is not None else None,
+        )  # fmt: skip
 
     @property
     def control_topic(self) -> str:
@@ -115,11 +128,12 @@ class Runs(Invariants):
     def _parts(self, process: Process) -> Parts:
         world = self.world
         return Parts(
-            SimSource(world, process),
+            SimSource(world, process, world.clusters[0], CLUSTER),
             lambda topic: SimLog(world, process, topic),
             SimSink(world, process, self.pipeline),
             _KAFKA,
-            lambda _name, _address: SimSource(world, process),
+            lambda name, address: SimSource(world, process, world.cluster_at(address.connection), name),
+            lambda _name, _address: _KAFKA,
             SimMachine(world, process),
         )
 

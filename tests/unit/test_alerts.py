@@ -16,6 +16,7 @@ from sluice.pipeline import Alerts, Notifier
 from sluice.protocol.audit import audit
 from sluice.protocol.interval_facts import interval_facts
 from sluice.protocol.messages import LostOffsets
+from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import TableLog
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -50,6 +51,16 @@ def report(outcome: Any = "failed", failures: tuple[Failure, ...] = (ACT,), **mo
 
 def kinds(alerts: list[Any]) -> list[str]:
     return [alert.kind for alert in alerts]
+
+
+def test_a_message_names_the_clusters_of_streams() -> None:
+    lost = LostOffsets(cluster="kafka", topic="t", partition=0, committed=1, resumed_at=2, reason="gone")
+    begun = start("7", streams=KnownStreams(), losses=(lost,))
+    (alert, *_) = decide(report(facts=facts(begun)), History(), rules())
+    assert "Offsets: kafka/t[0] 0-9\n" in alert.text
+    assert "next offsets: kafka/t[0] 0." in alert.text
+    told = report("committed", facts=facts(begun, status("7"), end("7"), ack("7")))
+    assert "kafka/t[0] committed 1, resumed at 2: gone" in decide(told, History(), rules())[0].text
 
 
 def test_partitions_that_wait_are_told_once_as_long_as_it_lasts() -> None:
@@ -196,7 +207,7 @@ def test_html_is_escaped_and_json_holds_the_same() -> None:
     assert "<script>" not in alert.html
     assert "&lt;script&gt;" in alert.html
     told = json.loads(alert.json)
-    assert told["offsets"] == [{"topic": "t", "partition": 0, "start": 0, "end": 10}]
+    assert told["offsets"] == [{"cluster": "kafka", "topic": "t", "partition": 0, "start": 0, "end": 10}]
     assert (told["kind"], told["act"], told["instant"], told["failed"][0]["recovery"]) == ("failure", True, "7", "act")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sluice.connectors import registry
+from sluice.connectors import metadata, registry
 from sluice.connectors.capabilities import (
     RequiredCapabilities,
     SinkCapabilities,
@@ -22,7 +22,7 @@ from sluice.connectors.capabilities import (
 )
 from sluice.connectors.data import SinkWriter, Written
 from sluice.connectors.options import SinkOptions, SourceOptions
-from sluice.connectors.sink import catalogs_of, quarantine_of, services_of
+from sluice.connectors.sink import by_cluster_of, catalogs_of, quarantine_of, services_of
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Hudi, Kafka, Pipeline, Sink, Source, load_pipeline
 from sluice.protocol.messages import TableSpec
@@ -110,7 +110,7 @@ def test_what_comes_with_sluice_is_found_without_being_installed():
     assert registry.section("sink", "hudi") is Hudi
     assert registry.section("sink", "kafka") is None
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    for known in registry.BUILT_IN.values():
+    for known in (*registry.BUILT_IN.values(), metadata.BUILT_IN):
         for name, reference in known.items():
             assert f'{name} = "{reference}"' in project
 
@@ -126,7 +126,7 @@ def test_those_of_an_installed_package_are_found_by_name(installed, tmp_path):
     assert (pipeline.source.place, pipeline.sink.place) == ("source.lines", "sink.table")
     assert pipeline.table_id == "jdbc:x"
     assert pipeline.sink.table.url == "jdbc:x"
-    assert registry.names("sink") == ["broken", "function", "gone", "hudi", "table", "unfinished"]
+    assert registry.names("sink") == ["broken", "files", "function", "gone", "hudi", "jdbc", "table", "unfinished"]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,9 @@ def test_those_of_an_installed_package_are_found_by_name(installed, tmp_path):
     [
         ({"source": {"kafak": {"topics": "t"}}}, "source.kafak: there is no source `kafak`; did you mean `kafka`?"),
         (
-            {"sink": {"jdbc": {}}},
-            "sink.jdbc: there is no sink `jdbc`; Installed: broken, function, gone, hudi, table, unfinished.",
+            {"sink": {"ftp": {}}},
+            "sink.ftp: there is no sink `ftp`; Installed: broken, files, function, gone, hudi, jdbc, table, "
+            "unfinished.",
         ),
         ({"source": {}}, "exactly one source"),
         ({"source": "kafka"}, "exactly one source"),
@@ -169,6 +170,7 @@ def test_a_section_that_leaves_something_open_is_told_what(installed, tmp_path):
         (quarantine_of, "has no quarantine.*sluice.connectors.sink.KeepsQuarantine"),
         (services_of, "has no services.*sluice.connectors.sink.HasServices"),
         (catalogs_of, "has no catalogs.*sluice.connectors.sink.TellsCatalogs"),
+        (by_cluster_of, "can't decode records by several schema registries.*sluice.connectors.sink.PinsByCluster"),
     ],
 )
 def test_a_sink_without_a_part_that_its_section_names_is_named(part_of, says):

@@ -32,6 +32,8 @@ def _of(**clusters: tuple[str | None, dict[str, int]]) -> Checkpoint:
         (_of(a=("X", {"t": 7}), b=("Y", {"t": 9})), {"b": "X"}, _of(b=("X", {"t": 7}), Y=("Y", {"t": 9}))),
         (_of(a=("X", {"t": 7, "u": 1}), b=("X", {"t": 9})), {"b": "X"}, _of(b=("X", {"t": 9, "u": 1}))),
         (_of(a=("X", {"t": 7}), b=("Y", {"t": 9})), {"b": "Z"}, _of(a=("X", {"t": 7}), b=("Y", {"t": 9}))),
+        (_of(a=("Y", {"t": 2}), X=("X", {"t": 7})), {"a": "X"}, _of(Y=("Y", {"t": 2}), a=("X", {"t": 7}))),
+        (_of(a=("Y", {"t": 2}), X=("X", {"t": 7})), {"b": "Z"}, _of(b=("Y", {"t": 2}), X=("X", {"t": 7}))),
         (_of(), {"a": "X"}, _of()),
     ],
     ids=[
@@ -45,6 +47,8 @@ def _of(**clusters: tuple[str | None, dict[str, int]]) -> Checkpoint:
         "one has the name of another",
         "known under both names",
         "the name leads elsewhere",
+        "the name leads back",
+        "renamed, and another cluster, after one was left",
         "nothing",
     ],
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from protocol_messages import TABLE, TIME, abort, ack, end, start, status
+from protocol_messages import TABLE, TIME, abort, ack, end, planned, start, status
 
 from sluice.protocol.interval_facts import IntervalFacts, interval_facts
+from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import State, TableLog
 
 
@@ -59,3 +60,19 @@ def test_a_window_has_what_it_committed_and_no_lag() -> None:
     found = facts(window, status("7"), end("7"), ack("7"))
     assert (stands(found), found.lag_records, found.kind) == ([10], None, "range")
     assert stands(facts(window)) == []
+
+
+def test_streams_have_figures_and_names_by_cluster() -> None:
+    """One cluster alone has records in this interval; it is named, since the others have topics of that name."""
+    behind = planned(0).model_copy(update={"log_end": 25})
+    idle = planned(0, 4, 4).model_copy(update={"cluster": "west", "log_end": 7})
+    begun = start("7", idle=(idle,)).model_copy(update={"ranges": ((behind,),)})
+    ended = status("7"), end("7"), ack("7")
+    found = facts(begun.model_copy(update={"streams": KnownStreams()}), *ended)
+    assert (found.lag_records, found.cluster_lag, found.cluster_records) == (
+        18,
+        {"kafka": 15, "west": 3},
+        {"kafka": 10},
+    )
+    assert [r.named_topic for r in (*found.planned, *found.stands)] == ["kafka/t", "kafka/t", "west/t"]
+    assert facts(begun, *ended).cluster_lag == {}

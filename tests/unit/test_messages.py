@@ -9,12 +9,44 @@ import pytest
 from protocol_messages import abort, ack, end, start, status
 from pydantic import ValidationError
 
+from sluice.protocol.confine import start_digest
+from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import decode, encode, join
+from sluice.protocol.streams import KnownStreams
+from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 
 
 @pytest.mark.parametrize("message", [start("1"), status("1"), end("1"), ack("1"), abort("1")], ids=lambda m: m.type)
 def test_a_message_is_read_back_as_it_was(message):
     assert decode(encode(message)) == message
+
+
+def test_a_start_has_registries_by_cluster_only_where_clusters_have_their_own():
+    own = Format(converter="avro", registry="http://r", schemas=(WriterSchema(id=7, text="t"),))
+    plain = start(
+        "1",
+        records=RecordPlan(value=own, key=own),
+        streams=KnownStreams(clusters={"east": ClusterAddress(connection="kafka_east")}),
+    )
+    fields = json.loads(encode(plain))
+    assert list(fields["streams"]["clusters"]["east"]) == ["connection"]
+    assert "by_cluster" not in {*fields["records"]["value"], *fields["records"]["key"]}
+    assert start_digest(plain) == start_digest(decode(encode(plain)))
+
+    address = ClusterAddress(connection="kafka_east", registry="reg_east")
+    several = ClusterSchemas(clusters=("east",), connection="reg_east", registry="http://e", schemas=own.schemas)
+    by_cluster = plain.model_copy(
+        update={
+            "records": RecordPlan(value=Format(converter="avro", by_cluster=(several,))),
+            "streams": KnownStreams(clusters={"east": address}),
+        }
+    )
+    assert decode(encode(by_cluster)) == by_cluster
+    fields = json.loads(encode(by_cluster))
+    assert fields["streams"]["clusters"]["east"]["registry"] == "reg_east"
+    (said,) = fields["records"]["value"]["by_cluster"]
+    assert (said["clusters"], said["connection"], said["schemas"][0]["id"]) == (["east"], "reg_east", 7)
+    assert start_digest(by_cluster) != start_digest(plain)
 
 
 def test_a_message_says_who_what_and_when_in_plain_json():

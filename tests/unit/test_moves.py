@@ -210,7 +210,11 @@ def test_a_partition_that_was_always_empty_has_no_copies():
 
 @pytest.mark.parametrize(
     "found",
-    [state(new=30, leaderless=(OLD,)), state(old=40, leaderless=(NEW,)), state(new=30, skipped=("old",))],
+    [
+        state(new=30, leaderless=(OLD,)),
+        state(old=40, leaderless=(NEW,)),
+        state(new=30, skipped=("old",), leaderless=(OLD,)),
+    ],
     ids=["old", "new", "skipped"],
 )
 def test_a_move_waits_until_all_of_both_can_be_asked(found):

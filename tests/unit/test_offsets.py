@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.identity import LogIds, other_logs, under_present_names
 from sluice.protocol.offsets import (
     OFFSETS_KEY,
     RFC32_KEY,
@@ -93,6 +94,20 @@ def test_a_recreated_topic_is_not_forgotten_unless_the_interval_says_so():
     for more in ({"passed_over": [OffsetRange(FIRST, 100, 101)]}, {"committed": [OffsetRange(FIRST, 100, 101)]}):
         with pytest.raises(IntervalError, match="no loss of offsets was declared"):
             old.advance({}, {}, {("kafka", "t"): "new"}, **more)
+
+
+def test_what_was_read_of_a_cluster_is_known_when_its_name_leads_back_to_it():
+    """A connection that names another cluster by mistake must not have the first one's records read twice."""
+    place = ("kafka", "t")
+    old = Checkpoint().advance({FIRST: 7}, {"kafka": "X"}, {place: "a"}, committed=[OffsetRange(FIRST, 0, 7)])
+    other = old.advance({FIRST: 3}, {"kafka": "Y"}, {place: "b"}, [OffsetRange(FIRST, 0, 3)], forgotten=[FIRST])
+    assert other.next_offset(FIRST) == 3
+    assert read_checkpoint(other.to_metadata(), "kafka", ["t"]) == other
+    assert other.to_metadata()[RFC32_KEY] == "0=3"
+    again = under_present_names(other, {"kafka": "X"})
+    assert again.covered(FIRST) == ((0, 7),)
+    assert other_logs(again, LogIds({"kafka": "X"}, {place: "a"})) == {}
+    assert again.advance({FIRST: 9}, {"kafka": "X"}, {place: "a"}).next_offset(FIRST) == 9
 
 
 def test_a_peers_checkpoint_covers_everything_before_it():

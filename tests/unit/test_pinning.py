@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sluice.records.columns import incoming
-from sluice.records.pinning import fields_of_table, part_of_table, pinned_format, rows_of, twice
-from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.records.pinning import (
+    fields_of_table,
+    part_of_table,
+    pinned_by_cluster,
+    pinned_format,
+    rows_of,
+    still_known,
+    twice,
+)
+from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter, Transform
 from sluice.records.structs import field, names, struct
 
@@ -38,6 +46,37 @@ def test_the_newest_schema_decides_for_a_new_table_and_the_table_for_an_old_one(
     found = pinned_format(AVRO, [newest, older], of(a="integer"))
     assert types(found.struct) == {"a": "integer"}
     assert [s.incompatible is None for s in found.schemas] == [False, True]
+
+
+def of_registry(name: str, *schemas: WriterSchema, **more: str) -> ClusterSchemas:
+    return ClusterSchemas(clusters=(name,), connection=name, registry=more.get("at", f"http://{name}"), schemas=schemas)
+
+
+def test_the_schemas_of_several_registries_have_one_type_and_keep_their_ids_apart():
+    east = of_registry("east", WriterSchema(id=2, struct=of(a="long")), WriterSchema(id=1, struct=of(a="integer")))
+    west = of_registry("west", WriterSchema(id=2, struct=of(a="string")), WriterSchema(id=1, struct=of(b="string")))
+    found = pinned_by_cluster(AVRO, [east, west, of_registry("north")], None)
+    assert types(found.struct) == {"a": "long", "b": "string"}
+    assert (found.schemas, found.registry, found.registered) == ((), None, True)
+    assert [[(s.id, s.incompatible) for s in one.schemas] for one in found.by_cluster] == [
+        [(2, None), (1, None)], [(2, "a is BIGINT here and STRING there"), (1, None)], [],
+    ]  # fmt: skip
+
+
+def test_what_an_interval_pinned_is_known_of_the_same_registry_alone():
+    """Environments of one cloud may share an address: there the connection's log-in says which registry it is."""
+    one, other = WriterSchema(id=1, struct=of(a="long")), WriterSchema(id=1, struct=of(b="long"))
+    last = pinned_by_cluster(
+        AVRO, [of_registry("east", one, at="http://r"), of_registry("west", other, at="http://r")], None
+    )
+    assert still_known(last, AVRO, "east", "http://r") == (one,)
+    assert still_known(last, AVRO, "west", "http://r") == (other,)
+    assert still_known(last, AVRO, "west", "http://moved") == still_known(last, AVRO, "north", "http://r") == ()
+    single = pinned_format(AVRO, [one], None, "http://r")
+    assert still_known(single, AVRO, "registry", "http://r") == (one,)
+    assert still_known(single, AVRO, "west", "http://r") == still_known(None, AVRO, "registry", "http://r") == ()
+    another = AVRO.model_copy(update={"converter": "json_schema"})
+    assert still_known(last, another, "east", "http://r") == still_known(single, another, "registry", "http://r") == ()
 
 
 @pytest.mark.parametrize(("one", "other", "wide"), [("integer", "long", "long"), ("float", "double", "double")])

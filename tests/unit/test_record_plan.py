@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Transform
 
 
@@ -29,6 +29,42 @@ def test_hundreds_of_large_schemas_stay_far_below_a_message_limit():
     text = plan.model_dump_json(exclude_none=True)
     assert len(text) < 200_000
     assert RecordPlan.model_validate_json(text) == plan
+
+
+def _by_cluster(number: int, fields: int) -> Format:
+    own = (
+        ClusterSchemas(clusters=names, connection=names[0], registry="http://r", schemas=_versions(number, fields))
+        for names in (("east",), ("west", "north"))
+    )
+    return Format(converter="avro", by_cluster=tuple(own))
+
+
+def test_several_registries_are_written_beside_what_there_was_and_pack_their_schemas():
+    for schemas in ((2, 3), (150, 400)):
+        plan = RecordPlan(value=_by_cluster(*schemas))
+        text = plan.model_dump_json(exclude_none=True)
+        assert len(text) < 200_000
+        assert RecordPlan.model_validate_json(text) == plan
+        value = json.loads(text)["value"]
+        assert value["schemas"] == []
+        assert "registry" not in value
+
+
+def test_one_registry_is_written_as_before_there_were_several():
+    plan = RecordPlan(value=Format(converter="avro", registry="http://r", schemas=_versions(1, 1)))
+    for said in (plan.model_dump(mode="json"), json.loads(plan.model_dump_json(exclude_none=True))):
+        assert "by_cluster" not in said["value"]
+    assert RecordPlan.model_validate(plan.model_dump(mode="json")).value.by_cluster == ()
+
+
+def test_a_plan_for_records_under_the_names_that_clusters_had():
+    """A name may have been another cluster's."""
+    plan = RecordPlan(value=_by_cluster(1, 1), key=_by_cluster(1, 1))
+    then = plan.under_names({"east": "west", "old": "east", "gone": "nowhere"})
+    for found in (then.value, then.key):
+        assert found is not None
+        assert [of.clusters for of in found.by_cluster] == [("old",), ("east",)]
+        assert [of.connection for of in found.by_cluster] == ["east", "west"]
 
 
 def test_the_sections_of_the_pipeline_file_travel_whole():

@@ -33,7 +33,7 @@ def _require(log: LogId, now: LogIds, **known: Checkpoint) -> list[str]:
         return {i: known[i] for i in known if i in asked}
 
     rows = [("i1", ("t", 0, offset), log) for offset in (9, 7)]
-    Unsent.of(rows, Places()).require_same_logs("kafka", now, checkpoints, "q")
+    Unsent.of(rows, Places()).require_same_logs({"t": ("kafka", "t")}, now, checkpoints, "q")
     return asked
 
 

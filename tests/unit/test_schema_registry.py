@@ -15,7 +15,7 @@ import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.registry.client import Registry
-from sluice.registry.config import VARIABLE, RegistrySettings, registry_of_environment
+from sluice.registry.config import VARIABLE, RegistrySettings, refuse_one_for_several, registry_of_environment
 
 SECRET = "correct-horse-battery"
 
@@ -184,6 +184,29 @@ def test_wrong_settings(settings, says):
     with pytest.raises(ActionRequiredError, match=says) as caught:
         Registry(RegistrySettings("c", settings))
     assert SECRET not in str(caught.value)
+
+
+def test_the_environment_names_several_registries(monkeypatch):
+    several = {"east": "http://e:8081/", "west": {"url": "http://w", "timeout": 3}}
+    monkeypatch.setenv(VARIABLE, json.dumps(several))
+    east, west = map(registry_of_environment, several)
+    assert (east.name, east.url, west.name, west.client()["timeout"]) == ("east", "http://e:8081", "west", 3)
+    refuse_one_for_several([east, west])
+    with pytest.raises(ActionRequiredError, match="doesn't name it"):
+        registry_of_environment("north")
+    monkeypatch.setenv(VARIABLE, json.dumps({"west": [SECRET]}))
+    with pytest.raises(ActionRequiredError, match="neither a URL nor settings") as caught:
+        registry_of_environment("west")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["http://r:8081", '{"url": "http://r:8081"}'])
+def test_one_registry_is_not_taken_for_several(monkeypatch, text):
+    monkeypatch.setenv(VARIABLE, text)
+    one, other = map(registry_of_environment, ("east", "west"))
+    refuse_one_for_several([one])
+    with pytest.raises(ActionRequiredError, match="the clusters have several: east, west"):
+        refuse_one_for_several([one, other])
 
 
 def test_the_environment_names_a_registry(monkeypatch):

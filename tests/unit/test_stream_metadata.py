@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.server
 import threading
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from sluice.connectors.metadata import metadata_service
+from sluice.connectors.metadata import GROUP, metadata_service
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.mapping import Stream
+from sluice.sources.kafka.options import Kafka
 
 OURS = """
 streams:
@@ -43,6 +45,19 @@ class Own:
 
     def all_streams(self) -> dict[str, Stream]:
         return {"own": Stream.model_validate({"clusters": {"east": {"topics": [self.topic]}}})}
+
+    def describe_streams(self, stream_ids: Collection[str]) -> dict[str, Stream]:
+        return {name: stream for name, stream in self.all_streams().items() if name in stream_ids}
+
+    def is_cluster_active(self, cluster: str) -> bool:
+        return True
+
+
+class HalfDone:
+    """One that doesn't say all that it is asked."""
+
+    def all_streams(self) -> dict[str, Stream]:
+        return {}
 
 
 @pytest.fixture
@@ -124,6 +139,32 @@ def test_a_file_that_says_nothing_of_use_is_for_a_person(file, text, what):
 def test_a_users_own_service_is_named_by_its_class():
     service = metadata_service(f"{__name__}:Own", {"topic": "t"})
     assert service.all_streams()["own"].clusters["east"].topics == ("t",)
+
+
+def test_a_service_of_an_installed_package_is_found_by_its_name(tmp_path, monkeypatch):
+    """By its entry point, as an installer leaves it, and with the options of its section in a pipeline file."""
+    info = tmp_path / "users_streams-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: users-streams\nVersion: 1.0\n")
+    points = {"catalogue": f"{__name__}:Own", "broken": "users_broken:Service"}
+    lines = "".join(f"{name} = {value}\n" for name, value in points.items())
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\n{lines}")
+    (tmp_path / "users_broken.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    section = Kafka.model_validate({"streams": "own", "metadata": {"service": "catalogue", "topic": "t"}})
+    settings = section.streams_settings
+    assert settings is not None
+    service = metadata_service(settings.service, settings.service_options)
+    assert service.describe_streams(["own", "other"])["own"].clusters["east"].topics == ("t",)
+    with pytest.raises(ActionRequiredError, match="RuntimeError: no licence"):
+        metadata_service("broken", {})
+    with pytest.raises(ActionRequiredError, match="broken, catalogue, file"):
+        metadata_service("unknown", {})
+
+
+def test_what_is_no_service_is_told():
+    with pytest.raises(ActionRequiredError, match="it has no describe_streams, is_cluster_active"):
+        metadata_service(f"{__name__}:HalfDone", {})
 
 
 @pytest.mark.parametrize("name", ["none", "nowhere:Class", f"{__name__}:Other", f"{__name__}:Own"])

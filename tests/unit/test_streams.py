@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +14,7 @@ from sluice.protocol.mapping import Stream, StreamMapping, mapping_of, require_s
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.stream_identity import (
+    refuse_copied_ids,
     refuse_lost_address,
     refuse_shared_names,
     refuse_two_names,
@@ -58,6 +61,54 @@ def test_a_cluster_wins_over_its_stream_and_that_over_the_pipeline():
     }  # fmt: skip
 
 
+def test_a_cluster_s_registry_wins_over_its_stream_s_and_no_word_of_it_is_none():
+    found = mapping(
+        a={"clusters": {"east": on("t", registry="own"), "west": on("t")}, "registry": "of_stream"},
+        b={"clusters": {"north": on("u"), "west": on("u", registry="of_stream")}},
+    )
+    assert {name: address.registry for name, address in found.clusters.items()} == {
+        "east": "own", "west": "of_stream", "north": None,
+    }  # fmt: skip
+    with pytest.raises(ActionRequiredError, match="name different schema registries"):
+        mapping(a={"clusters": {"east": on("t")}, "registry": "r"}, b={"clusters": {"east": on("u")}})
+    with pytest.raises(ValidationError, match="registry"):
+        mapping(a={"clusters": {"east": on("t", registry="")}})
+
+
+def test_a_mapping_without_registries_is_written_as_before_there_were_any():
+    """Also in START-COMMIT and the commit's note, so that nothing seems to have changed; what is missing is read on."""
+    assert EAST.digest == "c59e6a30f2ecfc91bedb4f066ef2f1fee8d42216766e78aabd7aa5857c9f5650"
+    (address,) = EAST.clusters.values()
+    assert address.model_dump() == {"connection": "kafka_default", "bootstrap_servers": None}
+    own = mapping(orders={"clusters": {"east": on("orders", registry="own")}})
+    assert own.digest != EAST.digest
+    assert after(own, mapping(orders={"clusters": {}})).clusters["east"].registry == "own"
+    assert follow_without_answer(after(own).known, 1, "down", "t").clusters["east"].registry == "own"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "mirror", "refused"),
+    [
+        (None, None, "mirror_maker", False),
+        ("r", "r", "mirror_maker", False),
+        ("ours", None, "mirror_maker", False),
+        (None, "r", "mirror_maker", True),
+        ("r", "s", "mirror_maker", True),
+        ("r", "s", "none", False),
+    ],
+)
+def test_copies_have_the_ids_of_the_registry_that_they_come_from(old, new, mirror, refused):
+    moved = on("orders", registry=new, moved_from={"cluster": "east", "mirror": mirror})
+    followed = after(
+        mapping(orders={"clusters": {"east": on("orders", registry=old)}}),
+        mapping(orders={"clusters": {"west": moved}}),
+    )
+    refuse_copied_ids(followed, (), "t")  # whoever needs no registry doesn't mind
+    says = pytest.raises(ActionRequiredError, match=r"another schema registry.*cluster=west, topic=orders")
+    with says if refused else nullcontext():
+        refuse_copied_ids(followed, ("ours",), "t")
+
+
 def test_two_streams_of_one_cluster_keep_their_own_starting_offsets():
     found = mapping(a={"clusters": {"east": on("t", starting_offsets="latest")}}, b={"clusters": {"east": on("u")}})
     assert {topic: mapped.starting for (_, topic), mapped in found.logs.items()} == {"t": "latest", "u": "earliest"}
@@ -73,6 +124,7 @@ def test_a_topic_of_two_streams_is_read_once():
     [
         (on("t", starting_offsets="latest"), "start or stop the topic at different offsets"),
         (on("t", bootstrap_servers="elsewhere:9092"), "reach the cluster at different addresses"),
+        (on("u", registry="theirs"), "name different schema registries for the cluster"),
     ],
 )
 def test_streams_that_contradict_each_other_are_refused(other, what):
@@ -204,6 +256,15 @@ def test_retention_that_takes_what_was_to_be_drained_ends_it():
     assert done.topics("west") == ()
 
 
+def test_a_draining_log_that_was_cut_off_below_what_was_read_is_not_read_beyond_its_end():
+    found = state(("west", 0, 1))
+    other = PartitionBounds(TopicPartition("west", "orders", 1), 0, 8, 8, NOW)  # unread, so the topic isn't drained yet
+    found = replace(found, partitions=[*found.partitions, other])
+    draining, bounds = bounded(after(EAST_AND_WEST, EAST, EAST), found, at(west=3), NOW)
+    assert draining.known.logs["west"]["orders"].ends == {0: 1, 1: 8}
+    assert [b.window_end for b in bounds.partitions] == [1, 8]
+
+
 def test_latest_is_the_log_s_end_in_the_interval_that_first_reads_it():
     stops = mapping(orders={"clusters": {"east": on("orders", stopping_offsets="latest")}})
     first, found = bounded(follow(None, stops, "drain", "t"), state(("east", 0, 5)), at(), NOW)
@@ -275,8 +336,36 @@ def test_clusters_that_can_t_be_told_apart():
     refuse_lost_address(known, {"west": "W"}, "t")
 
 
+def test_a_cluster_that_was_skipped_ever_since_is_known_when_it_answers_under_another_name():
+    known = after(EAST_AND_WEST).known.named({"east": "E"}, at())
+    assert known.identified({"west": "W"}).renamed({"east": "E", "far": "W"}).topics("far") == ("orders",)
+    assert known.identified({"east": "another"}).ids["east"] == "E"
+
+
+def test_clusters_of_which_the_mapping_is_the_first_that_names_none_of_their_topics():
+    assert after(EAST_AND_WEST, EAST).missed == {"west"}
+    assert after(EAST_AND_WEST, EAST, EAST).missed == frozenset()
+    two = mapping(orders={"clusters": {"east": on("orders", "returns")}})
+    assert after(two, EAST).missed == frozenset()
+
+
+def test_nothing_is_said_of_completeness_where_a_cluster_was_never_read():
+    before = NOW - timedelta(days=1)
+    known, unknown = TopicPartition("west", "orders", 0), ("west",)
+    assert replace(state(("east", 0, 5)), skipped=unknown, leaderless=[known]).valid_through(before) == before
+    assert replace(state(("east", 0, 5)), skipped=unknown).valid_through(before) is None
+
+
 def test_what_is_to_be_noted():
     known = after(EAST_AND_WEST).known
     assert known.differs_from(None)
     assert not known.model_copy(update={"failures": 2}).differs_from(known)
     assert after(EAST_AND_WEST, EAST).known.differs_from(known)
+
+
+def test_topics_that_are_read_on_by_their_names_in_rows():
+    """A cluster that the table was on before has no prefix; what is drained, or was never asked, isn't among them."""
+    logs = {name: {"orders": KnownLog()} for name in ("old", "east", "dead")}
+    logs["east"]["returns"] = KnownLog(status="draining", ends={0: 4})
+    known = KnownStreams(logs=logs, ids={"old": "O", "east": "E", "dead": None}, prefixes={"O": "", "E": "first/"})
+    assert known.logs_in_rows() == {"orders": ("old", "orders"), "first/orders": ("east", "orders")}

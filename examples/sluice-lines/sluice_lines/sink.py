@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from sluice.connectors.sink import Completion, InstantState, Registered, Written
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.protocol.committable import Committable
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
 from sluice.records.plan import RecordPlan
@@ -84,6 +85,15 @@ class JsonLinesSink:
         """
         with self._jvm() as jvm:
             pinner = RecordPinner(self._pipeline, topics, self._registries)
+            return pinner.pin(_Typed(table.writer, None, jvm), last)
+
+    def pin_by_cluster(
+        self, table: JsonLinesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
+    ) -> tuple[RecordPlan, TableSpec]:
+        """The same, where clusters of streams have schema registries of their own."""
+        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
+        with self._jvm() as jvm:
+            pinner = RecordPinner(self._pipeline, topics, self._registries, clusters)
             return pinner.pin(_Typed(table.writer, None, jvm), last)
 
 

@@ -44,7 +44,7 @@ def tell_of_commit(pipeline: Pipeline, context: Context, facts: IntervalFacts) -
         "previous_instant": _previous(asset, facts.instant),
         "kind": facts.kind,
         "path": pipeline.table_id,
-        "offsets": [r.model_dump(include={"topic", "partition", "start", "end"}) for r in facts.stands],
+        "offsets": [r.model_dump(include={"cluster", "topic", "partition", "start", "end"}) for r in facts.stands],
         "rows": facts.records_written,
         "valid_through": facts.valid_through.isoformat() if facts.valid_through else None,
     }

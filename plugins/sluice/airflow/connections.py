@@ -192,7 +192,7 @@ def private_settings(connection_id: str) -> PrivateSettings:
 
 
 def source_connections(ids: Iterable[str]) -> list[ConnectionSettings]:
-    """The Airflow connections that a source's section names, of whatever types.
+    """The Airflow connections that the sections of source and sink name, of whatever types.
 
     Passwords, and what is secret in an extra field by its name, are masked in every log of the task.
 
@@ -201,7 +201,9 @@ def source_connections(ids: Iterable[str]) -> list[ConnectionSettings]:
     """
     found = []
     for connection_id in ids:
-        one = _existing(connection_id, f"airflow connections add {connection_id} --conn-type ... (as its source asks)")
+        one = _existing(
+            connection_id, f"airflow connections add {connection_id} --conn-type ... (as its connector asks)"
+        )
         extra = _extra(one)
         for secret in filter(None, (one.password, *secret_values(extra))):
             mask_secret(secret)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,12 +26,22 @@ from openlineage.client.facet_v2 import (
 from sluice.protocol.settlement import committed_statuses
 from sluice.protocol.transaction import Transaction
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}  # Hadoop's names of the same stores
 
 
-def interval_lineage(transaction: Transaction, bootstrap_servers: str) -> OperatorLineage[Any, Any]:
-    """The inputs and the output of a committed interval."""
-    return OperatorLineage(inputs=_inputs(transaction, bootstrap_servers), outputs=[_output(transaction)])
+def interval_lineage(
+    transaction: Transaction, bootstrap_servers: str, of_clusters: Mapping[str, str] = _NONE
+) -> OperatorLineage[Any, Any]:
+    """The inputs and the output of a committed interval.
+
+    Args:
+        transaction: the interval.
+        bootstrap_servers: of the pipeline's cluster.
+        of_clusters: of each cluster of streams, by its name.
+    """
+    inputs = _inputs(transaction, bootstrap_servers, of_clusters)
+    return OperatorLineage(inputs=inputs, outputs=[_output(transaction)])
 
 
 def no_lineage() -> OperatorLineage[Any, Any]:
@@ -52,22 +64,22 @@ def columns(schema_avro: str) -> list[tuple[str, str]]:
     return [(field["name"], _type(field["type"])) for field in json.loads(schema_avro).get("fields", [])]
 
 
-def _inputs(transaction: Transaction, bootstrap_servers: str) -> list[InputDataset]:
-    first = bootstrap_servers.split(",")[0].strip()
-    records: dict[str, int] = defaultdict(int)
-    sizes: dict[str, int] = defaultdict(int)
+def _inputs(transaction: Transaction, bootstrap_servers: str, of_clusters: Mapping[str, str]) -> list[InputDataset]:
+    records: dict[tuple[str, str], int] = defaultdict(int)
+    sizes: dict[tuple[str, str], int] = defaultdict(int)
     for status in committed_statuses(transaction).values():
         for partition in status.partitions:
-            records[partition.topic] += partition.records_read
-            sizes[partition.topic] += partition.bytes_read
+            first = of_clusters.get(partition.cluster, bootstrap_servers).split(",")[0].strip()
+            records[first, partition.topic] += partition.records_read
+            sizes[first, partition.topic] += partition.bytes_read
     statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
     return [
         InputDataset(
             namespace=f"kafka://{first}",
             name=topic,
-            inputFacets={"inputStatistics": statistics(rowCount=records[topic], size=sizes[topic])},
+            inputFacets={"inputStatistics": statistics(rowCount=records[first, topic], size=sizes[first, topic])},
         )
-        for topic in sorted(records)
+        for first, topic in sorted(records)
     ]
 
 

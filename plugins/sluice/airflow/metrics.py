@@ -1,7 +1,7 @@
 """Figures of each interval through Airflow's own metrics: StatsD, Datadog or OpenTelemetry, as `[metrics]` says.
 
-All names begin with `sluice.` (after Airflow's own prefix) and carry the tags `pipeline` and `table`. docs/observe.md
-lists them.
+All names begin with `sluice.` (after Airflow's own prefix) and carry the tags `pipeline` and `table`; those of one
+cluster of streams carry `cluster`, too. docs/observe.md lists them.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ def committed(pipeline: Pipeline, facts: IntervalFacts) -> None:
         stats.incr(f"sluice.{name}", int(getattr(facts, name)), tags=own)
     if facts.lag_records is not None:
         stats.gauge("sluice.lag_records", facts.lag_records, tags=own)
+    for cluster, lag in facts.cluster_lag.items():
+        stats.gauge("sluice.cluster_lag_records", lag, tags={**own, "cluster": cluster})
+    for cluster, records in facts.cluster_records.items():
+        stats.incr("sluice.cluster_records_read", records, tags={**own, "cluster": cluster})
     if facts.valid_through is not None:
         stats.gauge("sluice.lag_seconds", _seconds_since(facts.valid_through), tags=own)
     if facts.write_seconds is not None:

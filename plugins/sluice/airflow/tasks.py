@@ -66,7 +66,7 @@ def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None)
 
 
 def take_private_settings(pipeline: Pipeline) -> None:
-    """Give this task's process what is secret: its Spark connection's settings, and its source's own connections.
+    """Give this task's process what is secret: settings of its Spark connection, source and sink.
 
     Its clients and its driver read them there.
 
@@ -74,16 +74,17 @@ def take_private_settings(pipeline: Pipeline) -> None:
         ActionRequiredError: a connection is missing or wrong.
     """
     os.environ.update(private_settings(pipeline.write.connection).to_environment())
-    os.environ.update(to_environment(source_connections(pipeline.source.options.connections)))
+    os.environ.update(to_environment(source_connections(pipeline.own_connections)))
 
 
-def in_words(ranges: Iterable[PlannedRange]) -> str:
-    """A mapped task's name, by what its write job reads: topic, partitions and offsets."""
+def in_words(ranges: Iterable[PlannedRange], *, by_cluster: bool = False) -> str:
+    """A mapped task's name, by what its write job reads: topic, with its cluster or without, partitions and offsets."""
     ranges = tuple(ranges)
-    full = ", ".join(f"{r.named_topic}[{r.partition}] {r.start}-{r.end - 1}" for r in ranges)
+    names = [f"{r.cluster}/{r.topic}" if by_cluster else r.topic for r in ranges]
+    full = ", ".join(f"{name}[{r.partition}] {r.start}-{r.end - 1}" for name, r in zip(names, ranges, strict=True))
     if len(full) <= _LONGEST_NAME:
         return full
-    topics = Counter(r.named_topic for r in ranges)
+    topics = Counter(names)
     named = ", ".join(f"{topic} ({number} partitions)" for topic, number in topics.items())
     return f"{named} {sum(r.end - r.start for r in ranges)} offsets"[:_LONGEST_NAME]
 
@@ -161,7 +162,7 @@ class StartCommitOperator(_CoordinatorOperator):
         }
         ti.xcom_push(key=TRANSACTION_KEY, value=transaction)
         return [
-            {"range_number": number, "reads": in_words(ranges), **transaction}
+            {"range_number": number, "reads": in_words(ranges, by_cluster=bool(started.connections)), **transaction}
             for number, ranges in enumerate(started.ranges)
         ]
 
@@ -174,7 +175,7 @@ class CommitOperator(_CoordinatorOperator):
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, outlets=[table_asset(pipeline)], **kwargs)
-        self._committed: tuple[Transaction, str] | None = None
+        self._committed: tuple[Transaction, str, dict[str, str]] | None = None
 
     def prepare_for_execution(self) -> CommitOperator:
         """The copy that runs; it has no outlets until it has committed."""
@@ -216,6 +217,7 @@ class CommitOperator(_CoordinatorOperator):
             transaction = read_transaction(
                 on_transaction_topic(self.pipeline, opened), control, opened["control_offset"]
             )
+            of_clusters = _addresses(self.pipeline, transaction)
         except SluiceError as error:
             log.warning("committed, but the figures can't be read back: no metrics this time", reason=str(error))
             return
@@ -224,7 +226,18 @@ class CommitOperator(_CoordinatorOperator):
         metrics.committed(self.pipeline, facts)
         self.outlets = [table_asset(self.pipeline)]  # Airflow creates an event for each outlet that a task ends with
         tell_of_commit(self.pipeline, context, facts)
-        self._committed = (transaction, source.bootstrap_servers)
+        self._committed = (transaction, source.bootstrap_servers, of_clusters)
+
+
+def _addresses(pipeline: Pipeline, transaction: Transaction) -> dict[str, str]:
+    """Where the clusters of streams are that an interval has read, by their names."""
+    streams = transaction.start.streams
+    read = {r.cluster for r in transaction.start.offset_ranges}
+    there = {name: one for name, one in streams.clusters.items() if name in read} if streams is not None else {}
+    return {
+        name: one.bootstrap_servers or streams_connection(pipeline, one.connection).bootstrap_servers
+        for name, one in there.items()
+    }
 
 
 class AbortOperator(_CoordinatorOperator):

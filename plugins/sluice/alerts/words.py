@@ -252,13 +252,13 @@ def _stands(report: Report) -> str:
 
 def _positions(stands: Iterable[PlannedRange]) -> str:
     stands = tuple(stands)
-    named = ", ".join(f"{r.topic_partition} {r.end}" for r in stands[:_PARTITIONS])
+    named = ", ".join(f"{r.named_topic}[{r.partition}] {r.end}" for r in stands[:_PARTITIONS])
     return f"{named} and {len(stands) - _PARTITIONS} more partitions" if len(stands) > _PARTITIONS else named
 
 
 def ranges(planned: Sequence[PlannedRange]) -> str:
     """Offsets as people read them: both ends included."""
-    named = ", ".join(f"{r.topic_partition} {r.start}-{r.end - 1}" for r in planned[:_PARTITIONS])
+    named = ", ".join(f"{r.named_topic}[{r.partition}] {r.start}-{r.end - 1}" for r in planned[:_PARTITIONS])
     return f"{named} and {len(planned) - _PARTITIONS} more partitions" if len(planned) > _PARTITIONS else named
 
 
@@ -287,7 +287,7 @@ def _data(report: Report, **more: Any) -> dict[str, Any]:
 
 
 def _offsets(r: PlannedRange) -> dict[str, Any]:
-    return {"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end}
+    return r.model_dump(include={"cluster", "topic", "partition", "start", "end"})
 
 
 def _short(text: str) -> str:

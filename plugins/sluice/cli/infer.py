@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.output import Column, show
-from sluice.cli.places import PipelineFile, require_kafka, settings
+from sluice.cli.places import PipelineFile, connections, require_kafka, settings
 from sluice.connectors.registry import BUILT_IN, Kind
 from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipelines
@@ -23,6 +23,8 @@ from sluice.records.structs import Type, in_words, names
 if TYPE_CHECKING:
     from sluice.jvm.gateway import HudiJvm
     from sluice.jvm.inference import Reader
+    from sluice.kafka.config import KafkaSettings
+    from sluice.protocol.state import PartitionBounds
     from sluice.sources.kafka.sample import Sampled
 
 _UNKNOWN = "to_be_inferred STRING"
@@ -113,15 +115,45 @@ def _sampled(pipeline: Pipeline, count: int) -> list[Sampled]:
     from sluice.sources.kafka.sample import newest_records
 
     require_kafka(pipeline)
-    source, cluster_settings = pipeline.source.options, settings(pipeline)[0]
-    cluster = KafkaCluster(cluster_settings, isolation_level=source.read_isolation)
-    topics = source.topics or cluster.topics_like(str(source.topics_pattern))
-    found = newest_records(cluster_settings, source.read_isolation, cluster.state(topics, None).partitions, count)
+    source = pipeline.source.options
+    isolation, of_streams = source.read_isolation, source.streams_settings is not None
+    partitions: list[tuple[KafkaSettings, list[PartitionBounds]]] = []
+    for kafka, named in _clusters(pipeline):
+        cluster = KafkaCluster(kafka, isolation_level=isolation)
+        topics = named or cluster.topics_like(str(source.topics_pattern))
+        with_records = [b for b in cluster.state(topics, None).partitions if b.log_end > b.log_start]
+        partitions.append((kafka, with_records))
+    number = sum(len(here) for _, here in partitions)
+    found: list[Sampled] = []
+    for kafka, here in partitions:
+        if here:  # as many from each partition of each cluster
+            sampled = newest_records(kafka, isolation, here, -(-count * len(here) // number))
+            found += [s._replace(place=f"{kafka.name}/{s.place}") for s in sampled] if of_streams else sampled
     if not found:
         raise ActionRequiredError(
-            "There are no records to look at.", next_step="wait for the producer, and try again.", topics=topics
+            "There are no records to look at.",
+            next_step="wait for the producer, and try again.",
+            topics=source.topics_in_words,
         )
-    return found
+    return found[:count]
+
+
+def _clusters(pipeline: Pipeline) -> list[tuple[KafkaSettings, tuple[str, ...]]]:
+    """The clusters that are read, with their topics; none are named where a pattern does it."""
+    from sluice.connectors.metadata import metadata_service
+    from sluice.coordinator.streams import mapping_by
+
+    source = pipeline.source.options
+    streams = source.streams_settings
+    if streams is None:
+        return [(settings(pipeline)[0], source.topics)]
+    service = metadata_service(streams.service, streams.service_options)
+    mapping, of = mapping_by(service, pipeline, streams), connections(pipeline)
+    return [
+        (of(there.connection).at(name, there.bootstrap_servers), tuple(t for c, t in sorted(mapping.logs) if c == name))
+        for name, there in sorted(mapping.clusters.items())
+        if service.is_cluster_active(name)
+    ]
 
 
 def _looked_at(jvm: HudiJvm, pipeline: Pipeline, sampled: list[Sampled], known: Type | None) -> Sample:

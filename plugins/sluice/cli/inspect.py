@@ -13,7 +13,7 @@ import typer
 
 from sluice.cli.interval import Master, run_interval
 from sluice.cli.output import Column, show, spans
-from sluice.cli.places import PipelineFile, coordinator, require_topics, settings
+from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
@@ -39,13 +39,14 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a run would read and replace: the next interval, or the window or replay that options ask for."""
-    task, position = coordinator(file).plan(_request(offsets, from_time, to_time, replay))
+    here = coordinator(file)
+    task, position = here.plan(_request(offsets, from_time, to_time, replay))
+    of_streams = here.pipeline.source.options.streams_settings is not None
     ends = {b.topic_partition: b.log_end for b in position.state.partitions}
     rows = [
         {
             "range": number,
-            "topic": r.topic_partition.topic,
-            "partition": r.topic_partition.partition,
+            **r.topic_partition._asdict(),
             "start": r.start,
             "end": r.end,
             "offsets": r.span,
@@ -54,15 +55,15 @@ def plan(
         for number, group in enumerate(task.plan.ranges)
         for r in group
     ]
-    columns = [
-        Column(name, right=name != "topic") for name in ("range", "topic", "partition", "start", "end", "offsets")
-    ]
+    clusters = ["cluster"] if of_streams else []
+    names = ("range", *clusters, "topic", "partition", "start", "end", "offsets")
+    columns = [Column(name, right=name not in ("cluster", "topic")) for name in names]
     show(
         {"reads": rows, "replaces": dict(task.replaced_file_groups), "covered": task.plan.covered},
         "reads",
         [*columns, Column("lag_left", right=True)],
         as_json=json,
-        caption=f"It {task.in_words()}.",
+        caption=f"It {task.in_words(by_cluster=of_streams)}.",
     )
 
 
@@ -119,7 +120,7 @@ def transactions(
     names = ("instant", "kind", "state", "started", "seconds", *counts, "offsets", "run_id", "what")
     right = ("seconds", *counts)
     show(
-        {"transactions": [_in_short(t) for t in reversed(newest)]},
+        {"transactions": [_in_short(t, by_cluster=told.streams is not None) for t in reversed(newest)]},
         "transactions",
         [Column(name, right=name in right) for name in names],
         as_json=json,
@@ -131,14 +132,14 @@ def verify(
     master: Master = "local[*]",
     json: Json = False,
 ) -> None:
-    """Compare topic and table: every record of the committed offsets, by count and checksum of each interval."""
+    """Compare topics and table: every record of the committed offsets, by count and checksum of each interval."""
     from sluice.verification.verify import require_comparable, verify_table
 
     pipeline = load_pipeline(file)
-    require_topics(pipeline)
     require_comparable(pipeline)
     here = coordinator(file)
-    found = verify_table(pipeline, here.position(), here.rows(), history(file), *settings(pipeline), master=master)
+    clusters = (*settings(pipeline), connections(pipeline))
+    found = verify_table(pipeline, here.position(), here.rows(), history(file), *clusters, master=master)
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),
@@ -214,8 +215,9 @@ def history(file: Path) -> TableHistory:
     return told
 
 
-def _in_short(t: TransactionSummary) -> dict[str, Any]:
+def _in_short(t: TransactionSummary, *, by_cluster: bool) -> dict[str, Any]:
     ended = t.ended
+    planned = [(f"{p.cluster}/" if by_cluster else "", p) for r in t.ranges for p in r.planned]
     what = t.abort_reason or (f"replays {t.replays}" if t.replays else None) or t.service or t.reason or ""
     return {
         "instant": t.instant,
@@ -226,7 +228,7 @@ def _in_short(t: TransactionSummary) -> dict[str, Any]:
         "read": t.total("records_read"),
         "written": t.total("records_written"),
         "quarantined": t.total("records_quarantined"),
-        "offsets": ", ".join(f"{p.topic}[{p.partition}] {p.start}-{p.end}" for r in t.ranges for p in r.planned),
+        "offsets": ", ".join(f"{of}{p.topic}[{p.partition}] {p.start}-{p.end}" for of, p in planned),
         "run_id": t.run_id,
         "what": what.partition("\n")[0],
     }

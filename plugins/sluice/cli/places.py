@@ -27,7 +27,8 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     SLUICE_KAFKA_SOURCE and SLUICE_KAFKA_CONTROL win, as in a Spark driver; SLUICE_SPARK_PRIVATE and
     SLUICE_SOURCE_CONNECTIONS go with them. Without them the pipeline's Airflow connections are taken, from
-    AIRFLOW_CONN_* variables, a secrets backend, or Airflow's database; a source's own are put into the environment.
+    AIRFLOW_CONN_* variables, a secrets backend, or Airflow's database; source's and sink's own go into the
+    environment.
 
     Raises:
         ActionRequiredError: there are none, or they are wrong.
@@ -39,7 +40,7 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
     from sluice.airflow.connections import kafka_settings, private_settings, source_connections
 
     if CONNECTIONS not in os.environ:
-        os.environ.update(to_environment(source_connections(pipeline.source.options.connections)))
+        os.environ.update(to_environment(source_connections(pipeline.own_connections)))
     if PRIVATE not in os.environ:
         os.environ.update(private_settings(pipeline.write.connection).to_environment())
     source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
@@ -68,20 +69,6 @@ def require_kafka(pipeline: Pipeline) -> None:
         raise ActionRequiredError(
             f"This command looks into topics of Kafka, and {pipeline.source.place} is no Kafka cluster.",
             next_step="look at its records by other means; nothing was sent or changed.",
-        )
-    require_topics(pipeline)
-
-
-def require_topics(pipeline: Pipeline) -> None:
-    """Check that the pipeline names its topics itself, for a command that can't look into several clusters yet.
-
-    Raises:
-        ActionRequiredError: it reads streams.
-    """
-    if pipeline.source.options.streams_settings is not None:
-        raise ActionRequiredError(
-            "This command can't look into several clusters yet, and the pipeline reads streams.",
-            next_step="look at the records by other means; nothing was sent or changed.",
         )
 
 

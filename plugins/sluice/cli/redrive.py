@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.identity import LogId, LogIds, log_known_by
+from sluice.protocol.mapping import Log
 from sluice.protocol.offsets import Checkpoint, in_words
 from sluice.protocol.quarantine import why_not_again
 from sluice.protocol.redriven import Partition, Place, Places
@@ -55,29 +56,57 @@ class Unsent:
         """The topics that they are of."""
         return sorted({origin.topic for origin in self.numbers})
 
+    def require_read(self, logs: Mapping[str, Log | None], quarantine: str) -> dict[str, Log]:
+        """The logs, all of which are read on: whatever is sent to another one comes into no table.
+
+        Args:
+            logs: where the topics are now, by their names in rows; None for one that isn't read any more.
+            quarantine: the quarantine's path, for errors.
+
+        Raises:
+            ActionRequiredError: one isn't read.
+        """
+        gone = sorted(topic for topic, log in logs.items() if log is None)
+        if gone:
+            of_gone = [origin for origin in self.numbers if origin.topic in gone]
+            raise ActionRequiredError(
+                "Records that are to be sent again are of a topic that isn't read any more, so nobody would load them.",
+                next_step="nothing was sent; name with --offset or --instant those of topics that are read. Have the "
+                "others' producer send them to where the stream is now.",
+                quarantine=quarantine,
+                topics=in_words(gone),
+                first="{}[{}]@{}".format(*min(self.first[origin] for origin in of_gone)),
+                records=sum(self.numbers[origin].total() for origin in of_gone),
+            )
+        return {topic: log for topic, log in logs.items() if log is not None}
+
     def require_same_logs(
-        self, cluster: str, now: LogIds, known: Callable[[Iterable[str]], Mapping[str, Checkpoint]], quarantine: str
+        self,
+        logs: Mapping[str, Log],
+        now: LogIds,
+        known: Callable[[Iterable[str]], Mapping[str, Checkpoint]],
+        quarantine: str,
     ) -> None:
         """Check that all of them are of the log that their topic has now: its offsets and readers are others' else.
 
         Args:
-            cluster: the connection's name of the cluster.
-            now: Kafka's own ids of the topics.
-            known: what the table's commits of these instants say of the logs that they have read; asked for rows of
-                earlier releases, which don't say so themselves.
+            logs: where the topics are now, by their names in rows.
+            now: Kafka's own ids of these.
+            known: what the table's commits of these instants say of the logs that they have read, with clusters under
+                their present names; asked for rows of earlier releases, which don't say so themselves.
             quarantine: the quarantine's path, for errors.
 
         Raises:
             ActionRequiredError: some are of another log, or it isn't known of which.
         """
-        unsaid = sorted({o.instant for o in self.numbers if o.log.topic is None and now.of(cluster, o.topic).topic})
+        unsaid = sorted({o.instant for o in self.numbers if o.log.topic is None and now.of(*logs[o.topic]).topic})
         checkpoints = known(unsaid) if unsaid else {}
         refused: dict[str, list[Origin]] = {}
         for origin in self.numbers:
             log = origin.log
             if log.topic is None and origin.instant in checkpoints:
-                log = log_known_by(checkpoints[origin.instant], cluster, origin.topic)
-            reason = why_not_again(log, now.of(cluster, origin.topic))
+                log = log_known_by(checkpoints[origin.instant], *logs[origin.topic])
+            reason = why_not_again(log, now.of(*logs[origin.topic]))
             if reason is not None:
                 refused.setdefault(reason, []).append(origin)
         for reason, origins in refused.items():

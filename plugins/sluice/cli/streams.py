@@ -34,6 +34,7 @@ def streams(file: PipelineFile, json: Json = False) -> None:
         {
             "cluster": cluster,
             "connection": known.clusters[cluster].connection,
+            "registry": known.clusters[cluster].registry,
             "cluster_id": known.ids.get(cluster),
             "topic": topic,
             "streams": list(log.streams),

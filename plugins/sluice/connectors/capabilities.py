@@ -44,6 +44,7 @@ class SinkCapabilities:
         quarantine: bad records can be set aside in a table of their own, under the same instant.
         services: the services that its tables have.
         catalogs: its tables can be registered in catalogs.
+        keeps_newer: an upsert leaves rows as they are that are newer than records which are read out of their order.
     """
 
     atomic_with_checkpoint: bool = False
@@ -55,6 +56,7 @@ class SinkCapabilities:
     quarantine: bool = False
     services: frozenset[Service] = frozenset()
     catalogs: bool = False
+    keeps_newer: bool = False
 
 
 @dataclass(frozen=True)

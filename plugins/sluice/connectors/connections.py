@@ -1,4 +1,4 @@
-"""The Airflow connections that a source's section names, as its source and its reader get them. Pure.
+"""The Airflow connections that the sections of a source and a sink name, as their code gets them. Pure.
 
 They may hold secrets, and travel by environment alone: from the task, whose process asks Airflow for them, to the Spark
 driver that it starts. None of them stands in a pipeline file, a message, an XCom, a command line, a repr or a log.
@@ -76,8 +76,8 @@ def connection(connection_id: str) -> ConnectionSettings:
     if connection_id not in given:
         raise ActionRequiredError(
             f"This process was not given the connection {connection_id}.",
-            next_step="have the source's section name it in `connections`; in a process that is started by hand, set "
-            f"{VARIABLE}.",
+            next_step="have the connector's section name it in `connections`; in a process that is started by hand, "
+            f"set {VARIABLE}.",
             connection=connection_id,
             given=", ".join(sorted(given)) or "none",
         )

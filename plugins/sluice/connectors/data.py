@@ -117,6 +117,9 @@ class SinkWriter(Protocol):
     A base class, too: a writer that is a subclass has to say what its sink can do, and nothing else.
     """
 
+    needs_record_time: bool = False
+    """Whether rows are to have the record's own time beside its place (`sluice.rows.records.RECORD_TIME`)."""
+
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:
         """Write rows in a single run of the frame, since running it counts the records.
 

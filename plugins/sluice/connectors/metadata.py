@@ -7,12 +7,17 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from sluice.connectors.registry import load
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, SluiceError
 from sluice.protocol.mapping import Stream
+from sluice.redact import redact_text
 
 GROUP = "sluice.metadata_services"
-BUILT_IN: Mapping[str, str] = {"file": "sluice.sources.kafka.metadata:FileService"}
-"""Services that need no package of their own."""
+BUILT_IN: Mapping[str, str] = {
+    "file": "sluice.sources.kafka.metadata:FileService",
+    "airflow_variable": "sluice.airflow.metadata:VariableService",
+}
+"""Those that come with Sluice, as in pyproject.toml: a checkout works without being installed."""
+_METHODS = ("all_streams", "describe_streams", "is_cluster_active")
 
 
 class MetadataService(Protocol):
@@ -52,17 +57,23 @@ def metadata_service(name: str, options: Mapping[str, Any]) -> MetadataService:
         options: what else the section says.
 
     Raises:
-        ActionRequiredError: there is none of that name, or the options aren't those that it takes.
+        ActionRequiredError: there is none of that name, the options aren't those that it takes, or it is no service.
     """
     reference = BUILT_IN.get(name) or next((p.value for p in entry_points(group=GROUP, name=name)), name)
     try:
         made_by: MakesMetadataService = load(reference)
-        return made_by(**options)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        service = made_by(**options)
+        missing = [method for method in _METHODS if not callable(getattr(service, method, None))]
+        if missing:
+            raise TypeError(f"it has no {', '.join(missing)}")
+    except SluiceError:
+        raise
+    except Exception as error:  # a third-party package may fail in any way
         known = sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
         raise ActionRequiredError(
             f"The metadata service {name} can't be made.",
             next_step=f"name one of {', '.join(known)}, or module:Class of a package that is installed here, with the "
             "options that it takes.",
-            reason=f"{type(error).__name__}: {error}",
+            reason=f"{type(error).__name__}: {redact_text(str(error))}",
         ) from error
+    return service

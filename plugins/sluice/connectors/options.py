@@ -175,6 +175,11 @@ class SinkOptions(Section):
         """Whether the section names the table's columns."""
         return self.schema_ is not None or self.schema_file is not None
 
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """Ids of the Airflow connections that the sink and its writer need, as of `SourceOptions.connections`."""
+        return ()
+
     def require(self, changes: Changes | None, ranges: int) -> None:
         """Check what else of the pipeline the section depends on.
 

@@ -23,7 +23,13 @@ GROUPS: Mapping[Kind, str] = MappingProxyType({"source": "sluice.sources", "sink
 BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
         "source": MappingProxyType({"kafka": "sluice.sources.kafka.options:Kafka"}),
-        "sink": MappingProxyType({"hudi": "sluice.sinks.hudi.options:Hudi"}),
+        "sink": MappingProxyType(
+            {
+                "hudi": "sluice.sinks.hudi.options:Hudi",
+                "files": "sluice.sinks.files.options:Files",
+                "jdbc": "sluice.sinks.jdbc.options:Jdbc",
+            }
+        ),
     }
 )
 _BASES: Mapping[Kind, type[SourceOptions] | type[SinkOptions]] = {"source": SourceOptions, "sink": SinkOptions}

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.committable import Committable
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.quarantine import Quarantined
@@ -174,6 +175,23 @@ class Table(Protocol):
         ...
 
 
+@runtime_checkable
+class ForbidsCommits(Protocol):
+    """A table that can itself refuse a commit that comes too late: its storage compares before it commits.
+
+    Of any other, such as files, a commit by a process that stood still is found and taken off afterwards. Here it never
+    comes to that: the coordinator asks before it sends ABORT-COMMIT for a transaction that was decided.
+    """
+
+    def forbid_commit(self, instant: str) -> bool:
+        """See to it that no process commits the instant any more; False if it is committed already.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+        """
+        ...
+
+
 class Maintenance(Protocol):
     """Table services, which keep a table fast to read and its timeline short. The caller holds the table."""
 
@@ -204,6 +222,24 @@ class Maintenance(Protocol):
 
     def serve_metadata_table(self) -> None:
         """Compact, clean and archive the metadata table, each if it is due."""
+        ...
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """A table whose readers list files, and see those of an interval after its commit, by steps of their own.
+
+    `Table.commit` then decides alone. The coordinator reads the control log once more and calls `publish` while nobody
+    but itself may end the transaction, and before ACK-COMMIT: so nothing becomes visible that is aborted afterwards.
+    """
+
+    def publish(self, instant: str) -> None:
+        """Show readers a committed interval; whoever comes after a process that died here goes on where it stopped.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+            ActionRequiredError: something is in the way. The interval is committed.
+        """
         ...
 
 
@@ -245,6 +281,23 @@ class Sink(Protocol[T]):
 
 
 # What a sink may have besides, as its capabilities say
+
+
+@runtime_checkable
+class PinsByCluster(Protocol[T_contra]):
+    """A sink that pins the schemas of several registries; one that doesn't is refused where clusters have their own."""
+
+    def pin_by_cluster(
+        self, table: T_contra, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
+    ) -> tuple[RecordPlan, TableSpec]:
+        """As `Sink.pin`, with each cluster's topics and registry; see `sluice.schemas.pinner`.
+
+        Args:
+            table: the table, whose last commit has its columns.
+            last: what the table's last START-COMMIT pinned; None if no longer known.
+            clusters: what is read of each cluster, and its registry.
+        """
+        ...
 
 
 @runtime_checkable
@@ -333,12 +386,31 @@ def services_of(sink: Sink[T]) -> HasServices[T]:
 
 def _lacks(sink: object, part: type, capability: str) -> ActionRequiredError:
     """Files that ask for what a sink can't do are refused when they are loaded: its section said that it can."""
-    name = f"{type(sink).__module__}.{type(sink).__qualname__}"
+    name = _class_of(sink)
     return ActionRequiredError(
         f"The sink {name} has no {capability}, though its section's capabilities say so.",
         next_step=f"correct the sink's package: give it what sluice.connectors.sink.{part.__name__} has, or take "
         f"`{capability}` out of the capabilities.",
     )
+
+
+def by_cluster_of(sink: Sink[T]) -> PinsByCluster[T]:
+    """The sink, known to pin the schemas of several registries.
+
+    Raises:
+        ActionRequiredError: it can't.
+    """
+    if not isinstance(sink, PinsByCluster):
+        raise ActionRequiredError(
+            f"The sink {_class_of(sink)} can't decode records by several schema registries.",
+            next_step="take `registry` out of what the metadata service says, if all clusters have the pipeline's; or "
+            "give the sink's package what sluice.connectors.sink.PinsByCluster has.",
+        )
+    return sink
+
+
+def _class_of(sink: object) -> str:
+    return f"{type(sink).__module__}.{type(sink).__qualname__}"
 
 
 class MakesSink(Protocol):

@@ -64,8 +64,7 @@ def refuse_other_records(session: Session, transaction: Transaction) -> None:
             "came after it.",
             next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
             table=session.table_id,
-            topic=tp.topic,
-            partition=tp.partition,
+            **tp._asdict(),
             instant=transaction.id,
         )
 
@@ -80,6 +79,7 @@ def _refuse_recreated_topics(session: Session, transaction: Transaction, names: 
                 "The topic was deleted and created again while the interval ran.",
                 next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
                 table=session.table_id,
+                cluster=cluster,
                 topic=topic,
                 instant=transaction.id,
             )

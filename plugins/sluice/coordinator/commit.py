@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import ForbidsCommits, Publishes, Table
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -21,8 +21,9 @@ from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
+from sluice.protocol.identity import present_names
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit
-from sluice.protocol.offsets import TRANSACTION_KEY, in_words
+from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition, in_words
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
     commit_note,
@@ -246,10 +247,11 @@ class Committer:
         return transaction.lease_offset if known is None else int(known)
 
     def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> bool:
-        """What follows on the table's own commit: the quarantine's, the dead letters, and ACK-COMMIT.
+        """What follows on the table's own commit: readers see it, the quarantine's, the dead letters, and ACK-COMMIT.
 
         Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
-        stopped. One process at a time commits the quarantine: the holder of the lease.
+        stopped. One process at a time publishes and commits the quarantine: the holder of the lease. Whoever takes it
+        over finds the commit, so what was published is never aborted.
 
         Returns:
             Whether the transaction is committed; False where somebody else has given it up meanwhile.
@@ -260,11 +262,14 @@ class Committer:
         """
         if transaction.state is State.COMMITTED:  # by another process, while this one stood still
             return True
-        if set_aside(transaction):
+        if isinstance(table, Publishes) or set_aside(transaction):
             if not self._leases.is_held_here(transaction.lease_offset):
                 self.take_lease(table, table_log, transaction)
             try:
-                self._quarantine.commit(table, transaction)
+                if isinstance(table, Publishes):
+                    table.publish(transaction.id)
+                if set_aside(transaction):
+                    self._quarantine.commit(table, transaction)
             except Exception:
                 self._release_lease(transaction)
                 raise
@@ -293,25 +298,36 @@ class Committer:
         log.info(
             "ACK-COMMIT",
             instant=transaction.id,
-            offsets=in_words(offsets),
+            offsets=in_words(offsets, by_cluster=start.streams is not None),
             valid_through=str(through),
             **counts,
         )
+        self._copy_to_groups(start, next_offsets)
+        return True
+
+    def _copy_to_groups(self, start: StartCommit, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """Copy offsets for lag monitors, to each cluster its own; the table is committed whatever comes of it."""
+        group = self._session.pipeline.consumer_group
         try:
             self._session.read_as(start)
-            self._session.sources.copy_to_group(self._session.pipeline.consumer_group, next_offsets)
-        except SluiceError as error:  # a copy for lag monitors; the table and its offsets are committed
-            log.warning(
-                "offsets were not copied to the consumer group",
-                group=self._session.pipeline.consumer_group,
-                reason=str(error),
-            )
-        return True
+            followed = self._session.followed
+            if followed is not None:  # START completes an earlier interval; clusters may have other names by now
+                names = present_names(start.cluster_ids, followed.known.ids, one_place=False)
+                next_offsets = {
+                    tp._replace(cluster=names.get(tp.cluster, tp.cluster)): o for tp, o in next_offsets.items()
+                }
+            failed = self._session.sources.copy_to_group(group, next_offsets)
+        except SluiceError as error:
+            log.warning("offsets were not copied to the consumer group", group=group, reason=str(error))
+            return
+        for cluster, why in failed.items():
+            log.warning("offsets were not copied to the consumer group", group=group, cluster=cluster, reason=str(why))
 
     def outcome(self, transaction: Transaction) -> Outcome:
         """What was committed, in a sentence."""
         start, counts = transaction.start, count_records(committed_statuses(transaction))
-        read = in_words(start.offset_ranges) or "no records"
+        by_cluster = start.streams is not None
+        read = in_words(start.offset_ranges, by_cluster=by_cluster) or "no records"
         what = f"{counts['records_written']} rows from {read}"
         if start.replays is not None:
             what += f", in place of what {start.replays} wrote"
@@ -326,7 +342,7 @@ class Committer:
             are = f"{number:,} bad record{' is' if number == 1 else 's are'} set aside"
             what += f"; {are} in {start.quarantine.path}{first}"
         if start.passed_over:
-            what = f"passed over {in_words(start.passed_over)}"
+            what = f"passed over {in_words(start.passed_over, by_cluster=by_cluster)}"
         return Outcome(
             "committed", f"Committed instant {start.transaction}: {what}.", start.transaction, counts["records_written"]
         )
@@ -334,10 +350,14 @@ class Committer:
     # ABORT-COMMIT --------------------------------------------------------------------------------------------------
 
     def give_up(self, table: Table, table_log: TableLog, transaction: Transaction, reason: str) -> bool:
-        """Send ABORT-COMMIT and roll back, in this order; False where a commit was decided first.
+        """Send ABORT-COMMIT and roll back, in this order; False where a commit was decided or completed first.
 
         A decided transaction is given up only by the holder of its lease.
         """
+        # Its last holder may stand still just before its commit, which nothing could take back from such a table.
+        decided = transaction.state is State.DECIDED and transaction.start.policy.has_instant
+        if decided and isinstance(table, ForbidsCommits) and not table.forbid_commit(transaction.id):
+            return False
         if transaction.state is not State.ABORTED:
             self.send_abort(transaction, reason, table.marker_partitions(transaction.id))
             self._session.control.extend(table_log)

@@ -114,7 +114,9 @@ class Coordinator:
         """
         with self._session.existing_table() as table:
             committed = self._session.present(table)
-        return Position(committed.checkpoint, self._session.sources.state(None))
+        followed = self._session.followed
+        streams = followed.known if followed is not None else None
+        return Position(committed.checkpoint, self._session.sources.state(None), streams)
 
     @_with_file_keys
     def streams(self) -> tuple[Followed, Position]:
@@ -129,7 +131,7 @@ class Coordinator:
         followed = self._session.followed
         if followed is None:
             raise ValueError("the pipeline reads no streams")
-        return followed, Position(committed.checkpoint, state)
+        return followed, Position(committed.checkpoint, state, followed.known)
 
     @_with_file_keys
     def rows(self) -> tuple[RecordPlan, TableSpec]:
@@ -144,7 +146,9 @@ class Coordinator:
                 raise ActionRequiredError(
                     "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
                 )
-            return self._session.sink.pin(table, None, self._session.topics)
+            if not self._session.sources.names:  # streams, of which nobody has asked yet where they are
+                self._session.present(table)
+            return self._session.pin(table, None)
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
         """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.

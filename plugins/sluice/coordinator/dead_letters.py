@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
 
 from sluice.connectors.sink import quarantine_of
 from sluice.coordinator.session import Session
+from sluice.coordinator.sources import AT_ONCE
+from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
-from sluice.kafka.sent_letters import Sent, SentLetters
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.sent_letters import SUFFIX, Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
+from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import StartCommit
-from sluice.protocol.quarantine import Quarantined, log_read, set_aside
+from sluice.protocol.quarantine import Quarantined, log_read, logs_by_row_topic, set_aside
+from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
 
@@ -21,27 +28,69 @@ _EXCEPTION = "org.apache.kafka.connect.errors.DataException"  # what Connect's o
 _BATCH_OVERHEAD = 1024
 
 
-def prepare_dead_letters(session: Session) -> int:
+@dataclass(frozen=True)
+class _Destination:
+    """A cluster that gets the dead letters of some clusters, by their names in offsets."""
+
+    kafka: KafkaSettings
+    of: frozenset[str]
+
+
+def prepare_dead_letters(session: Session) -> None:
     """See before anything is decided that the pipeline's dead-letter topic, and that of the notes, can be used.
 
-    Returns:
-        The dead-letter topic's message limit in bytes; 0 where there is no such topic.
+    With streams, on each cluster that is read now.
 
     Raises:
-        RetryableError, ActionRequiredError: Kafka doesn't answer, or one of them is not there and can't be created.
+        RetryableError, ActionRequiredError: Kafka doesn't answer, one of them is read as well, or is not there and
+            can't be created.
     """
     topic = session.pipeline.errors.dead_letter_topic
     if topic is None:
-        return 0
-    SentLetters(session.parts.kafka, topic, session.table_id).ensure()
-    return ensure_topic(session.parts.kafka, topic)
+        return
+    own = {topic, f"{topic}{SUFFIX}"}
+    if not own.isdisjoint(session.topics):
+        raise ActionRequiredError(
+            "The dead-letter topic is one of the topics that are read, so a bad record would come again and again.",
+            next_step="name another one in errors.dead_letter_topic, or take it out of the mapping.",
+            table=session.table_id,
+            topic=", ".join(sorted(own.intersection(session.topics))),
+        )
+    streams = session.followed.known if session.followed is not None else None
+    destinations = _destinations(session, streams, session.sources.names)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda one: _ensure(session, one.kafka, topic), destinations))
+
+
+def _ensure(session: Session, kafka: KafkaSettings, topic: str) -> int:
+    """See that both topics are there; returns the dead-letter topic's message limit in bytes."""
+    SentLetters(kafka, topic, session.table_id).ensure()
+    return ensure_topic(kafka, topic)
+
+
+def _destinations(session: Session, streams: KnownStreams | None, clusters: Iterable[str]) -> list[_Destination]:
+    """Where dead letters go: to the cluster that they are from, unless the pipeline file names another one.
+
+    Args:
+        session: the pipeline's clusters.
+        streams: where streams are; None where the pipeline names its topics itself.
+        clusters: the clusters that letters may be from.
+    """
+    parts, own = session.parts, session.pipeline.errors.dead_letter_connection
+    of = frozenset(clusters)
+    if own is not None:
+        return [_Destination(parts.kafka_of(own, ClusterAddress(connection=own)), of)]
+    if streams is None:
+        return [_Destination(parts.kafka, of)]
+    return [_Destination(parts.kafka_of(name, streams.clusters[name]), frozenset([name])) for name in sorted(of)]
 
 
 def send_dead_letters(session: Session, transaction: Transaction, paths: Sequence[str]) -> None:
     """Send a committed interval's bad records to the dead-letter topic, if the pipeline names one.
 
-    Exactly once, in chunks: the Kafka transaction of each has a note of how far the interval's letters were sent, and a
-    step that is repeated goes on from there. Their order is that of the quarantine's committed files.
+    Exactly once, in chunks: the Kafka transaction of each has a note of how far the interval's letters were sent to
+    that cluster, and a step that is repeated goes on from there. Their order is that of the quarantine's committed
+    files.
 
     The topic is the pipeline file's as it is now: where START-COMMIT's can't be used any more, a table has to get on
     once the file names another one, or none. What the old one has of the interval, it keeps; the new one gets all.
@@ -55,7 +104,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         RetryableError, ActionRequiredError: Kafka doesn't answer, or the topic can't be used.
     """
     start = transaction.start
-    statuses = set_aside(transaction).values()
+    statuses = set_aside(transaction)
     if start.quarantine is None or not statuses:
         return
     errors = session.pipeline.errors  # not START-COMMIT's: whoever writes to that topic could name any
@@ -69,43 +118,52 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
         )
     if topic is None:
         return
-    limit = prepare_dead_letters(session)
-    identity = identity_of("dead-letters", start.writer.name, start.table)
-    letters = sum(status.records_quarantined for status in statuses)
-    with TransactionalSender(session.parts.kafka, identity) as sender:
-        sent = _sent(session, sender, topic, transaction.id, letters)
-        reach("coordinator.before_dead_letters")
-        if sent == letters:
-            log.info("the dead letters were sent already", instant=transaction.id, topic=topic)
-            return
+    clusters = {r.cluster for number in statuses for r in start.ranges[number]}
+    logs = logs_by_row_topic(start)
+    for there in _destinations(session, start.streams, clusters):
         bad = quarantine_of(session.sink).bad_records(paths)
-        notes = SentLetters(session.parts.kafka, topic, session.table_id)
+        if there.of != clusters:
+            bad = (record for record in bad if logs[record.topic][0] in there.of)
+            first = next(bad, None)
+            if first is None:
+                continue
+            bad = chain([first], bad)
+        _send(session, transaction, topic, there, bad)
+
+
+def _send(
+    session: Session, transaction: Transaction, topic: str, there: _Destination, bad: Iterator[Quarantined]
+) -> None:
+    start, kafka, clusters = transaction.start, there.kafka, tuple(sorted(there.of))
+    limit = _ensure(session, kafka, topic)
+    identity = identity_of("dead-letters", start.writer.name, start.table)
+    most = sum(status.records_quarantined for status in set_aside(transaction).values())
+    where = {"instant": transaction.id, "topic": topic, "cluster": kafka.name}
+    with TransactionalSender(kafka, identity) as sender:
+        notes = SentLetters(kafka, topic, session.table_id)
+        last = notes.last()
+        if last is None:  # intervals of earlier versions were sent whole
+            before = sender.remembered(topic)
+            sent = most if before is not None and before >= transaction.id else 0
+        else:
+            sent = last.of(transaction.id, clusters, most)
+        reach("coordinator.before_dead_letters")
+        if sent == most:
+            log.info("the dead letters were sent already", **where)
+            return
         for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
             sent += len(chunk)
-            sender.send([*chunk, notes.note(Sent(transaction.id, sent))])
+            sender.send([*chunk, notes.note(Sent(transaction.id, sent, clusters))])
             reach(f"coordinator.dead_letters_{sent}")
-    log.info("dead letters sent", instant=transaction.id, topic=topic, records=sent)
-
-
-def _sent(session: Session, sender: TransactionalSender, topic: str, instant: str, letters: int) -> int:
-    """How many of the interval's letters were sent, by processes that `sender` has fenced out.
-
-    A later interval's stand only where all of this one's do.
-    """
-    last = SentLetters(session.parts.kafka, topic, session.table_id).last()
-    if last is None:  # intervals of earlier versions were sent whole
-        before = sender.remembered(topic)
-        return letters if before is not None and before >= instant else 0
-    if last.instant > instant:
-        return letters
-    return last.letters if last.instant == instant else 0
+    log.info("dead letters sent", records=sent, **where)
 
 
 def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Iterator[Quarantined]) -> Iterator[Record]:
     assert start.quarantine is not None
+    logs = logs_by_row_topic(start)
     words = f"more than the topic takes; the whole record is in the quarantine {start.quarantine.path}"
     for record in bad:
-        context = _context(pipeline, start, record)
+        context = _context(pipeline, start, record, logs.get(record.topic, (None, record.topic)))
         cut = [*context, ("sluice.left_out", words.encode())]
         timestamp = int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else None
         own = [*record.headers]
@@ -122,14 +180,14 @@ def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Ite
         yield letter
 
 
-def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:
-    """Connect's context headers, then ours."""
+def _context(pipeline: str, start: StartCommit, record: Quarantined, place: tuple[str | None, str]) -> Headers:
+    """Connect's context headers, then ours; `place` is the record's cluster and topic."""
     pinned = start.records.key if record.stage == "key" and start.records.key else start.records.value
     name = pinned.converter
     # The names that consumers of dead letters know: they are of releases that had these modules elsewhere.
     converter = f"sluice.spark.converters.{name}.Converter" if name in CONVERTERS else name
     connect = {
-        "topic": record.topic,
+        "topic": place[1],
         "partition": record.partition,
         "offset": record.offset,
         "connector.name": pipeline,
@@ -141,7 +199,8 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined) -> Headers:
     }
     ours = {"instant": record.instant, "range": record.range_number, "reason": record.reason}
     log = log_read(start, record.topic)
-    ours |= {name: id_ for name, id_ in (("topic_id", log.topic), ("cluster_id", log.cluster)) if id_ is not None}
+    known = {"cluster": place[0], "topic_id": log.topic, "cluster_id": log.cluster}
+    ours |= {name: value for name, value in known.items() if value is not None}
     return [
         *((f"__connect.errors.{name}", str(value).encode()) for name, value in connect.items()),
         *((f"sluice.{name}", str(value).encode()) for name, value in ours.items()),

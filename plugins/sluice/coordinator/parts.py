@@ -29,6 +29,7 @@ class Parts:
         sink: where rows go.
         kafka: the source's connection, for dead letters.
         cluster: a cluster of streams, by its name and address.
+        kafka_of: the settings of such a cluster's clients.
         machine: that of this process.
     """
 
@@ -37,6 +38,7 @@ class Parts:
     sink: Sink[Any]
     kafka: KafkaSettings
     cluster: Callable[[str, ClusterAddress], Source]
+    kafka_of: Callable[[str, ClusterAddress], KafkaSettings]
     machine: Machine = THIS_MACHINE
 
 
@@ -62,8 +64,11 @@ def parts_of(
     source_of: MakesSource = load(pipeline.source.options.connector)
     settings_of = connections or connections_of_environment(source)
 
+    def kafka_of(name: str, address: ClusterAddress) -> KafkaSettings:
+        return settings_of(address.connection).at(name, address.bootstrap_servers)
+
     def cluster(name: str, address: ClusterAddress) -> Source:
-        settings = settings_of(address.connection).at(name, address.bootstrap_servers)
+        settings = kafka_of(name, address)
         settings.require_for_spark()
         return source_of(pipeline.source.options, settings)
 
@@ -73,6 +78,7 @@ def parts_of(
         sink_of(pipeline, jvm, registries),
         source,
         cluster,
+        kafka_of,
     )
 
 

@@ -29,6 +29,7 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
+from sluice.protocol.streams import KnownStreams
 
 Start = int | Literal["earliest", "latest"]
 """Where a partition begins that was never read."""
@@ -59,16 +60,18 @@ class Task:
         """There is nothing to read and nothing to record."""
         return self.plan.is_empty and not self.passed_over
 
-    def in_words(self) -> str:
-        """What it would do, as one sentence for people."""
-        reads = in_words(self.plan.offset_ranges) or "nothing"
+    def in_words(self, *, by_cluster: bool = False) -> str:
+        """What it would do, as one sentence for people, with clusters in any case or only where they differ."""
+        reads = in_words(self.plan.offset_ranges, by_cluster=by_cluster) or "nothing"
         words = [
             f"reads {reads}" + (f" ({self.plan.covered} offsets are in the table already)" * bool(self.plan.covered))
         ]
         if self.plan.behind:
-            words.append(f"leaves records of {in_words(sorted(self.plan.behind))} for the next interval")
+            words.append(
+                f"leaves records of {in_words(sorted(self.plan.behind), by_cluster=by_cluster)} for the next interval"
+            )
         if self.passed_over:
-            words.append(f"passes over {in_words(self.passed_over)}")
+            words.append(f"passes over {in_words(self.passed_over, by_cluster=by_cluster)}")
         if self.replaced_file_groups:
             number = sum(map(len, self.replaced_file_groups.values()))
             words.append(f"replaces {number} file groups in {len(self.replaced_file_groups)} table partitions")
@@ -80,10 +83,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a table stands, by its last commit, and what its clusters say at the same time."""
+    """Where a table stands, by its last commit, and what its clusters say at the same time.
+
+    Attributes:
+        checkpoint: the table's, with each cluster under its present name.
+        state: of the clusters that answer.
+        streams: where streams are now; None where the pipeline names its topics itself.
+    """
 
     checkpoint: Checkpoint
     state: ClusterState
+    streams: KnownStreams | None = None
 
 
 class Planner:
@@ -181,7 +191,16 @@ class Planner:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
         if not self._sink.upsert:
             return Task(plan)
-        if policy_of(kind).keeps_newer == "always":
+        always = policy_of(kind).keeps_newer == "always"
+        if (always or plan.out_of_order) and not self._sink.keeps_newer:
+            raise ActionRequiredError(
+                f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
+                "rows, and would put older versions in their place.",
+                next_step="load the topic into a new table, from its earliest offset.",
+                table=self._table_id,
+                kind=kind,
+            )
+        if always:
             return Task(plan, keep_newer=True)
         return Task(plan, keep_newer=bool(plan.out_of_order), out_of_order=plan.out_of_order)
 
@@ -322,8 +341,7 @@ class Planner:
                 "that lacked what came after it.",
                 next_step="leave the table's rows as they are: the records that they came from are gone.",
                 table=self._table_id,
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
                 instant=instant,
             )
 
@@ -360,8 +378,7 @@ class Planner:
                     "Only offsets that the table has not come to yet, and that are in the log, can be passed over.",
                     next_step="committed offsets never move backwards: to read them again, replay their interval.",
                     table=self._table_id,
-                    topic=tp.topic,
-                    partition=tp.partition,
+                    **tp._asdict(),
                     wanted=f"[{start}, {end})",
                     committed_offset=position,
                     log_end=here.log_end if here else None,
@@ -415,6 +432,7 @@ class Planner:
                     next_step="load the topic into a new table path from the earliest offset, with key_placement "
                     "hashed if it may grow again.",
                     table=self._table_id,
+                    cluster=cluster,
                     topic=topic,
                     partitions_in_table=len(known.partitions),
                     partitions_now=len(now),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Table, by_cluster_of
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import Sources
 from sluice.coordinator.streams import Streams
@@ -18,7 +18,8 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.identity import under_present_names
-from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -26,6 +27,7 @@ from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.streams import Followed, KnownStreams, bounded
 from sluice.protocol.transaction import Transaction
+from sluice.records.plan import RecordPlan
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,25 @@ class Session:
         followed, state = settle_moves(self.followed, state, checkpoint, now, self.table_id)
         self.followed, state = bounded(followed, state, checkpoint, now, in_order=self.pipeline.changes is not None)
         return state
+
+    def pin(self, table: Table, last: RecordPlan | None) -> tuple[RecordPlan, TableSpec]:
+        """How the next interval's records become rows of the table; see `Sink.pin`.
+
+        Raises:
+            RetryableError: a registry doesn't answer.
+            ActionRequiredError: a schema can't be read, or the rows don't fit the table.
+        """
+        source, followed = self.pipeline.source.options, self.followed
+        converters = [source.value] if source.key is None else [source.value, source.key]
+        if followed is not None and any(converter.registry for converter in converters):
+            clusters = [
+                ClusterTopics(name, self.sources.topics_of(name), followed.clusters[name].registry)
+                for name in self.sources.names
+                if name in followed.clusters  # else it is drained
+            ]
+            if any(cluster.registry for cluster in clusters):
+                return by_cluster_of(self.sink).pin_by_cluster(table, last, clusters)
+        return self.sink.pin(table, last, self.topics)
 
     def read_as(self, start: StartCommit) -> None:
         """Ask the clusters that an interval reads, as its START-COMMIT names them; START itself asks those of now."""

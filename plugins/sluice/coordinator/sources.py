@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sluice.connectors.source import Source
+from sluice.errors import SluiceError
 from sluice.protocol.identity import Topic
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
@@ -111,13 +112,25 @@ class Sources:
             places.add_all(answer)
         return places
 
-    def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Publish next offsets for lag monitors, on each cluster those of its own."""
+    def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> dict[str, SluiceError]:
+        """Publish next offsets for lag monitors, on each cluster those of its own.
+
+        Returns:
+            Why a cluster has not taken them, by its name: the others have theirs.
+        """
         of_cluster: dict[str, dict[TopicPartition, int]] = {name: {} for name in self._of}
         for tp, offset in next_offsets.items():
             if tp.cluster in of_cluster:  # a cluster that has left the mapping since has no monitor to tell
                 of_cluster[tp.cluster][tp] = offset
-        self._ask(self._of, lambda name, source: source.copy_to_group(group, of_cluster[name]))
+
+        def copy(name: str, source: Source) -> dict[str, SluiceError]:
+            try:
+                source.copy_to_group(group, of_cluster[name])
+            except SluiceError as error:
+                return {name: error}
+            return {}
+
+        return {name: error for failed in self._ask(self._of, copy) for name, error in failed.items()}
 
     def _ask(self, names: Collection[str], question: Callable[[str, Source], _Answer]) -> list[_Answer]:
         if len(names) == 1:

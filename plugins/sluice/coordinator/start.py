@@ -65,7 +65,15 @@ class Starter:
     def _only_plan(self, run: Run) -> Outcome:
         """Say what the run would do."""
         task, _ = self.plan(run.request)
-        return Outcome("planned", f"Dry run, nothing opened: {run.request.kind} {task.in_words()}.")
+        return Outcome("planned", f"Dry run, nothing opened: {self._in_words(run, task)}.")
+
+    def _in_words(self, run: Run, task: Task) -> str:
+        return f"{run.request.kind} {task.in_words(by_cluster=self._by_cluster)}"
+
+    @property
+    def _by_cluster(self) -> bool:
+        """Whether several clusters may be read, so that a topic is named with its own."""
+        return self._session.followed is not None
 
     def plan(self, request: Request) -> tuple[Task, Position]:
         """What a run would do, and where it would start from; the control topic and the table stay untouched."""
@@ -73,7 +81,7 @@ class Starter:
             committed = self._session.present(table)
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen
-                self._session.sink.pin(table, None, self._session.topics)
+                self._session.pin(table, None)
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
@@ -111,7 +119,7 @@ class Starter:
         task, state = self._planner.plan(run.request, committed, table)
         for loss in task.plan.losses:
             log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
-        for remark in summarize(task.plan.remarks):
+        for remark in summarize(task.plan.remarks, by_cluster=self._by_cluster):
             log.warning(remark, table=self._session.table_id)
         if task.is_empty:
             return self._nothing_to_do(run, task)
@@ -143,8 +151,11 @@ class Starter:
             kind=start.kind,
             epoch=epoch,
             control_offset=offset,
-            ranges=[in_words(group) for group in start.ranges],
-            **_non_empty(behind=in_words(sorted(task.plan.behind)), passed_over=in_words(start.passed_over)),
+            ranges=[in_words(group, by_cluster=self._by_cluster) for group in start.ranges],
+            **_non_empty(
+                behind=in_words(sorted(task.plan.behind), by_cluster=self._by_cluster),
+                passed_over=in_words(start.passed_over, by_cluster=self._by_cluster),
+            ),
         )
         addresses = start.streams.clusters.values() if start.streams is not None else ()
         return Started(
@@ -187,12 +198,13 @@ class Starter:
     def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
         if policy_of(run.request.kind).reads != "onward":
             log.info("nothing to read, no transaction opened", table=self._session.table_id, kind=run.request.kind)
-            return Outcome("empty", f"Nothing to do, nothing opened: {run.request.kind} {task.in_words()}.")
-        positions = in_words([f"{r.topic_partition}@{r.end}" for r in task.plan.idle])
+            return Outcome("empty", f"Nothing to do, nothing opened: {self._in_words(run, task)}.")
+        of = [f"{r.topic_partition.cluster}/" if self._by_cluster else "" for r in task.plan.idle]
+        positions = in_words([f"{c}{r.topic_partition}@{r.end}" for c, r in zip(of, task.plan.idle, strict=True)])
         log.info(
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
-        remarks = summarize(task.plan.remarks)
+        remarks = summarize(task.plan.remarks, by_cluster=self._by_cluster)
         remarks_text = "".join(f" {remark}." for remark in remarks)
         summary = f"Empty window: no new records, nothing opened ({positions}).{remarks_text}"
         return Outcome("empty", summary, remarks=remarks)
@@ -238,9 +250,7 @@ class Starter:
         policy = policy_of(request.kind)
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
-        records, writer = self._session.sink.pin(
-            table, last.start.records if last is not None else None, self._session.topics
-        )
+        records, writer = self._session.pin(table, last.start.records if last is not None else None)
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         row_topics = self._row_topics(state)
         known_eras = committed.checkpoint.eras(state.topic_ids, gone)
@@ -273,7 +283,10 @@ class Starter:
             topic_ids=topic_ids,
             losses=tuple(LostOffsets.of(loss) for loss in plan.losses),
             valid_through=state.valid_through(committed.valid_through),
-            remarks=(*(followed.remarks if followed is not None else ()), *summarize(plan.remarks)),
+            remarks=(
+                *(followed.remarks if followed is not None else ()),
+                *summarize(plan.remarks, by_cluster=self._by_cluster),
+            ),
             streams=followed.known if followed is not None else None,
             source=self._session.pipeline.source.name,
             sink=self._session.pipeline.sink.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,9 +16,9 @@ from sluice.coordinator.sources import AT_ONCE, Sources
 from sluice.errors import RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.mapping import ClusterAddress, Log, Stream, StreamMapping, mapping_of, require_streams
+from sluice.protocol.mapping import ClusterAddress, Log, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import TopicPartition
-from sluice.protocol.stream_identity import refuse_lost_address, refuse_two_names
+from sluice.protocol.stream_identity import refuse_copied_ids, refuse_lost_address, refuse_two_names
 from sluice.protocol.streams import Followed, KnownStreams, Told, follow, follow_without_answer
 
 
@@ -46,7 +46,7 @@ class Streams:
         table = self._pipeline.table_id
         service = metadata_service(self._settings.service, self._settings.service_options)
         try:
-            mapping = self._mapping(service)
+            mapping = mapping_by(service, self._pipeline, self._settings)
         except RetryableError as error:
             followed = follow_without_answer(known, self._settings.failures, str(error), table)
             of = self._clusters(followed.clusters)
@@ -57,15 +57,27 @@ class Streams:
             refuse_two_names(present, table)
             before = known.renamed(present) if known is not None else None
             followed = follow(before, mapping, self._settings.on_removed, table)
-            removed = {name: address for name, address in followed.clusters.items() if name not in of}
-            of_removed = self._clusters(removed)
-            of |= of_removed
-            ids_of_removed = self._ids(of_removed, service)
+            of_removed = self._removed(followed, of)
+            ids_of_removed = self._ids(of_removed, service, followed.missed)
             if before is not None:
+                if any(ids_of_removed[name] in present.values() for name in ids_of_removed if not before.ids.get(name)):
+                    before = before.identified(ids_of_removed).renamed(present)
+                    followed = follow(before, mapping, self._settings.on_removed, table)
+                    of_removed = self._removed(followed, of)
+                lost = followed.missed & before.lost(ids_of_removed).keys()
+                ids_of_removed = {
+                    name: cluster_id
+                    for name, cluster_id in ids_of_removed.items()
+                    if name in of_removed and name not in lost
+                }
                 refuse_lost_address(before, ids_of_removed, table)
+            of |= of_removed
             present |= ids_of_removed
         skipped = sorted(of.keys() - present.keys())
         followed = _without(followed, skipped)
+        source = self._pipeline.source.options
+        own = {one.registry for one in (source.value, source.key) if one is not None and one.registry is not None}
+        refuse_copied_ids(followed, own, table)
         for remark in followed.remarks:
             log.warning(remark, table=table)
         answering = {name: source for name, source in of.items() if name in present}
@@ -80,6 +92,10 @@ class Streams:
         """
         answered = {name: address for name, address in known.clusters.items() if name not in known.skipped}
         return Sources(self._clusters(answered), known.topics)
+
+    def _removed(self, followed: Followed, mapped: Collection[str]) -> dict[str, Source]:
+        """The clusters that are read on, though the mapping has ceased to name them."""
+        return self._clusters({name: at for name, at in followed.clusters.items() if name not in mapped})
 
     def _syncs(self, followed: Followed, clusters: Mapping[str, Source]) -> dict[Log, Mapping[int, Told]]:
         """What mirrors tell of topics that are to be moved, as far as they answer; before their ends are asked for."""
@@ -103,8 +119,16 @@ class Streams:
             }
         return found
 
-    def _ids(self, clusters: Mapping[str, Source], service: MetadataService | None) -> dict[str, str | None]:
-        """The clusters' own ids, without those that can't be read now and may be skipped."""
+    def _ids(
+        self, clusters: Mapping[str, Source], service: MetadataService | None, missed: Collection[str] = ()
+    ) -> dict[str, str | None]:
+        """The clusters' own ids, without those that can't be read now and may be skipped.
+
+        Args:
+            clusters: whom to ask.
+            service: says which of them may be asked; None if it doesn't answer.
+            missed: those that the mapping has just ceased to name, which may be gone with reason.
+        """
 
         def ask(name: str) -> dict[str, str | None]:
             try:
@@ -117,7 +141,7 @@ class Streams:
                     )
                 return Sources({name: clusters[name]}, lambda _name: ()).cluster_ids()
             except RetryableError as error:
-                if not self._settings.skips_unreachable:
+                if not self._settings.skips_unreachable and name not in missed:
                     raise
                 log.warning("a cluster can't be read, and is skipped", cluster=name, reason=str(error))
                 return {}
@@ -128,29 +152,35 @@ class Streams:
     def _clusters(self, addresses: Mapping[str, ClusterAddress]) -> dict[str, Source]:
         return {name: self._parts.cluster(name, address) for name, address in sorted(addresses.items())}
 
-    def _mapping(self, service: MetadataService) -> StreamMapping:
-        source = self._pipeline.source.options
-        mapped = self._answer(service)
-        return mapping_of(
-            mapped,
-            connection=self._pipeline.kafka_connection,
-            starting=source.starting_offsets,
-            table=self._pipeline.table_id,
-        )
 
-    def _answer(self, service: MetadataService) -> Mapping[str, Stream]:
-        pattern = self._settings.pattern
-        if pattern is not None:
-            return {name: stream for name, stream in service.all_streams().items() if re.fullmatch(pattern, name)}
-        found = service.describe_streams(self._settings.streams)
-        require_streams(self._settings.streams, found, self._pipeline.table_id)
-        return found
+def mapping_by(service: MetadataService, pipeline: Pipeline, settings: StreamsSettings) -> StreamMapping:
+    """Where a pipeline's streams are, as a metadata service says it now.
+
+    Raises:
+        RetryableError: the service doesn't answer.
+        ActionRequiredError: it doesn't know a stream, or contradicts itself.
+    """
+    pattern = settings.pattern
+    if pattern is not None:
+        found = {name: stream for name, stream in service.all_streams().items() if re.fullmatch(pattern, name)}
+    else:
+        found = dict(service.describe_streams(settings.streams))
+        require_streams(settings.streams, found, pipeline.table_id)
+    return mapping_of(
+        found,
+        connection=pipeline.kafka_connection,
+        starting=pipeline.source.options.starting_offsets,
+        table=pipeline.table_id,
+    )
 
 
 def _without(followed: Followed, skipped: Sequence[str]) -> Followed:
     known = followed.known.skipping(skipped)
     remarks = (
-        f"cluster {name} can't be read, and is skipped (on_unreachable: skip), for {known.skipped[name]} intervals now"
+        f"cluster {name} isn't where it was, and is left out, since the mapping has just ceased to name it"
+        if name in followed.missed
+        else f"cluster {name} can't be read, and is skipped (on_unreachable: skip), for {known.skipped[name]} "
+        "intervals now"
         for name in skipped
     )
     return replace(followed, known=known, remarks=(*followed.remarks, *remarks))

@@ -19,10 +19,33 @@ _CONFIG = {"cleanup.policy": "compact", "segment.ms": "86400000"}  # the last no
 
 @dataclass(frozen=True)
 class Sent:
-    """The first `letters` of the interval's are in the dead-letter topic; those of earlier intervals are all there."""
+    """The first `letters` of the interval's are in the dead-letter topic; those of earlier intervals are all there.
+
+    Attributes:
+        instant: the interval's.
+        letters: how many of the records of `clusters` were sent, in the order of the quarantine's committed files.
+        clusters: of which clusters bad records go to this one, in order; none in notes of earlier releases.
+    """
 
     instant: str
     letters: int
+    clusters: tuple[str, ...] = ()
+
+    def of(self, instant: str, clusters: tuple[str, ...], most: int) -> int:
+        """How many of an interval's letters were sent.
+
+        Where others were counted, since the pipeline file says another `dead_letter_connection` now, it is none: some
+        may be there twice then, and none is missing.
+
+        Args:
+            instant: the interval's.
+            clusters: the clusters whose bad records are to be sent, in order.
+            most: as many as there can be, which is the answer for an interval before the note's.
+        """
+        if self.instant > instant:
+            return most
+        same = self.instant == instant and self.clusters in ((), clusters)
+        return self.letters if same else 0
 
 
 class SentLetters:
@@ -55,9 +78,10 @@ class SentLetters:
         if last is None:
             return None
         note = json.loads(last)
-        return Sent(str(note["instant"]), int(note["letters"]))
+        return Sent(str(note["instant"]), int(note["letters"]), tuple(map(str, note.get("clusters", ()))))
 
     def note(self, sent: Sent) -> Record:
         """The record that says so; to be sent with the letters in one transaction."""
         note = {"version": 1, "time": datetime.now(UTC).isoformat(), "instant": sent.instant, "letters": sent.letters}
+        note["clusters"] = sent.clusters
         return Record(self._notes, self._key, json.dumps(note).encode(), partition=0)

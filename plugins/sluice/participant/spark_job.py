@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -20,6 +20,7 @@ from sluice.participant.participant import Assignment, Participant
 from sluice.participant.parts import Part, joined, parted
 from sluice.participant.quarantine import SetAside, set_aside
 from sluice.participant.session import readable_error, spark_session
+from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.changes import require_truncates_apply
 from sluice.rows.placement import KeyCheck
@@ -60,24 +61,39 @@ class SparkJob:
         reader, writer = reader_of(start.source), writer_of(start.sink)
         spark = spark_session(f"sluice {start.dag_id} {start.transaction}")
         try:
-            yield RunningSparkJob(spark, self._readers(start, partial(reader, spark)), partial(writer, spark))
+            clusters = start.streams.clusters if start.streams is not None else {}
+            readers = readers_of(partial(reader, spark), self._source, self._connections, clusters)
+            yield RunningSparkJob(spark, readers, partial(writer, spark))
         finally:
             try:
                 spark.stop()
             except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
                 log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
 
-    def _readers(self, start: StartCommit, reader: Callable[[Any], SourceReader]) -> Callable[[str], SourceReader]:
-        """The readers of the clusters, each made when it is first needed."""
 
-        @cache
-        def of(cluster: str) -> SourceReader:
-            address = start.streams.clusters.get(cluster) if start.streams is not None else None
-            if address is None:
-                return reader(self._source)
-            return reader(self._connections(address.connection).at(cluster, address.bootstrap_servers))
+def readers_of(
+    reader: Callable[[Any], SourceReader],
+    source: Any,
+    connections: Connections,
+    clusters: Mapping[str, ClusterAddress],
+) -> Callable[[str], SourceReader]:
+    """The readers of clusters by their names, each made when it is first needed.
 
-        return of
+    Args:
+        reader: makes one, of settings.
+        source: the settings of the source's connection.
+        connections: the settings of a Kafka connection by its id.
+        clusters: where each cluster of streams is; the source's connection leads to any other.
+    """
+
+    @cache
+    def of(cluster: str) -> SourceReader:
+        address = clusters.get(cluster)
+        if address is None:
+            return reader(source)
+        return reader(connections(address.connection).at(cluster, address.bootstrap_servers))
+
+    return of
 
 
 class RunningSparkJob:
@@ -178,7 +194,14 @@ class _Writing:
 
     def _chain(self, ranges: Sequence[PlannedRange]) -> RecordChain:
         start = self._start
-        return RecordChain(self._spark, start.records, start.writer, ranges, of_streams=start.streams is not None)
+        return RecordChain(
+            self._spark,
+            start.records,
+            start.writer,
+            ranges,
+            of_streams=start.streams is not None,
+            record_time=getattr(self._writer, "needs_record_time", False),  # a writer need not be a subclass,
+        )
 
     def _read(self, ranges: Sequence[PlannedRange], watch: Observe | None = None) -> DataFrame:
         headers = "headers" in self._start.records.columns.values()

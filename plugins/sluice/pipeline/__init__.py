@@ -8,6 +8,7 @@ from sluice.pipeline.model import Control, Pipeline, Write
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import Clustering, Compaction, TableServices
 from sluice.sinks.hudi.options import Hudi
+from sluice.sinks.jdbc.options import Jdbc
 from sluice.sources.kafka.options import Kafka
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Glue",
     "HiveMetastore",
     "Hudi",
+    "Jdbc",
     "Kafka",
     "Notifier",
     "Pipeline",

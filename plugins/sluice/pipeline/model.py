@@ -204,8 +204,6 @@ class Pipeline(Section):
         source = self.source.options
         if source.streams_settings is None and "cluster" in source.columns.values():
             raise ValueError("a column can be filled with `cluster` only where `streams` are read")
-        if source.streams_settings is not None and self.errors.dead_letter_topic is not None:
-            raise ValueError("`errors.dead_letter_topic` is for topics of one cluster: set `errors.quarantine` instead")
         return self
 
     @property
@@ -253,6 +251,11 @@ class Pipeline(Section):
         if self.source.capabilities.holds_control_log or self.control.connection is None:
             return self.source.options.connection
         return self.control.connection
+
+    @property
+    def own_connections(self) -> tuple[str, ...]:
+        """Ids of the Airflow connections that source and sink need beside Kafka's, each once."""
+        return tuple(dict.fromkeys((*self.source.options.connections, *self.sink.options.connections)))
 
     @property
     def consumer_group(self) -> str:

@@ -60,8 +60,7 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
                 next_step="nothing was committed; run the interval again, and report it if it comes back.",
                 table=start.table,
                 instant=start.transaction,
-                topic=planned.topic,
-                partition=planned.partition,
+                **planned.topic_partition._asdict(),
                 planned_end=planned.end,
                 next_offset=reached.get((planned.topic_partition, planned.start)),
             )

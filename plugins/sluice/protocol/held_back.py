@@ -41,8 +41,7 @@ def refuse_held_back(
                 next_step="the step is retried; if the transaction hangs, end it (kafka-transactions.sh), or end the "
                 "window before it.",
                 table=table,
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
                 last_stable_offset=here.log_end,
                 log_end=here.high_watermark,
             )

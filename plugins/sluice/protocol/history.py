@@ -148,6 +148,8 @@ class TableHistory:
     def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:
         if message.service is None:
             self.streams = message.streams
+        last = next(self.newest(), None)
+        as_before = last is not None and last.cluster_ids == message.cluster_ids
         summary = TransactionSummary(
             instant=message.transaction,
             table=self.table,
@@ -164,8 +166,9 @@ class TableHistory:
             ranges=tuple(RangeSummary(_planned(group)) for group in message.ranges),
             idle=_planned(message.idle),
             passed_over=_planned(message.passed_over),
-            losses=tuple(map(str, message.losses)),
+            losses=message.losses_in_words,
             remarks=message.remarks,
+            cluster_ids=last.cluster_ids if last is not None and as_before else message.cluster_ids,
             replaced_file_groups=sum(map(len, message.replaced_file_groups.values())),
             offsets_planned=sum(r.end - r.start for r in message.offset_ranges),
         )

@@ -80,8 +80,9 @@ def present_names(
         present: their ids by the names that they have now.
         one_place: see `under_present_names`.
     """
-    if one_place and len(known) == len(present) == 1:
-        return dict(zip(known, present, strict=True))
+    places = [name for name, cluster_id in known.items() if name != cluster_id]  # but for those that were left
+    if one_place and len(places) == len(present) == 1 and not known.keys() & set(present.values()):
+        return {name: name for name in known} | dict(zip(places, present, strict=True))
     of_id = {cluster_id: name for name, cluster_id in present.items() if cluster_id}
     names = {name: of_id.get(cluster_id or "", name) for name, cluster_id in known.items()}
     for name, cluster_id in known.items():
@@ -134,6 +135,7 @@ def refuse_other_logs(
                 f"The offsets that are asked for are of another log: {reason}.",
                 next_step=policy.instead,
                 table=table,
+                cluster=topic[0],
                 topic=topic[1],
                 kind=kind,
             )
@@ -153,7 +155,6 @@ def refuse_truncated_logs(kind: IntervalKind, truncated: Mapping[TopicPartition,
             f"The offsets that the table knows mean other records now: the log was truncated at {at}.",
             next_step=policy.instead,
             table=table,
-            topic=tp.topic,
-            partition=tp.partition,
+            **tp._asdict(),
             kind=kind,
         )

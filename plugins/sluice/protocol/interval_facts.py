@@ -5,10 +5,11 @@ It is folded from the control topic's messages, so the answer is always the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from sluice.protocol.messages import PlannedRange, StartCommit, WriteStatus
 from sluice.protocol.policy import IntervalKind
@@ -29,7 +30,8 @@ class IntervalFacts(BaseModel):
 
     Attributes:
         instant: the transaction's id on Hudi's timeline.
-        planned: the offsets that it was to read, partition by partition.
+        planned: the offsets that it was to read, partition by partition. Here and in `stands` topics of streams are
+            named for people, by cluster and topic.
         stands: each partition's position now (of more than 500 partitions, those that had something to read), as
             `[start, end)` of what this transaction added: `end` is the next offset to be read. Without a commit `start`
             and `end` are equal. For a window or a replay, which doesn't move the position, only the offsets that it
@@ -39,6 +41,8 @@ class IntervalFacts(BaseModel):
         bytes_read: bytes of the records' values.
         bytes_written: bytes of the files that the commit added.
         lag_records: offsets that were left unread when the interval was planned; None if unknown.
+        cluster_lag: the same by cluster, where streams are read.
+        cluster_records: records that each cluster delivered, where streams are read.
         losses: offsets that were given up under `on_offset_loss`, in words.
         remarks: warnings about partitions, such as a missing leader.
         write_seconds: from START-COMMIT to the last WRITE-STATUS; None before that.
@@ -62,6 +66,8 @@ class IntervalFacts(BaseModel):
     bytes_read: int = 0
     bytes_written: int = 0
     lag_records: int | None = None
+    cluster_lag: dict[str, int] = Field(default_factory=dict)
+    cluster_records: dict[str, int] = Field(default_factory=dict)
     valid_through: datetime | None = None
     losses: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -79,19 +85,26 @@ def interval_facts(transaction: Transaction) -> IntervalFacts:
     start = transaction.start
     reported = committed_statuses(transaction) if transaction.state is State.COMMITTED else {}
     statuses = tuple(reported.values())
+    of_streams, lag = start.streams is not None, _lag(start)
+    records: Counter[str] = Counter()
+    for status in statuses:
+        for p in status.partitions:
+            records[p.cluster] += p.records_read
     return IntervalFacts(
         instant=transaction.id,
         run_id=start.run_id,
         kind=start.kind,
         state=transaction.state,
-        planned=start.offset_ranges,
-        stands=_stands(start, reported),
+        planned=_named(start, start.offset_ranges),
+        stands=_named(start, _stands(start, reported)),
         **count_records(reported),
         bytes_read=sum(p.bytes_read for status in statuses for p in status.partitions),
         bytes_written=sum(c.bytes for status in statuses for c in status.stats),
-        lag_records=_lag(start),
+        lag_records=sum(lag.values()) if lag else None,
+        cluster_lag=lag if of_streams else {},
+        cluster_records=dict(records) if of_streams else {},
         valid_through=valid_through(start, reported) if reported else None,
-        losses=tuple(map(str, start.losses)),
+        losses=start.losses_in_words,
         remarks=start.remarks,
         write_seconds=_write_seconds(transaction, statuses),
         reason=transaction.reason,
@@ -108,11 +121,20 @@ def _stands(start: StartCommit, reported: Mapping[int, WriteStatus]) -> tuple[Pl
     return tuple(r.model_copy(update={"end": positions[r.topic_partition]}) for r in partitions)
 
 
-def _lag(start: StartCommit) -> int | None:
-    """None for a window or a replay: records after it are not lag."""
+def _named(start: StartCommit, ranges: Iterable[PlannedRange]) -> tuple[PlannedRange, ...]:
+    if start.streams is None:
+        return tuple(ranges)
+    return tuple(r.model_copy(update={"row_topic": f"{r.cluster}/{r.topic}"}) for r in ranges)
+
+
+def _lag(start: StartCommit) -> dict[str, int]:
+    """By cluster; none for a window or a replay: records after it are not lag."""
     partitions = (*start.offset_ranges, *start.idle) if start.policy.reads == "onward" else ()
-    known = [max(0, r.log_end - r.end) for r in partitions if r.log_end is not None]
-    return sum(known) if known else None
+    found: dict[str, int] = {}
+    for r in partitions:
+        if r.log_end is not None:
+            found[r.cluster] = found.get(r.cluster, 0) + max(0, r.log_end - r.end)
+    return found
 
 
 def _write_seconds(transaction: Transaction, statuses: tuple[WriteStatus, ...]) -> float | None:

@@ -93,8 +93,7 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
             "the same log, truncated, its records are in the table.",
             next_step="set the source's `on_offset_loss` to latest for one run, or load the topic into a new table.",
             table=table,
-            topic=tp.topic,
-            partition=tp.partition,
+            **tp._asdict(),
             committed_offset=committed,
         )
     if policy == "fail":
@@ -126,8 +125,7 @@ def _loss(tp: TopicPartition, committed: int, reason: str, table: str, **bounds:
         next_step="find out what was lost; then set the source's `on_offset_loss` to earliest (go on from what is "
         "left) or latest (go on from now) for one run, and back to fail.",
         table=table,
-        topic=tp.topic,
-        partition=tp.partition,
+        **tp._asdict(),
         committed_offset=committed,
         **bounds,
     )

@@ -10,9 +10,17 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from sluice.errors import ActionRequiredError
 from sluice.sections import Duration
@@ -71,6 +79,8 @@ class StreamCluster(_Frozen):
         topics: the topics, at least one.
         connection: id of the Airflow connection of type kafka; the pipeline's `connection` by default.
         bootstrap_servers: where the cluster is, in place of what the connection says.
+        registry: id of the Airflow connection of type http to the schema registry that knows the ids in its records; by
+            default the stream's, then those of the pipeline's `value` and `key`.
         starting_offsets: where a topic starts that the table has never read; by default the stream's, then the
             pipeline's.
         stopping_offsets: where reading ends for good: `latest` is the log's end in the interval that first reads it.
@@ -80,6 +90,7 @@ class StreamCluster(_Frozen):
     topics: Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]
     connection: str | None = None
     bootstrap_servers: str | None = None
+    registry: Annotated[str, Field(min_length=1)] | None = None
     starting_offsets: Offsets | None = None
     stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
     moved_from: MovedFrom | None = None
@@ -97,17 +108,46 @@ class Stream(_Frozen):
     """One logical stream: by the clusters' names what it has on each. No cluster means that it has no records now."""
 
     clusters: dict[str, StreamCluster]
+    registry: Annotated[str, Field(min_length=1)] | None = None
     starting_offsets: Offsets | None = None
     stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
 
 
 class ClusterAddress(BaseModel):
-    """How a cluster is reached: by an Airflow connection, perhaps at an address of the mapping's own."""
+    """How a cluster is reached, and who knows the ids of its records' schemas.
+
+    Attributes:
+        connection: id of the Airflow connection of type kafka.
+        bootstrap_servers: an address of the mapping's own, in place of the connection's.
+        registry: id of the Airflow connection to the cluster's own schema registry; None for those of the pipeline.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     connection: str
     bootstrap_servers: str | None = None
+    registry: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A mapping that names no registry is written, and has the digest, as before there were any."""
+        said: dict[str, Any] = plain(self)
+        return {name: value for name, value in said.items() if name != "registry" or value is not None}
+
+
+@dataclass(frozen=True)
+class ClusterTopics:
+    """What is read of one cluster, and who knows its records' schemas.
+
+    Attributes:
+        cluster: the cluster's name.
+        topics: the topics that are read.
+        registry: id of the Airflow connection to the cluster's own schema registry; None for those of the pipeline.
+    """
+
+    cluster: str
+    topics: tuple[str, ...]
+    registry: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,9 +223,14 @@ def mapping_of(streams: Mapping[str, Stream], *, connection: str, starting: Offs
     for stream_id, stream in sorted(streams.items()):
         for name, there in sorted(stream.clusters.items()):
             address = ClusterAddress(
-                connection=there.connection or connection, bootstrap_servers=there.bootstrap_servers
+                connection=there.connection or connection,
+                bootstrap_servers=there.bootstrap_servers,
+                registry=there.registry or stream.registry,
             )
-            if clusters.setdefault(name, address) != address:
+            known_address = clusters.setdefault(name, address)
+            if known_address.registry != address.registry:
+                raise _contradiction("name different schema registries for the cluster", stream_id, name, table)
+            if known_address != address:
                 raise _contradiction("reach the cluster at different addresses", stream_id, name, table)
             for topic in there.topics:
                 here = MappedLog(

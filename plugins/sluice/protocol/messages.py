@@ -314,6 +314,11 @@ class StartCommit(_Message):
         """All planned ranges that have something to read."""
         return tuple(r for group in self.ranges for r in group)
 
+    @property
+    def losses_in_words(self) -> tuple[str, ...]:
+        """The offsets that are given up, for people."""
+        return tuple(f"{loss.cluster}/{loss}" if self.streams is not None else str(loss) for loss in self.losses)
+
 
 class WriteStatus(_Message):
     """A participant has written its range, or has failed to.

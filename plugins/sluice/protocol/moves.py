@@ -96,8 +96,7 @@ def settle_moves(
     led = [b for b in state.partitions if b.topic_partition[:2] not in waiting]
     leaderless = [tp for tp in state.leaderless if tp[:2] not in waiting]
     topic_ids = {log: topic_id for log, topic_id in state.topic_ids.items() if log not in waiting}
-    skipped = tuple(sorted({*state.skipped, *(cluster for cluster, _ in waiting)}))  # the table isn't complete without
-    return followed, replace(state, partitions=led, leaderless=leaderless, topic_ids=topic_ids, skipped=skipped)
+    return followed, replace(state, partitions=led, leaderless=leaderless, topic_ids=topic_ids, waits=True)
 
 
 def _in_words(log: Log) -> str:
@@ -106,7 +105,7 @@ def _in_words(log: Log) -> str:
 
 def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move, table: str) -> Followed:
     """A new table has nothing to go on from. One that has rows may have that log's, under a name that isn't known."""
-    if any(topic.known for cluster in checkpoint.clusters.values() for topic in cluster.topics.values()):
+    if checkpoint.is_known:
         raise ActionRequiredError(
             "A topic is said to be moved from one that the table doesn't know, so it can't go on from there.",
             next_step="map it where it was for one interval, and move it then; or take `moved_from` out if the table "

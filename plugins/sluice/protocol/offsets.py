@@ -65,10 +65,13 @@ class OffsetRange:
         return f"{self.topic_partition} [{self.start}, {self.end})"
 
 
-def in_words(things: Sequence[object], most: int = 20) -> str:
-    """Offsets or partitions as a list for people: at most the first `most` of them, with clusters where they differ."""
+def in_words(things: Sequence[object], most: int = 20, *, by_cluster: bool = False) -> str:
+    """Offsets or partitions as a list for people: at most the first `most` of them, with clusters where they differ.
+
+    With `by_cluster` they are named in any case: several clusters may be read, even if these are all of one.
+    """
     clusters = [getattr(getattr(thing, "topic_partition", thing), "cluster", "") for thing in things]
-    differ = len(set(clusters)) > 1
+    differ = by_cluster or len(set(clusters)) > 1
     named = ", ".join(
         f"{cluster}/{thing}" if differ and not getattr(thing, "row_topic", None) else str(thing)
         for thing, cluster in zip(things[:most], clusters, strict=False)
@@ -124,6 +127,11 @@ class ClusterCheckpoint(BaseModel):
     cluster_id: str | None = None
     topics: dict[str, TopicCheckpoint] = Field(default_factory=dict)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything of it was read, or passed over."""
+        return any(topic.known for topic in self.topics.values())
+
 
 class Checkpoint(BaseModel):
     """All next offsets of one table, qualified by cluster and topic."""
@@ -132,6 +140,11 @@ class Checkpoint(BaseModel):
 
     version: int = 1
     clusters: dict[str, ClusterCheckpoint] = Field(default_factory=dict)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was read, or passed over."""
+        return any(cluster.is_known for cluster in self.clusters.values())
 
     @property
     def cluster_ids(self) -> dict[str, str | None]:
@@ -194,7 +207,8 @@ class Checkpoint(BaseModel):
 
         Args:
             next_offsets: where the schedule continues. A position at covered offsets moves past them.
-            cluster_ids: Kafka's own ids of the clusters.
+            cluster_ids: Kafka's own ids of the clusters. What was read of another cluster under a name is kept under
+                that one's own id: whoever had named the wrong one by mistake goes on there afterwards.
             topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: its known offsets are
                 dropped, since they mean nothing now.
             committed: the offsets that the commit adds to the table.
@@ -216,12 +230,16 @@ class Checkpoint(BaseModel):
         clusters = {name: (cluster.cluster_id, dict(cluster.topics)) for name, cluster in self.clusters.items()}
         for (name, topic_name), partitions in changed.items():
             cluster_id, topics = clusters.get(name, (None, {}))
+            cluster_id_now = cluster_ids.get(name) or cluster_id
+            if cluster_id and cluster_id_now != cluster_id and self.clusters[name].is_known:
+                clusters[cluster_id] = (cluster_id, dict(topics))
             known = topics.get(topic_name) or TopicCheckpoint()
             place = (name, topic_name)
             if known.known and known.is_another(topic_ids.get(place)) and place not in declared:
                 raise IntervalError(
                     "The topic is another one than the table was loaded from, and no loss of offsets was declared.",
                     next_step="nothing was committed; the next interval of the schedule says what is lost.",
+                    cluster=name,
                     topic=topic_name,
                 )
             topic = _TopicDraft(known, topic_ids.get(place), eras.get(place, known.era))
@@ -233,7 +251,7 @@ class Checkpoint(BaseModel):
                 topic.is_led_in(tp.partition, leader_epochs.get(tp))
                 topic.advance(tp.partition, next_offsets.get(tp), added.get(tp, ()), skipped.get(tp, ()))
             topics[topic_name] = topic.checkpoint()
-            clusters[name] = (cluster_ids.get(name) or cluster_id, topics)
+            clusters[name] = (cluster_id_now, topics)
         return Checkpoint(
             clusters={name: ClusterCheckpoint(cluster_id=i, topics=topics) for name, (i, topics) in clusters.items()}
         )
@@ -260,7 +278,8 @@ class Checkpoint(BaseModel):
     def to_metadata(self) -> dict[str, str]:
         """The checkpoint as commit metadata: always our key, and the peers' keys if there is only one topic."""
         metadata = {OFFSETS_KEY: self.model_dump_json()}
-        topics = [(name, topic) for c in self.clusters.values() for name, topic in c.topics.items()]
+        of = (c for place, c in self.clusters.items() if place != c.cluster_id)  # where it is now, not where it was
+        topics = [(name, topic) for c in of for name, topic in c.topics.items()]
         if len(topics) == 1 and topics[0][1].partitions:
             name, topic = topics[0]
             metadata[RFC32_KEY] = ",".join(f"{p}={o}" for p, o in sorted(topic.partitions.items()))

@@ -195,8 +195,7 @@ def plan_window(
                 "The window names a partition that the pipeline's topics don't have.",
                 next_step="correct the topic or the partition.",
                 table=table,
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
             )
         taken = checkpoint.covered(tp) if with_passed_over else checkpoint.settled(tp)
         found = coverage.missing(taken, start, min(end, here.log_end))
@@ -206,8 +205,7 @@ def plan_window(
                 "Retention or a delete has removed offsets of this window that the table doesn't have.",
                 next_step=f"start the window at offset {here.log_start} or later.",
                 table=table,
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
                 wanted=found[0][0],
                 log_start=here.log_start,
             )
@@ -290,8 +288,7 @@ def _left_out(checkpoint: Checkpoint, state: ClusterState, others: Collection[To
                 "A partition has no leader, so it isn't known where a first interval of its topic starts.",
                 next_step="bring its brokers up; the step is retried.",
                 table=table,
-                topic=tp.topic,
-                partition=tp.partition,
+                **tp._asdict(),
             )
     return found
 
@@ -307,8 +304,7 @@ def refuse_leaderless(partitions: Iterable[TopicPartition], state: ClusterState,
             "A partition of the window has no leader.",
             next_step="bring its brokers up; the step is retried.",
             table=table,
-            topic=tp.topic,
-            partition=tp.partition,
+            **tp._asdict(),
         )
 
 

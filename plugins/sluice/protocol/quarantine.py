@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sluice.protocol.identity import LogId
+from sluice.protocol.mapping import Log
 from sluice.protocol.messages import StartCommit, WriteStatus
 from sluice.protocol.settlement import committed_statuses
 from sluice.protocol.transaction import State, Transaction
@@ -67,6 +68,11 @@ def log_read(start: StartCommit, topic: str) -> LogId:
         if topic in topics:
             return LogId(start.cluster_ids.get(cluster), topics[topic])
     return LogId()
+
+
+def logs_by_row_topic(start: StartCommit) -> dict[str, Log]:
+    """The cluster and the topic that an interval reads, by the topic's name in rows."""
+    return {r.named_topic: (r.cluster, r.topic) for r in start.offset_ranges}
 
 
 def why_not_again(log: LogId, now: LogId) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 Place = tuple[str, int, int]
 """The place of a record: topic, partition, offset."""
@@ -26,6 +26,12 @@ class Places:
         """Add those of another cluster."""
         for place, ids in others._topic_ids.items():
             self._topic_ids.setdefault(place, set()).update(ids)
+
+    def renamed(self, name: Callable[[str], str]) -> Places:
+        """The same, with each topic under another name."""
+        found = Places()
+        found._topic_ids = {(name(topic), number, at): ids for (topic, number, at), ids in self._topic_ids.items()}
+        return found
 
     def has(self, place: Place, topic_id: str | None) -> bool:
         """Whether the record was sent again. If its topic's id or the note's is unknown, the place alone decides."""

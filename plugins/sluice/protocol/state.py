@@ -54,9 +54,9 @@ class Remark:
         return f"{self.topic_partition}: {self.what}"
 
 
-def summarize(remarks: Sequence[Remark]) -> tuple[str, ...]:
-    """The first remarks in words, and how many more there are."""
-    shown = [str(r) for r in remarks[:_SHOWN]]
+def summarize(remarks: Sequence[Remark], *, by_cluster: bool = False) -> tuple[str, ...]:
+    """The first remarks in words, with clusters or without, and how many more there are."""
+    shown = [f"{r.topic_partition.cluster}/{r}" if by_cluster else str(r) for r in remarks[:_SHOWN]]
     return (*shown, f"and {len(remarks) - _SHOWN} more partitions") if len(remarks) > _SHOWN else tuple(shown)
 
 
@@ -71,6 +71,7 @@ class ClusterState:
         truncated: the offset from which a partition's records are not those that the table has read.
         remarks: warnings about partitions.
         skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
+        waits: whether a topic isn't read yet, since another has to be read before.
     """
 
     partitions: Sequence[PartitionBounds]
@@ -81,6 +82,7 @@ class ClusterState:
     truncated: Mapping[TopicPartition, int] = field(default_factory=dict)
     remarks: Sequence[Remark] = ()
     skipped: Sequence[str] = ()
+    waits: bool = False
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
@@ -88,9 +90,14 @@ class ClusterState:
         return [*(b.topic_partition for b in self.partitions), *self.leaderless]
 
     def valid_through(self, before: datetime | None) -> datetime | None:
-        """The time up to which the table will be complete: no later than before if a partition is left out."""
+        """The time up to which the table will be complete: no later than before if a partition is left out.
+
+        None if a cluster is left out of which nothing was ever read: its records may be older than any time.
+        """
         times = [b.valid_through for b in self.partitions]
-        if self.leaderless or self.skipped:
+        if set(self.skipped) - {tp.cluster for tp in self.leaderless}:
+            return None
+        if self.leaderless or self.skipped or self.waits:
             return min([before, *times]) if before is not None else None
         return min(times, default=None)
 

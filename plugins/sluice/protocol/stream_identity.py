@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.offsets import Checkpoint
-from sluice.protocol.streams import KnownStreams
+from sluice.protocol.streams import Followed, KnownStreams
 
 
 def refuse_two_names(present: Mapping[str, str | None], table: str) -> None:
@@ -41,16 +41,45 @@ def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], 
     Raises:
         ActionRequiredError: another cluster is there.
     """
-    for name, cluster_id in present.items():
-        if known.ids.get(name) and cluster_id and known.ids[name] != cluster_id:
+    for name, found in sorted(known.lost(present).items()):
+        raise ActionRequiredError(
+            "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
+            next_step="have its connection lead to it again; or take `moved_from` out where it names "
+            "it, and set the source's `on_removed` to drop for one run.",
+            table=table,
+            cluster=name,
+            connection=known.clusters[name].connection,
+            found=found,
+        )
+
+
+def refuse_copied_ids(followed: Followed, own: Collection[str], table: str) -> None:
+    """Refuse to decode copies by another registry than the records that they are of: a mirror copies ids as they are.
+
+    Args:
+        followed: what the interval reads.
+        own: the registries of the pipeline file, for clusters that have none of their own.
+        table: the table's name, for errors.
+
+    Raises:
+        ActionRequiredError: a topic is moved by a mirror to a cluster with another registry.
+    """
+    for log, move in sorted(followed.moves.items(), key=lambda item: item[0]):
+        old, new = followed.clusters.get(move.old[0]), followed.clusters.get(log[0])
+        if move.mirror == "none" or old is None or new is None:
+            continue
+        if any((old.registry or one) != (new.registry or one) for one in own):
             raise ActionRequiredError(
-                "A cluster that the mapping has ceased to name, and that is to be read to its end, isn't where it was.",
-                next_step="have its connection lead to it again; or take `moved_from` out where it names "
-                "it, and set the source's `on_removed` to drop for one run.",
+                "A topic is moved by a mirror, which copies the ids of schemas as they are, to a cluster with another "
+                "schema registry.",
+                next_step="name the old cluster's `registry` for the new one too, if producers register there; or move "
+                "the topic without a mirror (`mirror: none`).",
                 table=table,
-                cluster=name,
-                connection=known.clusters[name].connection,
-                found=cluster_id,
+                cluster=log[0],
+                topic=log[1],
+                registry=new.registry or ", ".join(sorted(own)),
+                moved_from=move.old[0],
+                registry_there=old.registry or ", ".join(sorted(own)),
             )
 
 
@@ -91,7 +120,7 @@ def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: 
         ActionRequiredError: a cluster that no mapping names has positions and no id, so it may be any of those.
     """
     for name, known in checkpoint.clusters.items():
-        if name not in present and known.cluster_id is None and any(topic.known for topic in known.topics.values()):
+        if name not in present and known.cluster_id is None and known.is_known:
             raise ActionRequiredError(
                 "It isn't known which cluster the table was loaded from, so it can't be told among those of the "
                 "mapping.",

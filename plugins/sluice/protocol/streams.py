@@ -122,6 +122,22 @@ class KnownStreams(BaseModel):
         }
         return self.model_copy(update=by_name)
 
+    def identified(self, ids: Mapping[str, str | None]) -> KnownStreams:
+        """The same, with the ids of clusters of which none is known: such as were skipped ever since they were mapped.
+
+        Args:
+            ids: the clusters' own ids by the names that they have here.
+        """
+        return self.model_copy(update={"ids": {**ids, **{name: of for name, of in self.ids.items() if of}}})
+
+    def lost(self, present: Mapping[str, str | None]) -> dict[str, str]:
+        """The clusters that aren't where they were: by their names the ids of others that are there.
+
+        Args:
+            present: the ids of the clusters that are there, by the names that they have here.
+        """
+        return {name: of for name, of in present.items() if of and self.ids.get(name) and self.ids[name] != of}
+
     def named(self, present: Mapping[str, str | None], before: Checkpoint) -> KnownStreams:
         """The same, with a prefix for each cluster that has none yet.
 
@@ -132,7 +148,7 @@ class KnownStreams(BaseModel):
         """
         prefixes = dict(self.prefixes)
         if not prefixes:
-            loaded = {n: c for n, c in before.clusters.items() if any(topic.known for topic in c.topics.values())}
+            loaded = {name: known for name, known in before.clusters.items() if known.is_known}
             prefixes = {present.get(name) or known.cluster_id or name: "" for name, known in loaded.items()}
         for name, cluster_id in sorted(present.items()):
             is_anothers = f"{name}/" in prefixes.values()
@@ -148,6 +164,14 @@ class KnownStreams(BaseModel):
     def row_topic(self, topic: str, cluster: str, cluster_id: str | None) -> str:
         """A topic's name in rows, which no other cluster's topic has."""
         return f"{self.prefixes[cluster_id or cluster]}{topic}"
+
+    def logs_in_rows(self) -> dict[str, Log]:
+        """The topics that are read on, by their names in rows: without those of which reading has an end."""
+        return {
+            self.row_topic(topic, cluster, self.ids.get(cluster)): (cluster, topic)
+            for (cluster, topic), known in self.items()
+            if known.status != "draining" and not known.ends and (self.ids.get(cluster) or cluster) in self.prefixes
+        }
 
     def differs_from(self, before: KnownStreams | None) -> bool:
         """Whether there is something to note of it even where no record is read."""
@@ -249,6 +273,12 @@ class Followed:
     def clusters(self) -> Mapping[str, ClusterAddress]:
         """How each cluster is reached that has something to read."""
         return self.known.clusters
+
+    @property
+    def missed(self) -> frozenset[str]:
+        """The clusters of which this mapping is the first that names no topic any more."""
+        logs = self.known.logs.items()
+        return frozenset(name for name, topics in logs if all(log.status == "missed" for log in topics.values()))
 
     def topics(self, cluster: str) -> tuple[str, ...]:
         """The topics that are read of a cluster."""
@@ -426,10 +456,10 @@ def bounded(
     ]
     remarks += [f"{log[1]} of cluster {log[0]} waits until all of where it was is read" for log in sorted(waiting)]
     leaderless = [tp for tp in state.leaderless if tp[:2] not in waiting]
-    skipped = sorted({*state.skipped, *(cluster for cluster, _ in waiting)})  # the table isn't complete without
+    waits = state.waits or bool(waiting)
     return (
         replace(followed, known=known_now, remarks=tuple(remarks)),
-        replace(state, partitions=read, leaderless=leaderless, skipped=skipped),
+        replace(state, partitions=read, leaderless=leaderless, waits=waits),
     )
 
 
@@ -463,7 +493,8 @@ def _within(
         return bounds
     if end is not None and position is not None and position >= end:  # whatever retention takes now is in the table
         log_end = min(bounds.log_end, position) if is_copied else bounds.log_end
-        return replace(bounds, log_start=min(bounds.log_start, position), log_end=log_end, window_end=position)
+        window_end = min(position, bounds.log_end)  # an election may have cut the log off below what was read
+        return replace(bounds, log_start=min(bounds.log_start, position), log_end=log_end, window_end=window_end)
     end = bounds.log_start if end is None else max(end, bounds.log_start)  # a partition that was added since is copied
     if is_copied:
         bounds = replace(bounds, log_end=min(bounds.log_end, end))

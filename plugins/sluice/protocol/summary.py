@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -117,6 +117,7 @@ class TransactionSummary:
         passed_over: offsets that a correction leaves out.
         losses: offsets that were given up, in words.
         remarks: what is to be told of partitions, such as that one has no leader.
+        cluster_ids: Kafka's own ids of the clusters that it reads, by their names at that time.
         replaced_file_groups: how many file groups its commit takes off the table.
         missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
         committed: each partition's position after it, from ACK.
@@ -150,6 +151,7 @@ class TransactionSummary:
     passed_over: tuple[PlannedPartition, ...] = ()
     losses: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    cluster_ids: Mapping[str, str | None] = field(default_factory=dict)
     replaced_file_groups: int = 0
     missing: tuple[int, ...] = ()
     committed: tuple[tuple[TopicPartition, int], ...] = ()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from sluice.errors import ActionRequiredError
 from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
-from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Changes, Converter, Transform
 from sluice.records.structs import ONE_VALUE, Conflict, Type, field, is_struct, merge, names, stored, struct, without
 
@@ -42,6 +43,20 @@ def pinned_format(
     )
 
 
+def pinned_by_cluster(converter: Converter, registries: Sequence[ClusterSchemas], base: Type | None) -> Format:
+    """A key's or value's format over the schemas of several registries, each of which knows ids of some clusters.
+
+    Args:
+        converter: what the pipeline file says.
+        registries: the registries with their schemas; the first one's newest schema counts as the newest of all.
+        base: as for `pinned_format`.
+    """
+    whole = pinned_format(converter, [schema for of in registries for schema in of.schemas], base)
+    judged = iter(whole.schemas)
+    by_cluster = [of.model_copy(update={"schemas": tuple(islice(judged, len(of.schemas)))}) for of in registries]
+    return whole.model_copy(update={"schemas": (), "by_cluster": tuple(by_cluster)})
+
+
 def part_of_table(columns: Type, converter: Converter, schemas: Sequence[WriterSchema]) -> Type | None:
     """What a table's columns say of a converter's type: those that it makes, by any of its schemas."""
     if converter.as_ is not None:
@@ -65,10 +80,21 @@ def twice(plan: RecordPlan) -> list[str]:
     return [name for name in others if name.lower() in taken]
 
 
-def still_known(last: Format, converter: Converter, registry: str | None) -> bool:
-    """Whether the schemas that an interval pinned are what the next one would make of the registry's answers."""
-    same_reading = (last.converter, last.message) == (converter.converter, converter.message)
-    return registry is not None and last.registry == registry and same_reading
+def still_known(last: Format | None, converter: Converter, connection: str, registry: str) -> tuple[WriterSchema, ...]:
+    """The schemas that an interval pinned, as far as the next one would make the same of the registry's answers.
+
+    Args:
+        last: what the interval pinned; None where nothing is known of it.
+        converter: what the pipeline file says.
+        connection: id of the Airflow connection to the registry.
+        registry: the registry's address.
+    """
+    if last is None or (last.converter, last.message) != (converter.converter, converter.message):
+        return ()
+    for of in last.by_cluster:
+        if (of.connection, of.registry) == (connection, registry):
+            return of.schemas
+    return last.schemas if (last.registry, converter.registry) == (registry, connection) else ()
 
 
 def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from sluice.packed import pack, unpack
 from sluice.records.settings import Changes, Errors, Part, Transform
@@ -45,6 +54,40 @@ class WriterSchema(_Pinned):
     incompatible: str | None = None
 
 
+class ClusterSchemas(_Pinned):
+    """The schemas of one registry, by which the records of some clusters are decoded, and no others.
+
+    Attributes:
+        clusters: the clusters' names in the interval's ranges.
+        connection: id of the Airflow connection to the registry.
+        registry: the registry's address. Registries of several environments may have one; the connection says which.
+        schemas: the writer schemas known when the interval was planned, newest first.
+    """
+
+    clusters: tuple[str, ...]
+    connection: str
+    registry: str
+    schemas: tuple[WriterSchema, ...] = ()
+
+
+def _packed(models: Sequence[_Pinned]) -> Any:
+    """Many versions of a large schema would pass the broker's message limit; packed, they take a hundredth."""
+    plain = [model.model_dump(mode="json", exclude_none=True) for model in models]
+    text = json.dumps(plain)
+    return plain if len(text) <= _READABLE else {_PACKED: b64encode(pack(text.encode())).decode()}
+
+
+def _unpacked(said: Any) -> Any:
+    """Raises ValueError where it isn't packed as it says, or would unpack to more than a message may hold."""
+    return json.loads(unpack(b64decode(said[_PACKED]))) if isinstance(said, dict) else said
+
+
+_Model = TypeVar("_Model", bound=_Pinned)
+_PackedWhereLarge = Annotated[
+    tuple[_Model, ...], BeforeValidator(_unpacked), PlainSerializer(_packed, when_used="json")
+]
+
+
 class Format(_Pinned):
     """How keys or values are decoded.
 
@@ -54,29 +97,42 @@ class Format(_Pinned):
         schemas: the writer schemas known when the interval was planned, newest first. Fields that a record's own schema
             doesn't have are the newest one's defaults, or null.
         registry: the registry that knows their ids, as its address; None where the bytes are not in its wire format.
+        by_cluster: in place of `schemas` and `registry`, where clusters have several registries: an id means a schema
+            in one of them alone.
         as_: the one column that it becomes; None where its fields become columns.
     """
 
     converter: str = "json"
     options: dict[str, str] = Field(default_factory=dict)
     struct: Any = None
-    schemas: tuple[WriterSchema, ...] = ()
+    schemas: _PackedWhereLarge[WriterSchema] = ()
     message: str | None = None
     registry: str | None = None
+    by_cluster: _PackedWhereLarge[ClusterSchemas] = ()
     as_: str | None = None
 
-    @field_serializer("schemas", when_used="json")
-    def _pack(self, schemas: tuple[WriterSchema, ...]) -> Any:
-        """Many versions of a large schema would pass the broker's message limit; packed, they take a hundredth."""
-        plain = [schema.model_dump(mode="json", exclude_none=True) for schema in schemas]
-        text = json.dumps(plain)
-        return plain if len(text) <= _READABLE else {_PACKED: b64encode(pack(text.encode())).decode()}
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Where all clusters have the pipeline's registry, it is written as before there were others."""
+        said: dict[str, Any] = plain(self)
+        return said if self.by_cluster else {name: value for name, value in said.items() if name != "by_cluster"}
 
-    @field_validator("schemas", mode="before")
-    @classmethod
-    def _unpack(cls, schemas: Any) -> Any:
-        """Raises ValueError where it isn't packed as it says, or would unpack to more than a message may hold."""
-        return json.loads(unpack(b64decode(schemas[_PACKED]))) if isinstance(schemas, dict) else schemas
+    @property
+    def registered(self) -> bool:
+        """Whether the bytes are in a registry's wire format."""
+        return self.registry is not None or bool(self.by_cluster)
+
+    def under_names(self, now: Mapping[str, str]) -> Format:
+        """The same, for records in which clusters have the names that they had at another time.
+
+        Args:
+            now: by the clusters' names in those records the names that they have here.
+        """
+        renamed = tuple(
+            of.model_copy(update={"clusters": tuple(then for then, here in now.items() if here in of.clusters)})
+            for of in self.by_cluster
+        )
+        return self.model_copy(update={"by_cluster": renamed})
 
 
 class RecordPlan(_Pinned):
@@ -97,3 +153,8 @@ class RecordPlan(_Pinned):
     transforms: tuple[Transform, ...] = ()
     errors: Errors = Errors()
     eras: dict[str, int] = Field(default_factory=dict)
+
+    def under_names(self, now: Mapping[str, str]) -> RecordPlan:
+        """The same, for records in which clusters have the names that they had at another time; see `Format`."""
+        key = self.key.under_names(now) if self.key is not None else None
+        return self.model_copy(update={"value": self.value.under_names(now), "key": key})

@@ -161,11 +161,15 @@ class Errors(Section):
     quarantine: TablePath | None = None
     """Base path of the Hudi table for bad records. Default: the table's path with `_quarantine` appended."""
     dead_letter_topic: str | None = None
-    """A topic of the source's cluster that also receives bad records, after the interval is committed."""
+    """A topic that also receives bad records, after the interval is committed: on the cluster that they are from."""
+    dead_letter_connection: str | None = None
+    """Id of the Airflow connection of type kafka to the cluster of that topic, if it is another one."""
 
     @model_validator(mode="after")
     def _limits_need_tolerance(self) -> Self:
         for name in ("max_records", "max_rate", "quarantine", "dead_letter_topic"):
             if self.tolerance == "none" and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` is for `tolerance: all`; with none the first bad record stops the interval")
+        if self.dead_letter_connection is not None and self.dead_letter_topic is None:
+            raise ValueError("`dead_letter_connection` says where the `dead_letter_topic` is: name the topic, too")
         return self

@@ -13,7 +13,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
-from sluice.registry.config import RegistrySettings
+from sluice.registry.config import NoSubjectsError, RegistrySettings
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 
@@ -81,11 +81,12 @@ class Registry:
 
         Raises:
             RetryableError: the registry doesn't answer, or has an error of its own.
-            ActionRequiredError: it refuses the log-in, is none, or has none of the subjects.
+            NoSubjectsError: it has none of the subjects.
+            ActionRequiredError: it refuses the log-in, or is none.
         """
         found = [schema for subject in dict.fromkeys(subjects) for schema in self._new(subject, known)]
         if not found and not any(subject in subjects for subject, _ in known):
-            raise ActionRequiredError(
+            raise NoSubjectsError(
                 "The schema registry has none of the subjects.",
                 next_step="name the subject in the source's `value.subject` (or `key.subject`), "
                 "or let the producer register its schema first.",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -41,6 +41,10 @@ _KNOWN = frozenset(
 )
 
 
+class NoSubjectsError(ActionRequiredError):
+    """A registry has none of the subjects that it was asked for."""
+
+
 @dataclass(frozen=True)
 class RegistrySettings:
     """Settings of one registry's client. They may hold secrets, so they never show in a repr, a log or a message.
@@ -50,6 +54,7 @@ class RegistrySettings:
     Attributes:
         name: the registry's name, which is the id of the Airflow connection.
         settings: under confluent-kafka's names (`url`, `basic.auth.user.info`, `bearer.auth.*`, `ssl.*`).
+        whatever_name: whether they were given for a registry of whatever name.
 
     Raises:
         ActionRequiredError: a setting is unknown, or there is no URL.
@@ -57,6 +62,7 @@ class RegistrySettings:
 
     name: str
     settings: Mapping[str, Any] = field(repr=False)
+    whatever_name: bool = False
 
     def __post_init__(self) -> None:
         settings = dict(self.settings)
@@ -85,13 +91,14 @@ class RegistrySettings:
 
     def to_environment(self) -> dict[str, str]:
         """The settings as an environment variable, for the command line without Airflow."""
-        return {VARIABLE: json.dumps(asdict(self))}
+        return {VARIABLE: json.dumps({"name": self.name, "settings": dict(self.settings)})}
 
     @classmethod
     def from_environment(cls, name: str) -> RegistrySettings | None:
-        """The registry that the environment names, whatever the pipeline calls it; None where it names none.
+        """The registry that the environment names; None where it names none, or has others by their names.
 
-        The variable holds what `to_environment` wrote, the client's settings alone, or just a URL.
+        The variable holds what `to_environment` wrote, the client's settings alone, or just a URL: that is the registry
+        whatever the pipeline calls it. Or it holds several, each a URL or settings, by the ids of their connections.
 
         Raises:
             ActionRequiredError: it can't be read.
@@ -100,16 +107,26 @@ class RegistrySettings:
         if not text:
             return None
         if not text.startswith("{"):
-            return cls(name, {"url": text})
+            return cls(name, {"url": text}, whatever_name=True)
         try:
             given = json.loads(text)
         except ValueError:
             raise ActionRequiredError(
                 f"The variable {VARIABLE} is not JSON.",
-                next_step='set it to a URL, or to the client\'s settings, such as {"url": "https://registry:8081"}.',
+                next_step='set it to a URL, or to the client\'s settings, such as {"url": "https://registry:8081"}; of '
+                'several registries to {"<connection>": "https://...", ...}.',
             ) from None
+        if not given.keys() & {*_KNOWN, "settings"}:
+            one = given.get(name)
+            if not isinstance(one, str | dict | None):
+                raise ActionRequiredError(
+                    f"What the variable {VARIABLE} has under a connection's id is neither a URL nor settings.",
+                    next_step='correct it, such as to "https://registry:8081".',
+                    connection=name,
+                )
+            return None if one is None else cls(name, {"url": one} if isinstance(one, str) else one)
         settings = given.get("settings", given)
-        return cls(str(given.get("name", name)) if "settings" in given else name, settings)
+        return cls(str(given.get("name", name)) if "settings" in given else name, settings, whatever_name=True)
 
 
 def _urls(settings: Mapping[str, Any], name: str) -> list[str]:
@@ -151,8 +168,27 @@ def registry_of_environment(name: str) -> RegistrySettings:
     found = RegistrySettings.from_environment(name)
     if found is None:
         raise ActionRequiredError(
-            f"The schema registry's settings are missing: the variable {VARIABLE} is not set.",
-            next_step="set it to the registry's URL, or to its client's settings as JSON.",
+            f"The schema registry's settings are missing: the variable {VARIABLE} doesn't name it.",
+            next_step="set it to the registry's URL, or to its client's settings as JSON; of several registries to a "
+            "JSON object that has each by its connection's id.",
             connection=name,
         )
     return found
+
+
+def refuse_one_for_several(registries: Collection[RegistrySettings]) -> None:
+    """Refuse to take one registry for several: their ids mean other schemas.
+
+    Args:
+        registries: the registries that a pipeline's clusters have.
+
+    Raises:
+        ActionRequiredError: the environment names one, whatever its name.
+    """
+    if len(registries) > 1 and any(one.whatever_name for one in registries):
+        names = sorted(one.name for one in registries)
+        raise ActionRequiredError(
+            f"The variable {VARIABLE} names one schema registry, and the clusters have several: {', '.join(names)}.",
+            next_step=f'set it to a JSON object of all of them, {{"{names[0]}": "https://...", ...}}, or unset it '
+            "where Airflow's connections can be read.",
+        )

@@ -49,10 +49,12 @@ from sluice.rows.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """The place of a row's record; carried beside the table's columns up to the write, but not written."""
+RECORD_TIME: Final = "_kafka_timestamp"
+"""The record's own time, null if it has none; carried like its place for a writer that asks for it."""
 RECORD: Final = "_kafka_record"
 """The whole record, for bad ones: a struct of key, value, timestamp, timestampType, headers and stage."""
 PROBLEM: Final = "_sluice_problem"
-_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD_TIME, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
@@ -87,6 +89,7 @@ class RecordChain:
         writer: whose columns the rows have.
         planned: what is read, for the places of bad records.
         of_streams: whether the records are of streams, whose topics' names in rows aren't their own.
+        record_time: whether rows have `RECORD_TIME` beside them.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class RecordChain:
         planned: Sequence[PlannedRange] = (),
         *,
         of_streams: bool = False,
+        record_time: bool = False,
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -109,6 +113,7 @@ class RecordChain:
         self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
         self._planned = planned
         self._of_streams = of_streams
+        self._time = (RECORD_TIME,) if record_time else ()
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -136,7 +141,7 @@ class RecordChain:
         elif self._in_two_parts:
             shaped = shaped.observe(_SHAPED, *self._counts())
         change = [CHANGE] if self._changes is not None else []
-        return shaped.selectExpr(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *change)
+        return shaped.selectExpr(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *self._time, *change)
 
     def counts(self, dataset: Any) -> Counted:
         """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
@@ -244,6 +249,8 @@ class RecordChain:
         problems[:0] = self._too_large()
         kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = columns(f"{name} AS _kafka_{name}" for name in ("topic", "partition", "offset"))
+        if self._time:  # without one Kafka's clients say -1
+            place += columns([f"CASE WHEN timestampType >= 0 THEN timestamp END AS {RECORD_TIME}"])
         made = [column.alias(name) for name, column in named.items()]
         return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
 
@@ -255,7 +262,8 @@ class RecordChain:
             schemas=pinned.schemas,
             options=pinned.options,
             message=pinned.message,
-            registered=pinned.registry is not None,
+            registered=pinned.registered,
+            by_cluster=pinned.by_cluster,
         )
         large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
         data = F.when(~large[0], F.col(name)) if large else F.col(name)
@@ -289,7 +297,7 @@ class RecordChain:
             else:
                 value = conform(F.col(quoted(name)), frame.schema[name].dataType, field.dataType)
                 made.append(value.alias(field.name))
-        hidden = [name for name in (*KAFKA_COLUMNS, RECORD, CHANGE) if name in frame.columns]
+        hidden = [name for name in (*KAFKA_COLUMNS, RECORD_TIME, RECORD, CHANGE) if name in frame.columns]
         shaped = frame.select(*columns([*made, *map(quoted, hidden), PROBLEM]))
         own = (name for name in shaped.columns if name != PROBLEM)
         problem = ", ".join([PROBLEM, *self._missing(), *self._misleading()])
@@ -358,10 +366,17 @@ _KEPT: Final = ("key", "value", "timestamp", "timestampType", "headers")
 _TOMBSTONE: Final = "the value is null (a tombstone)"
 
 
-_FAILURE: Final = (
-    f"raise_error(concat('{_MARK} topic=', _kafka_topic, ' partition=', _kafka_partition, ' offset=', _kafka_offset, "
-    f"' reason=', {PROBLEM}))"
-)
+def fails_with(problem: str) -> str:
+    """Spark SQL that ends the job at a row with `KAFKA_COLUMNS`, and by which `bad_record` finds the record.
+
+    Args:
+        problem: what is wrong with it, as Spark SQL of words.
+    """
+    place = "' partition=', _kafka_partition, ' offset=', _kafka_offset"
+    return f"raise_error(concat('{_MARK} topic=', _kafka_topic, {place}, ' reason=', {problem}))"
+
+
+_FAILURE: Final = fails_with(PROBLEM)
 
 
 def _words_where(condition: str, words: str) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.catalyst import shaped
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_avsc, struct_of_ddl, table_schema
+from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
@@ -19,6 +23,7 @@ from sluice.records.pinning import (
     fields_of_table,
     misfit,
     part_of_table,
+    pinned_by_cluster,
     pinned_format,
     rows_in_values,
     rows_of,
@@ -26,10 +31,10 @@ from sluice.records.pinning import (
     twice,
     value_schemas,
 )
-from sluice.records.plan import Format, RecordPlan, WriterSchema
+from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Converter
 from sluice.records.structs import Type, field, in_words, is_struct, names, struct
-from sluice.registry.config import Registries
+from sluice.registry.config import NoSubjectsError, Registries, RegistrySettings, refuse_one_for_several
 from sluice.schemas.writer_schemas import writer_schemas
 
 
@@ -45,6 +50,23 @@ class PinnedTable(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A registry that is asked for a converter's schemas.
+
+    Attributes:
+        connection: id of the Airflow connection.
+        settings: its client's.
+        topics: the topics that it has schemas of.
+        clusters: the clusters whose records they are; empty for all, where none has a registry of its own.
+    """
+
+    connection: str
+    settings: RegistrySettings
+    topics: tuple[str, ...]
+    clusters: tuple[str, ...] = ()
+
+
 class RecordPinner:
     """Pins one pipeline's records.
 
@@ -52,12 +74,20 @@ class RecordPinner:
         pipeline: whose records they are.
         topics: the topics that are read.
         registries: where a schema registry is, by its connection's id.
+        clusters: what is read of each cluster, where some have registries of their own.
     """
 
-    def __init__(self, pipeline: Pipeline, topics: Sequence[str], registries: Registries) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        topics: Sequence[str],
+        registries: Registries,
+        clusters: Sequence[ClusterTopics] = (),
+    ) -> None:
         self._pipeline = pipeline
-        self._topics = topics
+        self._topics = tuple(topics)
         self._registries = registries
+        self._clusters = clusters
         self._table_id = pipeline.table_id
         self._source, self._sink = pipeline.source.place, pipeline.sink.place
 
@@ -174,17 +204,63 @@ class RecordPinner:
                 )
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
-        kind = key.rpartition(".")[2]
-        subjects = [converter.subject or f"{topic}-{kind}" for topic in self._topics]
-        registry = self._registries(converter.registry) if converter.registry is not None else None
-        address = registry.url if registry is not None else None
-        known = last.schemas if last is not None and still_known(last, converter, address) else ()
-        schemas = writer_schemas(jvm, converter, key, list(dict.fromkeys(subjects)), known, registry)
-        if kind == "value":
-            schemas = value_schemas(schemas, self._pipeline.changes)
+        asked = self._asked(converter.registry) if converter.registry is not None else []
+        found = (
+            self._registered(jvm, converter, key, last, asked)
+            if asked
+            else [writer_schemas(jvm, converter, key, (), (), None)]
+        )
+        if key.rpartition(".")[2] == "value":
+            found = [value_schemas(schemas, self._pipeline.changes) for schemas in found]
+        schemas = [schema for of in found for schema in of]
         self._require_name(converter, key, schemas)
         part = part_of_table(base, converter, schemas) if base is not None else None
-        return pinned_format(converter, schemas, part, address)
+        if not asked or not asked[0].clusters:
+            return pinned_format(converter, schemas, part, asked[0].settings.url if asked else None)
+        by_cluster = [
+            ClusterSchemas(clusters=one.clusters, connection=one.connection, registry=one.settings.url, schemas=of)
+            for one, of in zip(asked, found, strict=True)
+        ]
+        return pinned_by_cluster(converter, by_cluster, part)
+
+    def _asked(self, own: str) -> list[_Asked]:
+        """The registries that know the ids in records, the first of them that which the pipeline file names (`own`)."""
+        of: dict[str, list[ClusterTopics]] = {}
+        for cluster in self._clusters:
+            of.setdefault(cluster.registry or own, []).append(cluster)
+        if of.keys() <= {own}:
+            return [_Asked(own, self._registries(own), self._topics)]
+        asked = []
+        for connection in sorted(of, key=lambda name: (name != own, name)):
+            clusters = tuple(one.cluster for one in of[connection])
+            with _of_clusters(clusters):
+                settings = self._registries(connection)
+            topics = tuple(dict.fromkeys(topic for one in of[connection] for topic in one.topics))
+            asked.append(_Asked(connection, settings, topics, clusters))
+        refuse_one_for_several([one.settings for one in asked])
+        return asked
+
+    def _registered(
+        self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, asked: Sequence[_Asked]
+    ) -> list[tuple[WriterSchema, ...]]:
+        """Each registry's schemas. One that has none yet is passed over, as a subject is of which there are others."""
+        found: list[tuple[WriterSchema, ...]] = []
+        none_yet: list[NoSubjectsError] = []
+        for one in asked:
+            subjects = [converter.subject or f"{topic}-{key.rpartition('.')[2]}" for topic in one.topics]
+            known = still_known(last, converter, one.connection, one.settings.url)
+            try:
+                with _of_clusters(one.clusters):
+                    subjects = list(dict.fromkeys(subjects))
+                    found.append(writer_schemas(jvm, converter, key, subjects, known, one.settings))
+            except NoSubjectsError as error:
+                none_yet.append(error)
+                found.append(())
+        if len(none_yet) == len(asked):
+            raise none_yet[0]
+        for one_without in none_yet:
+            log.warning("a schema registry has no schema yet of the records of its clusters", **one_without.where)
+        return found
 
     def _require_name(self, converter: Converter, key: str, schemas: Sequence[WriterSchema]) -> None:
         """A value that is no struct is one column, which needs a name."""
@@ -231,8 +307,8 @@ class RecordPinner:
         if text:
             # Its readers keep a reference to a row's text, in memory that the next row is read into.
             raise ActionRequiredError(
-                f"{self._sink}.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably: "
-                f"{', '.join(text)}.",
+                f"{self._sink}.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably, and a "
+                f"database by rules of its own: {', '.join(text)}.",
                 next_step=f"order by a number, DATE or TIMESTAMP: give the column that type in {self._sink}.schema, or "
                 "`cast` it in `transforms`. A table that is ordered by text already has to be loaded anew.",
                 table=self._table_id,
@@ -246,3 +322,14 @@ class RecordPinner:
                     next_step=f"name some of {', '.join(sorted(known))}.",
                     table=self._table_id,
                 )
+
+
+@contextmanager
+def _of_clusters(clusters: Sequence[str]) -> Iterator[None]:
+    """Errors say whose registry it is, where clusters have several."""
+    try:
+        yield
+    except SluiceError as error:
+        if clusters:
+            error.locate(clusters=", ".join(clusters))
+        raise

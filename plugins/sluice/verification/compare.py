@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -20,20 +23,30 @@ from sluice.verification.verify import WHOLE_TABLE, Compared
 _OFFSET = "_kafka_offset"
 
 
-def compare(spark: SparkSession, reader: SourceReader, rows_of: ReadsRows, task: Mapping[str, Any]) -> list[Compared]:
-    """Compare what the task names; `sluice.verification.verify` writes it."""
+Readers = Callable[[str], SourceReader]
+
+
+def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Mapping[str, Any]) -> list[Compared]:
+    """Compare what the task names; `sluice.verification.verify` writes it.
+
+    Args:
+        spark: the session.
+        readers: the source's reader of a cluster, by the cluster's present name.
+        rows_of: reads the table.
+        task: what to compare.
+    """
     writer = TableSpec.model_validate(task["writer"])
-    chain = RecordChain(spark, RecordPlan.model_validate(task["records"]), writer)
     names = parse_ddl(spark, writer.schema_ddl).names
-    in_topic = _topic(spark, reader, task, chain, names)
     in_table = rows_of(spark, writer)
     if task["record_key"]:
-        in_topic = _last_versions(in_topic, task["record_key"], writer.ordering_fields)
-        if CHANGE in in_topic.columns:
-            in_topic = in_topic.where(~F.col(CHANGE).isin(*DELETES))
         in_table = in_table.withColumn(INSTANT, F.lit(WHOLE_TABLE))
+    topic: dict[str, tuple[int, int]] = {}
     with adaptive(spark):
-        topic, table = _fingerprints(in_topic, names), _fingerprints(in_table, names)
+        table = _fingerprints(in_table, names)
+        for named, intervals in groupby(sorted(task["intervals"], key=_clusters_then), _clusters_then):
+            present = json.loads(named)
+            here = partial(_reader_of, readers, present)
+            topic |= _fingerprints(_records(spark, here, task, list(intervals), names), names)
     nothing = (0, 0)
     return [
         Compared(instant, topic.get(instant, nothing)[0], table.get(instant, nothing)[0], same)
@@ -42,18 +55,48 @@ def compare(spark: SparkSession, reader: SourceReader, rows_of: ReadsRows, task:
     ]
 
 
+def _clusters_then(interval: Mapping[str, Any]) -> str:
+    """The names that clusters had in an interval, where these are others now: a column may have them."""
+    return json.dumps(interval["clusters"], sort_keys=True)
+
+
+def _reader_of(readers: Readers, present: Mapping[str, str], then: str) -> SourceReader:
+    return readers(present.get(then, then))
+
+
+def _records(
+    spark: SparkSession,
+    readers: Readers,
+    task: Mapping[str, Any],
+    intervals: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+) -> DataFrame:
+    """The rows that the records of some intervals come to."""
+    writer = TableSpec.model_validate(task["writer"])
+    plan = RecordPlan.model_validate(task["records"])
+    now = intervals[0]["clusters"]
+    plan = plan.under_names({r["cluster"]: now.get(r["cluster"], r["cluster"]) for i in intervals for r in i["ranges"]})
+    chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"])
+    rows = _topic(spark, readers, task, intervals, chain, names)
+    if not task["record_key"]:
+        return rows
+    rows = _last_versions(rows, task["record_key"], writer.ordering_fields)
+    return rows.where(~F.col(CHANGE).isin(*DELETES)) if CHANGE in rows.columns else rows
+
+
 def _topic(
     spark: SparkSession,
-    reader: SourceReader,
+    readers: Readers,
     task: Mapping[str, Any],
+    intervals: Sequence[Mapping[str, Any]],
     chain: RecordChain,
     names: Sequence[str],
 ) -> DataFrame:
-    ranges = [(i["instant"], PlannedRange(**r)) for i in task["intervals"] for r in i["ranges"]]
+    ranges = [(i["instant"], PlannedRange(**r)) for i in intervals for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
-    rows = chain.rows(read_range(lambda _cluster: reader, joined, task["isolation_level"]))
+    rows = chain.rows(read_range(readers, joined, task["isolation_level"], of_streams=task["of_streams"]))
     whose = spark.createDataFrame(
-        [(instant, r.topic, r.partition, r.start, r.end) for instant, r in ranges],
+        [(instant, r.named_topic, r.partition, r.start, r.end) for instant, r in ranges],
         "instant string, topic string, partition int, start bigint, end bigint",
     )
     here = (F.col("_kafka_topic") == F.col("topic")) & (F.col("_kafka_partition") == F.col("partition"))

@@ -1,4 +1,4 @@
-"""Compares a topic with its table: every record of the committed offsets, interval by interval where that can be.
+"""Compares topics with their table: every record of the committed offsets, interval by interval where that can be.
 
 An append's row has the instant of the interval that wrote it, so each interval is compared by itself, and those whose
 records Kafka still has can be compared after retention has taken others. An upsert's rows are what the last version of
@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sluice.coordinator import Position
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.kafka.config import KafkaSettings
+from sluice.kafka.config import Connections, KafkaSettings
 from sluice.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.history import TableHistory, TransactionSummary
+from sluice.protocol.identity import LogId, present_names
 from sluice.protocol.messages import PlannedRange, TableSpec
-from sluice.protocol.offsets import OffsetRange
+from sluice.protocol.offsets import Checkpoint, OffsetRange
 from sluice.protocol.transaction import State
 from sluice.records.plan import RecordPlan
 
@@ -41,7 +43,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared, and what could not be: intervals whose records Kafka doesn't have any more."""
+    """What was compared, and what could not be: intervals whose records are in no log any more that is read."""
 
     intervals: tuple[Compared, ...]
     not_in_topic: tuple[str, ...] = ()
@@ -54,7 +56,8 @@ class Verification:
     def in_words(self) -> str:
         """The verdict, as a sentence."""
         rows = sum(i.in_table for i in self.intervals)
-        left_out = f" {len(self.not_in_topic)} intervals are not in Kafka any more." if self.not_in_topic else ""
+        gone = "are not in Kafka any more, or on a cluster that isn't read now"
+        left_out = f" {len(self.not_in_topic)} intervals {gone}." if self.not_in_topic else ""
         if self.same:
             return f"Topic and table are the same, row for row: {rows:,} rows.{left_out}"
         wrong = [i.instant for i in self.intervals if not i.same]
@@ -63,16 +66,35 @@ class Verification:
 
 @dataclass(frozen=True)
 class Interval:
-    """The offsets whose rows bear an instant."""
+    """The offsets whose rows bear an instant.
+
+    Attributes:
+        instant: the instant, or `WHOLE_TABLE`.
+        ranges: the offsets, with each cluster under the name that it had then.
+        cluster_ids: Kafka's own ids of these clusters, as far as they were noted.
+    """
 
     instant: str
     ranges: tuple[OffsetRange, ...]
+    cluster_ids: Mapping[str, str | None] = field(default_factory=dict)
+
+    def present(self, ids: Mapping[str, str | None], *, one_place: bool) -> dict[str, str]:
+        """The names that its clusters have now, without those that aren't there any more, or are others.
+
+        Args:
+            ids: Kafka's own ids of the clusters by their present names.
+            one_place: see `under_present_names`.
+        """
+        then = {r.topic_partition.cluster: self.cluster_ids.get(r.topic_partition.cluster) for r in self.ranges}
+        names = present_names(then, ids, one_place=one_place)
+        logs = {name: LogId(then[name]).other_than(LogId(ids.get(now))) for name, now in names.items()}
+        return {name: now for name, now in names.items() if now in ids and logs[name] is None}
 
 
 def committed_intervals(history: TableHistory) -> list[Interval]:
     """The intervals whose rows an append table has: those that are committed and were not replaced by a replay."""
     return [
-        Interval(t.instant, _read_by(t))
+        Interval(t.instant, _read_by(t), t.cluster_ids)
         for t in history.transactions.values()
         if t.state is State.COMMITTED and not history.replayed_by.get(t.instant) and _read_by(t)
     ]
@@ -110,10 +132,21 @@ def verify_table(
     history: TableHistory,
     source: KafkaSettings,
     control: KafkaSettings,
+    connections: Connections,
     *,
     master: str,
 ) -> Verification:
     """Compare in a Spark job, and say what it found.
+
+    Args:
+        pipeline: whose table it is.
+        position: where the table and its clusters stand.
+        rows: how records become rows, and of which columns.
+        history: the table's transactions.
+        source: the cluster that is read.
+        control: the cluster that holds the control topic.
+        connections: the settings of a Kafka connection by its id, for clusters of streams.
+        master: Spark's.
 
     Raises:
         ActionRequiredError: the sink can't be compared, or Kafka has lost records of an upsert table.
@@ -122,49 +155,86 @@ def verify_table(
     require_comparable(pipeline)
     log_start = {b.topic_partition: b.log_start for b in position.state.partitions}
 
+    ids, one_place = position.state.cluster_ids, position.streams is None
+
     def is_there(interval: Interval) -> bool:
-        return all(log_start.get(r.topic_partition, r.end) <= r.start for r in interval.ranges)
+        now = interval.present(ids, one_place=one_place)
+        logs = [r.topic_partition._replace(cluster=now.get(r.topic_partition.cluster, "")) for r in interval.ranges]
+        return all(log_start.get(tp, r.end) <= r.start for tp, r in zip(logs, interval.ranges, strict=True))
 
     intervals = committed_intervals(history)
     if pipeline.sink.capabilities.upsert:
-        covered = tuple(OffsetRange(tp, *span) for tp in log_start for span in position.checkpoint.covered(tp))
-        intervals = [Interval(WHOLE_TABLE, covered)]
+        intervals = [Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)]
         if not is_there(intervals[0]):
             raise ActionRequiredError(
-                "An upsert table can be compared only while Kafka has every record that it was loaded from.",
+                "An upsert table can be compared only while Kafka has every record that it was loaded from, in topics "
+                "and on clusters that are read.",
                 next_step="compare it with the system that produced the records.",
                 table=pipeline.table_id,
+                not_read=", ".join(sorted(position.checkpoint.clusters.keys() - ids.keys())) or None,
             )
     there = [i for i in intervals if is_there(i)]
     gone = tuple(i.instant for i in intervals if not is_there(i))
-    compared = _compare(pipeline, rows, there, source, control, master) if there else ()
-    return Verification(compared, gone)
+    if not there:
+        return Verification((), gone)
+    task = _task(pipeline, rows, there, position)
+    of_streams = {address["connection"] for address in task["clusters"].values()}
+    environment = driver_environment(source, control, master, map(connections, of_streams))
+    return Verification(_compare(pipeline, task, environment, master), gone)
 
 
-def _compare(
-    pipeline: Pipeline,
-    rows: tuple[RecordPlan, TableSpec],
-    intervals: Sequence[Interval],
-    source: KafkaSettings,
-    control: KafkaSettings,
-    master: str,
-) -> tuple[Compared, ...]:
-    task = {
+def _covered(checkpoint: Checkpoint) -> tuple[OffsetRange, ...]:
+    """All offsets that the table has, of whichever clusters and topics."""
+    logs = [(name, topic) for name, cluster in checkpoint.clusters.items() for topic in cluster.topics]
+    partitions = [tp for log in logs for tp in checkpoint.known_partitions(*log)]
+    return tuple(OffsetRange(tp, *span) for tp in partitions for span in checkpoint.covered(tp))
+
+
+def _task(
+    pipeline: Pipeline, rows: tuple[RecordPlan, TableSpec], intervals: Sequence[Interval], position: Position
+) -> dict[str, Any]:
+    """What the Spark job is told."""
+    ids, streams = position.state.cluster_ids, position.streams
+    one_place = streams is None
+    present = {i.instant: i.present(ids, one_place=one_place) for i in intervals}
+    return {
         "source": pipeline.source.name,
         "sink": pipeline.sink.name,
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
         "record_key": pipeline.sink.options.record_key if pipeline.sink.capabilities.upsert else (),
         "isolation_level": pipeline.source.options.read_isolation,
+        "of_streams": streams is not None,
+        "clusters": {name: streams.clusters[name].model_dump() for name in ids} if streams is not None else {},
         "intervals": [
-            {"instant": i.instant, "ranges": [PlannedRange.of(r).model_dump() for r in i.ranges]} for i in intervals
+            {
+                "instant": i.instant,
+                "ranges": [_named(r, present[i.instant], position).model_dump() for r in i.ranges],
+                "clusters": {name: now for name, now in present[i.instant].items() if now != name},
+            }
+            for i in intervals
         ],
     }
+
+
+def _named(r: OffsetRange, present: Mapping[str, str], position: Position) -> PlannedRange:
+    """A range with the name that its topic has in rows."""
+    planned = PlannedRange.of(r)
+    if position.streams is None:
+        return planned
+    now = present[planned.cluster]
+    row_topic = position.streams.row_topic(planned.topic, now, position.state.cluster_ids[now])
+    return planned.model_copy(update={"row_topic": row_topic})
+
+
+def _compare(
+    pipeline: Pipeline, task: Mapping[str, Any], environment: Mapping[str, str], master: str
+) -> tuple[Compared, ...]:
     with tempfile.TemporaryDirectory(prefix="sluice-verify-") as folder:
         given, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
         given.write_text(json.dumps(task))
         command = spark_submit(pipeline, master, APPLICATION, [str(given), str(answer)])
-        done = subprocess.run(command, env=driver_environment(source, control, master), capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode != 0 or not answer.exists():
             raise RetryableError(
                 "The Spark job that compares topic and table failed.",

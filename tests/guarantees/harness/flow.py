@@ -91,7 +91,7 @@ class Flow(Table):
     @property
     def table(self) -> str:
         """The table as the messages name it."""
-        return self.pipeline.sink.hudi.path
+        return self.pipeline.table_id
 
     def coordinator(self, is_running: Callable[[str, str], bool] = lambda _dag_id, _run_id: False) -> Coordinator:
         own = kafka_settings(self.bootstrap, self.connection)
@@ -206,7 +206,7 @@ class Flow(Table):
 
     def _spawn(self, *arguments: str, failpoint: str, clock: str = "") -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "sluice.cli", *arguments]
-        more = {VARIABLE: failpoint, **(other_clock(clock, self.folder) if clock else {})}
+        more = {VARIABLE: failpoint, **self.secret_environment, **(other_clock(clock, self.folder) if clock else {})}
         return subprocess.Popen(
             command, env=environment(self.bootstrap, **more), cwd=self.folder, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -225,7 +225,8 @@ class Flow(Table):
             return subprocess.CompletedProcess(command, -signal.SIGKILL if status is None else status, job.text(), "")
 
         with pytest.MonkeyPatch.context() as patch:
-            for variable, value in kafka_settings(self.bootstrap).to_environment("source").items():
+            own = kafka_settings(self.bootstrap, self.connection).to_environment("source")
+            for variable, value in {**own, **self.secret_environment}.items():
                 patch.setenv(variable, value)
             patch.setattr(verify, "subprocess", SimpleNamespace(run=submitted))
             return invoke("verify", str(self.file), *arguments)

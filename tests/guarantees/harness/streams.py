@@ -73,12 +73,18 @@ class Streams:
         streams.read()
         return streams
 
-    def shown(self) -> dict[str, Any]:
-        """What `sluice streams` shows, in the test's own process."""
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        """Commands find the connections in the environment for as long as the block lasts."""
         with pytest.MonkeyPatch.context() as patch:
             own = kafka_settings(self.flow.bootstrap, self.flow.connection).to_environment("source")
             for variable, value in {**own, **self.flow.secret_environment}.items():
                 patch.setenv(variable, value)
+            yield
+
+    def shown(self) -> dict[str, Any]:
+        """What `sluice streams` shows, in the test's own process."""
+        with self.environment():
             result = invoke("streams", str(self.flow.file), "--json")
         assert result.exit_code == 0, result.output
         found: dict[str, Any] = json.loads(result.stdout)
@@ -115,3 +121,14 @@ class Streams:
         for metadata in (True, False):
             seen = self.flow.rows(metadata=metadata)
             assert seen == wanted, f"too many: {list(seen - wanted)[:5]}; missing: {list(wanted - seen)[:5]}"
+
+
+def two_clusters(streams: Streams) -> Streams:
+    """Have the stream on `east` and `west`, in a topic of the same name."""
+    topic = f"{streams.flow.topic}-orders"
+    for broker in ("east", "west"):
+        streams.create(broker, topic)
+    streams.topic = topic
+    streams.map(east=topic, west=topic)
+    streams.read()
+    return streams

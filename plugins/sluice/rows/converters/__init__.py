@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from sluice.errors import ActionRequiredError
-from sluice.records.plan import Format, WriterSchema
+from sluice.records.plan import ClusterSchemas, Format, WriterSchema
 from sluice.records.settings import CONVERTERS
 
 
@@ -31,6 +31,8 @@ class ConverterContext:
         options: the pipeline file's options for this converter.
         message: the Protobuf message's full name.
         registered: whether the bytes are in Confluent's wire format.
+        by_cluster: in place of `schemas`, where clusters have several registries: which of them a record is of is said
+            by its column `cluster`.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ConverterContext:
     options: Mapping[str, str]
     message: str | None
     registered: bool
+    by_cluster: tuple[ClusterSchemas, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Converter(BySchema):
     language = "Avro"
 
     def __init__(self) -> None:
-        self._newest: Any = None  # the newest schema, parsed
+        self._parsed: dict[str, Any] = {}  # the newest schema of each registry, by its text
 
     def decode(self, payload: Column, schema: WriterSchema, given: ConverterContext) -> Column:  # noqa: ARG002
         """The schema's fields, and the marker if one is needed."""
@@ -46,9 +46,9 @@ class Converter(BySchema):
     def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
         """The field's default, read by Avro out of a record without fields; Spark computes it once."""
         jvm: Any = given.spark._jvm
-        if self._newest is None:
-            self._newest = jvm.org.apache.avro.Schema.Parser().parse(schema.text)
-        found = _holder(self._newest, path[:-1])
+        if schema.text not in self._parsed:
+            self._parsed[schema.text] = jvm.org.apache.avro.Schema.Parser().parse(schema.text)
+        found = _holder(self._parsed[schema.text], path[:-1])
         field = found.getField(path[-1]) if found is not None else None
         if field is None or not field.hasDefaultValue() or _is_null(jvm, field):
             return None

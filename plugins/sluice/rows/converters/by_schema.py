@@ -1,7 +1,8 @@
 """Shared by converters whose records each name their schema: selects each record's schema, and explains failures.
 
 A record is decoded once, with the schema that it was written with. Schemas that decode to the same type share a helper
-column; if there are several such columns, each field is taken from the one that the record was read into.
+column; if there are several such columns, each field is taken from the one that the record was read into. Where
+clusters have registries of their own, each registry's schemas have helper columns for the records of its clusters.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sluice.records.structs import ONE_VALUE, as_struct
 from sluice.rows.conform import Missing, Path, absent, conform, type_of
 from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.logical import logical
+from sluice.rows.reading import CLUSTER
 
 MAGIC: Final = b"\x00"
 """The first byte of Confluent's wire format; four of the schema's id follow, the largest first."""
@@ -31,6 +33,40 @@ WRAPPED: Final = ONE_VALUE
 
 _WIDEST_CHOICE: Final = 500
 """Up to so many choices between types are made field by field; beyond, the code would be too large for the JIT."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The schemas of one registry, or those of a file.
+
+    Attributes:
+        schemas: newest first.
+        clusters: the clusters whose records they are; None for all.
+        registry: the registry's name, where there are several.
+    """
+
+    schemas: tuple[WriterSchema, ...]
+    clusters: tuple[str, ...] | None = None
+    registry: str | None = None
+
+    @property
+    def usable(self) -> list[WriterSchema]:
+        """Those that fit the table."""
+        return [schema for schema in self.schemas if schema.incompatible is None]
+
+    def has(self, condition: Column) -> Column:
+        """Whether it is a record of these clusters, of which this is true."""
+        return condition if self.clusters is None else F.col(CLUSTER).isin(*self.clusters) & condition
+
+    def of(self, column: Column) -> Column:
+        """The column for records of these clusters, null for others."""
+        return column if self.clusters is None else F.when(self.has(F.lit(True)), column)
+
+
+def _known(given: ConverterContext) -> list[_Known]:
+    if not given.by_cluster:
+        return [_Known(given.schemas)]
+    return [_Known(of.schemas, of.clusters, of.connection) for of in given.by_cluster if of.clusters]
 
 
 @dataclass(frozen=True)
@@ -67,25 +103,25 @@ class BySchema(ABC):
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
         """Each record with its own schema, brought to the given type."""
-        groups: dict[str, list[Variant]] = {}
-        for schema in given.schemas:
-            if schema.incompatible is None:
-                shape = json.dumps([schema.parsed, schema.struct])
-                groups.setdefault(shape, []).extend(self.variants(schema, given))
-        if not groups:
-            return Converted(records, F.lit(None).cast(given.type), self._why_not(data, given))
-        named = {f"_{given.name}_decoded_{i}": group for i, group in enumerate(groups.values())}
-        records = records.withColumns({n: self._decode_group(data, group, given) for n, group in named.items()})
-        helpers = [(F.col(name), group[0].schema) for name, group in named.items()]
-        are_records = [self.is_record(column, schema) for column, schema in helpers]
         target = type_of(as_struct(json.loads(given.type.json())))
         assert isinstance(target, StructType)
-        missing = self._missing(given)
-        made = [self._fields(column, schema, target, missing) for column, schema in helpers]
+        decoded: dict[str, Column] = {}
+        are_records, made = [], []
+        for known in _known(given):
+            groups = self._groups(known, given)
+            missing: Missing = self._missing(known, given) if groups else lambda _path: None
+            for group in groups:
+                name, schema = f"_{given.name}_decoded_{len(decoded)}", group[0].schema
+                decoded[name] = known.of(self._decode_group(data, group, given))
+                are_records.append(self.is_record(F.col(name), schema))
+                made.append(self._fields(F.col(name), schema, target, missing))
+        if not decoded:
+            return Converted(records, F.lit(None).cast(given.type), self._why_not(data, given))
+        records = records.withColumns(decoded)
         value = _struct(target, made[0])
-        if len(helpers) > 1 and len(helpers) * len(target) <= _WIDEST_CHOICE:
+        if len(made) > 1 and len(made) * len(target) <= _WIDEST_CHOICE:
             value = _struct(target, [_choice(are_records, columns) for columns in zip(*made, strict=True)])
-        elif len(helpers) > 1:
+        elif len(made) > 1:
             whole = f"_{given.name}_value"
             records = records.withColumn(whole, _choice(are_records, [_struct(target, columns) for columns in made]))
             value = F.col(whole)
@@ -93,6 +129,14 @@ class BySchema(ABC):
             value = value.getField(WRAPPED)
         read = reduce(lambda one, other: one | other, are_records)
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
+
+    def _groups(self, known: _Known, given: ConverterContext) -> list[list[Variant]]:
+        """The ways in which records of these clusters begin, those together that decode to the same type."""
+        groups: dict[str, list[Variant]] = {}
+        for schema in known.usable:
+            shape = json.dumps([schema.parsed, schema.struct])
+            groups.setdefault(shape, []).extend(self.variants(schema, given))
+        return list(groups.values())
 
     def _decode_group(self, data: Column, group: list[Variant], given: ConverterContext) -> Column:
         """The record decoded with the one of these schemas that it names; null if it names another."""
@@ -124,8 +168,9 @@ class BySchema(ABC):
                 columns.append(conform(plain, found.dataType, field.dataType, missing, (field.name,)))
         return columns
 
-    def _missing(self, given: ConverterContext) -> Missing:
-        newest = next(s for s in given.schemas if s.incompatible is None)
+    def _missing(self, known: _Known, given: ConverterContext) -> Missing:
+        """What a field is that a record's own schema lacks, by the newest one of its registry."""
+        newest = known.usable[0]
         parsed, said = parsed_type(newest), type_of(as_struct(newest.struct))
 
         @cache
@@ -152,15 +197,21 @@ class BySchema(ABC):
                 F.lit(", not 00"),
             ),
         )
-        for schema in given.schemas:
-            head = MAGIC + int(schema.id or 0).to_bytes(4, "big")
-            if schema.incompatible is not None:
-                words = f"schema {schema.id} doesn't fit the table: {schema.incompatible}"
-            else:
-                words = f"{unreadable} ({schema.id})"
-            why = why.when(starts_with(data, head), self.other_reason(data, schema, given, words))
-        unknown = "; the registry had no such schema under the subject when the interval was planned"
-        return why.otherwise(F.concat(F.lit("the schema id "), number, F.lit(f" is not known{unknown}")))
+        for known in _known(given):
+            named = f" of {known.registry}" if known.registry is not None else ""
+            for schema in known.schemas:
+                head = MAGIC + int(schema.id or 0).to_bytes(4, "big")
+                if schema.incompatible is not None:
+                    words = f"schema {schema.id}{named} doesn't fit the table: {schema.incompatible}"
+                else:
+                    words = f"{unreadable} ({schema.id}{named})"
+                why = why.when(known.has(starts_with(data, head)), self.other_reason(data, schema, given, words))
+            unknown = "; the registry had no such schema under the subject when the interval was planned"
+            not_known = F.concat(F.lit("the schema id "), number, F.lit(f"{named} is not known{unknown}"))
+            if known.clusters is None:
+                return why.otherwise(not_known)
+            why = why.when(known.has(F.lit(True)), not_known)
+        return why.otherwise(f"the schemas of the {given.name}'s cluster were not asked for")
 
     def other_reason(self, data: Column, schema: WriterSchema, given: ConverterContext, words: str) -> Column:  # noqa: ARG002
         """Why a record that names this schema wasn't read; `words` if the format has nothing to add."""

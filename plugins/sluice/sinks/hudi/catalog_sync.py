@@ -7,12 +7,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.jvm.causes import causes, is_refused
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
-from sluice.sinks.hudi.failures import causes, is_refused
 from sluice.sinks.hudi.options import hudi_options
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"

@@ -9,8 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.jvm.causes import causes, is_refused
 
-_PERMISSION = ("AccessControlException", "AccessDeniedException", "Permission denied", "403 Forbidden")
 _PATH = ("UnsupportedFileSystemException", "No FileSystem for scheme", "UnknownHostException", "Mkdirs failed",
          "NoSuchBucket", "Not a directory", "ParentNotDirectoryException", "NotDirectoryException")  # fmt: skip
 
@@ -49,18 +49,3 @@ def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
             next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
             **where,
         ) from error
-
-
-def is_refused(text: str) -> bool:
-    """Whether a Java exception's text says that permission is missing."""
-    return any(sign in text for sign in _PERMISSION)
-
-
-def causes(exception: Any) -> list[str]:
-    """A Java exception and its causes, one line each."""
-    lines: list[str] = []
-    while exception is not None and len(lines) < 8:
-        message = str(exception.getMessage() or "").strip().splitlines()
-        lines.append(f"{exception.getClass().getSimpleName()}: {message[0] if message else ''}")
-        exception = exception.getCause()
-    return lines

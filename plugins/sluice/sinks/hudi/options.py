@@ -34,6 +34,7 @@ _UPSERT = SinkCapabilities(
     quarantine=True,
     services=frozenset({"compaction", "cleaning", "archiving", "metadata_compaction"}),
     catalogs=True,
+    keeps_newer=True,
 )
 _UPSERT_BY_PARTITION = replace(_UPSERT, finds_keys_by_partition=True)
 _NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it

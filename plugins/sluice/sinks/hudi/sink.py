@@ -11,7 +11,8 @@ from sluice.jvm.gateway import Jvm, lean_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
-from sluice.private import PrivateSettings
+from sluice.private import hadoop_settings
+from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
@@ -25,14 +26,6 @@ from sluice.sinks.hudi.quarantine_files import QuarantineFiles
 from sluice.sinks.hudi.services import ServiceClient
 from sluice.sinks.hudi.table import HudiTable
 from sluice.sinks.hudi.write_config import write_options
-
-_HADOOP = "spark.hadoop."
-
-
-def hadoop_settings(pipeline: Pipeline) -> dict[str, str]:
-    """The write jobs' Hadoop settings, which are the coordinator's too: both use the same file system."""
-    conf = {**pipeline.write.conf, **PrivateSettings.from_environment().conf}
-    return {name.removeprefix(_HADOOP): value for name, value in conf.items() if name.startswith(_HADOOP)}
 
 
 class HudiSink:
@@ -48,7 +41,7 @@ class HudiSink:
         self, pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment
     ) -> None:
         self._pipeline = pipeline
-        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline))
+        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline.write.conf))
         self._registries = registries
 
     @contextmanager
@@ -71,6 +64,13 @@ class HudiSink:
     def pin(self, table: HudiTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`."""
         return RecordPinner(self._pipeline, topics, self._registries).pin(table, last)
+
+    def pin_by_cluster(
+        self, table: HudiTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
+    ) -> tuple[RecordPlan, TableSpec]:
+        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
+        return RecordPinner(self._pipeline, topics, self._registries, clusters).pin(table, last)
 
     def pin_quarantine(self, table: HudiTable, writer: TableSpec) -> TableSpec:
         """The quarantine of a table that is written so, as START-COMMIT names it."""

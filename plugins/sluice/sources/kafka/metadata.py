@@ -1,4 +1,4 @@
-"""The metadata service that is a YAML file, wherever fsspec reads it: on this machine, in S3, on HDFS, behind HTTP."""
+"""Metadata services whose answer is written down: a YAML file, wherever fsspec reads it, such as S3, HDFS or HTTP."""
 
 from __future__ import annotations
 
@@ -17,35 +17,42 @@ _FORM = TypeAdapter(dict[str, Stream])
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it: ten times as fast
 
 
-class FileService:
-    """Reads the whole file each time that it is asked for streams.
+class WrittenMapping:
+    """A metadata service whose whole answer somebody has written down.
 
     Its form is `{streams: {orders: {clusters: {east: {topics: [orders], connection: kafka_east}}}}}`, with `inactive`
     beside `streams` for clusters that are not to be read just now; or that of Flink's `YamlFileMetadataService`.
 
     Args:
-        path: a path, or a URL such as `s3://bucket/streams.yaml` or `https://host/streams.yaml`.
-        options: fsspec's `storage_options` for that URL, none of which may be a secret.
+        where: what it is, for errors, such as `{"file": "/etc/streams.yaml"}`.
     """
 
-    def __init__(self, path: str, options: Mapping[str, Any] | None = None) -> None:
-        self._path = path
-        self._options = dict(options or {})
+    def __init__(self, where: Mapping[str, str]) -> None:
+        self._where = where
         self._inactive: Collection[str] | None = None
 
+    def text(self) -> str:
+        """What is written there now, as YAML or JSON.
+
+        Raises:
+            RetryableError: it can't be read just now.
+            ActionRequiredError: there is nothing.
+        """
+        raise NotImplementedError
+
     def all_streams(self) -> Mapping[str, Stream]:
-        """Every stream of the file."""
-        said = self._read()
+        """Every stream that is written down."""
+        said = self._parsed()
         found = self._streams(said)
         self._inactive = tuple(said.get("inactive") or ()) if isinstance(said, dict) else ()
         return found
 
     def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
-        """Those of these streams that the file has."""
+        """Those of these streams that are written down."""
         return {name: stream for name, stream in self.all_streams().items() if name in stream_ids}
 
     def is_cluster_active(self, cluster: str) -> bool:
-        """Whether the file left it out of `inactive` when it was last read for streams: that is one answer."""
+        """Whether it wasn't among `inactive` when it was last read for streams: that is one answer."""
         if self._inactive is None:
             self.all_streams()
         return cluster not in (self._inactive or ())
@@ -56,28 +63,47 @@ class FileService:
             return _FORM.validate_python(found)
         except (ValidationError, KeyError, TypeError) as error:
             raise ActionRequiredError(
-                f"The file of the streams can't be read: {_first_line(error)}",
+                f"What is said of the streams can't be read: {_first_line(error)}",
                 next_step="correct it: {streams: {<stream>: {clusters: {<cluster>: {topics: [<topic>]}}}}}.",
-                file=redact_text(self._path),
+                **self._where,
             ) from error
 
-    def _read(self) -> Any:
+    def _parsed(self) -> Any:
         try:
-            with fsspec.open(self._path, "rt", **self._options) as file:
-                return yaml.load(file, Loader=_Loader)
+            return yaml.load(self.text(), Loader=_Loader)
         except yaml.YAMLError as error:
             raise ActionRequiredError(
-                "The file of the streams is not YAML.",
+                "What is said of the streams is not YAML.",
                 next_step="correct it; nothing was begun.",
-                file=redact_text(self._path),
                 reason=_first_line(error),
+                **self._where,
             ) from error
+
+
+class FileService(WrittenMapping):
+    """Reads a YAML file each time that it is asked for streams.
+
+    Args:
+        path: a path, or a URL such as `s3://bucket/streams.yaml` or `https://host/streams.yaml`.
+        options: fsspec's `storage_options` for that URL, none of which may be a secret.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__({"file": redact_text(path)})
+        self._path = path
+        self._options = dict(options or {})
+
+    def text(self) -> str:
+        """See `WrittenMapping`."""
+        try:
+            with fsspec.open(self._path, "rt", **self._options) as file:
+                return str(file.read())
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise RetryableError(
                 "The file of the streams can't be read just now.",
                 next_step="look whether it is there, and may be read from here; the step is retried.",
-                file=redact_text(self._path),
                 reason=f"{type(error).__name__}: {redact_text(str(error))}",
+                **self._where,
             ) from error
 
 

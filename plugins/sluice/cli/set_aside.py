@@ -1,0 +1,205 @@
+"""Records that were set aside, and those of them that are to be sent again."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sluice.cli.clusters import Clusters
+from sluice.cli.inspect import history
+from sluice.cli.places import coordinator
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import Pipeline, load_pipeline
+from sluice.pipeline.model import SHARED_CONTROL_TOPIC
+from sluice.protocol.identity import LogId, LogIds, under_present_names
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.redriven import Place, Places
+
+if TYPE_CHECKING:
+    from sluice.connectors.views import QuarantineReader
+    from sluice.protocol.quarantine import Quarantined
+    from sluice.sources.kafka.redriven import Redriven
+
+_PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A pipeline's quarantine, and what was sent again of it."""
+
+    file: Path
+    pipeline: Pipeline
+    clusters: Clusters
+    files: QuarantineReader
+    redriven: Mapping[str, Redriven]
+
+    @classmethod
+    def of(cls, file: Path) -> SetAside:
+        """That of a pipeline file.
+
+        Raises:
+            ActionRequiredError: the file is wrong, or a connection is missing.
+            RetryableError: a cluster or the metadata service doesn't answer.
+        """
+        from sluice.connectors.views import quarantine_reader_of
+        from sluice.protocol.quarantine import quarantine_path
+        from sluice.sources.kafka.redriven import Redriven
+
+        pipeline = load_pipeline(file)
+        table = pipeline.table_id
+        path = quarantine_path(table, pipeline.errors)
+        files = quarantine_reader_of(pipeline.sink.place, pipeline.sink.options, path)
+        topic = f"{pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"  # of all tables: a record is sent once
+        clusters = Clusters.read_by(file, pipeline)
+        redriven = {name: Redriven(kafka, topic, table) for name, kafka in clusters.settings.items()}
+        return cls(file, pipeline, clusters, files, redriven)
+
+    def sent(self) -> Places:
+        """The places of records that were sent again, by their topics' names in rows."""
+        found = Places()
+        skipped = self.clusters.streams.skipped if self.clusters.streams is not None else {}
+        for cluster in self.redriven.keys() - skipped:
+            places = self.redriven[cluster].places()
+            found.add_all(places.renamed(partial(self.clusters.row_topic, cluster)))
+        return found
+
+    def place(self, text: str) -> Place:
+        """A record's place as people write it."""
+        topic, partition, offset = place_from(text)
+        return self.clusters.row_topic_of(topic), partition, offset
+
+    def replayed(self) -> Mapping[str, str]:
+        """The intervals that a replay has read again, and the newest such replay: their bad records may be rows now."""
+        return {instant: by[-1] for instant, by in history(self.file).replayed_by.items() if by}
+
+    def find(self, place: Place) -> Quarantined:
+        """A record, as the newest interval that read it has set it aside."""
+        for paths in reversed(list(self.files.committed().values())):
+            for path in paths:
+                if any(place_of(record) == place for record in self.files.records([path], whole=False)):
+                    return next(record for record in self.files.records([path]) if place_of(record) == place)
+        raise ActionRequiredError(
+            f"The quarantine has no record {in_words(place)}.",
+            next_step="look at `sluice quarantine list`; a record that was loaded is in the table.",
+            quarantine=self.files.path,
+        )
+
+    def chosen(self, instants: Sequence[str], places: set[Place]) -> Chosen:
+        """The records of these intervals, or of all that no replay has read again; only those places, if any."""
+        replayed = self.replayed()
+        for instant in instants:
+            if instant in replayed:
+                raise ActionRequiredError(
+                    f"The interval was read again by {replayed[instant]}: what was bad may be a row now.",
+                    next_step="name that instant if it has bad records still; nothing was sent.",
+                    instant=instant,
+                )
+        files = {i: paths for i, paths in self.files.committed(instants).items() if i not in replayed}
+        return Chosen(self, files, frozenset(places))
+
+    def other_log(self, record: Quarantined) -> str | None:
+        """Why the log that a record stands in isn't the topic's any more; None where nothing says so."""
+        log = self.clusters.log(record.topic)
+        if log is None:
+            return "its topic isn't read any more"
+        try:
+            now = self.clusters.log_ids([log])
+        except ActionRequiredError as error:
+            return error.what
+        return record.log.other_than(now.of(*log))
+
+    def checkpoints(self, instants: Iterable[str], now: LogIds) -> dict[str, Checkpoint]:
+        """What commits say of the logs that they have read, with clusters under their present names."""
+        found = coordinator(self.file).checkpoints(instants)
+        one_place = self.clusters.streams is None
+        ids = now.clusters if one_place else self.clusters.ids
+        return {i: under_present_names(known, ids, one_place=one_place) for i, known in found.items()}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The records that are to be sent again, as far as they weren't sent before."""
+
+    here: SetAside
+    files: Mapping[str, Sequence[str]]
+    places: frozenset[Place]
+
+    def check(self) -> tuple[Counter[TopicPartition], LogIds]:
+        """How many are unsent of each partition, and the ids of their clusters and topics.
+
+        Raises:
+            ActionRequiredError: one isn't there, or isn't of a log that is read now.
+        """
+        from sluice.cli.redrive import Unsent
+
+        unsent, quarantine = Unsent.of(self._rows(), self.here.sent()), self.here.files.path
+        logs = unsent.require_read({topic: self.here.clusters.log(topic) for topic in unsent.topics}, quarantine)
+        now = self.here.clusters.log_ids(logs.values())
+        unsent.require_same_logs(logs, now, lambda instants: self.here.checkpoints(instants, now), quarantine)
+        numbers = {TopicPartition(*logs[topic], p): number for (topic, p), number in unsent.by_partition.items()}
+        return Counter(numbers), now
+
+    def send(self, now: LogIds) -> Counter[TopicPartition]:
+        """Send them, to each cluster its own; those that were sent already are left out.
+
+        Args:
+            now: the ids of their clusters and topics.
+
+        Returns:
+            How many were sent to each partition.
+        """
+        sent: Counter[TopicPartition] = Counter()
+        for cluster in sorted({cluster for cluster, _ in now.topics}):
+            topic_ids = {topic: topic_id for (name, topic), topic_id in now.topics.items() if name == cluster}
+            here = self.here.redriven[cluster].send(self._records(cluster), topic_ids)
+            sent.update({TopicPartition(cluster, *partition): number for partition, number in here.items()})
+        return sent
+
+    def _rows(self) -> Iterator[tuple[str, Place, LogId]]:
+        missing = set(self.places)
+        for instant, paths in self.files.items():
+            for record in self.here.files.records(paths, whole=False):
+                place = place_of(record)
+                if self._wants(place):
+                    missing.discard(place)
+                    yield instant, place, record.log
+        if missing:
+            raise ActionRequiredError(
+                f"The quarantine has no record {', '.join(map(in_words, sorted(missing)))}.",
+                next_step="look at `sluice quarantine list`: a replay may have read it again. Nothing was sent.",
+                quarantine=self.here.files.path,
+            )
+
+    def _records(self, cluster: str) -> Iterator[Quarantined]:
+        """The records of a cluster, whole, under their topics' own names."""
+        for paths in self.files.values():
+            for record in self.here.files.records(paths):
+                log = self.here.clusters.log(record.topic)
+                if log is not None and log[0] == cluster and self._wants(place_of(record)):
+                    yield replace(record, topic=log[1])
+
+    def _wants(self, place: Place) -> bool:
+        return not self.places or place in self.places
+
+
+def place_from(text: str) -> Place:
+    """A record's place as people write it: `topic[partition]@offset`."""
+    match = _PLACE.match(text)
+    if match is None:
+        raise ActionRequiredError(f"'{text}' is no record's place.", next_step="write topic[partition]@offset.")
+    return match["topic"], int(match["partition"]), int(match["offset"])
+
+
+def place_of(record: Quarantined) -> Place:
+    """A record's place, by its topic's name in rows."""
+    return record.topic, record.partition, record.offset
+
+
+def in_words(place: Place) -> str:
+    """A place as people write it."""
+    return f"{place[0]}[{place[1]}]@{place[2]}"

@@ -1,0 +1,188 @@
+"""The section `sink.files`: files in folders of a Hadoop file system."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, ClassVar
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import Field, model_validator
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.options import SinkOptions
+from sluice.protocol.messages import TableSpec
+from sluice.records.settings import Changes
+from sluice.sections import Duration, TablePath
+from sluice.sinks.files.names import INNER, Format, Layout
+from sluice.sinks.files.partitioning import (
+    DURATIONS,
+    PATH_FORMATS,
+    Extractor,
+    Partitioner,
+    Partitioning,
+    as_options,
+)
+
+CODECS = {
+    "avro": ("snappy", "none", "deflate", "bzip2", "xz", "zstandard"),
+    "parquet": ("snappy", "none", "gzip", "zstd"),
+    "json": ("none", "gzip", "bzip2", "deflate"),
+    "csv": ("none", "gzip", "bzip2", "deflate"),
+}
+"""How each format can be packed; the first is the default."""
+_RENAMES = ("file", "hdfs", "viewfs")  # file systems with a rename that is one step and never goes over another file
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})*")
+_NOT_HERE = {
+    "record_key": "is for tables with a row for each key",
+    "ordering_field": "is for tables with a row for each key",
+}
+
+
+class Files(SinkOptions):
+    """The sink: files of rows in folders, as Kafka Connect's HDFS sink writes them, and exactly once."""
+
+    connector: ClassVar[str] = "sluice.sinks.files.sink:FilesSink"
+    row_writer: ClassVar[str] = "sluice.sinks.files.writer:FilesWriter"
+
+    path: TablePath
+    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights. `_sluice` in it has the
+    log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
+    topics_dir: str = "topics"
+    """The folder below `path` in which readers find the files."""
+    format: Format = "avro"
+    """avro, parquet, json (a row a line) or csv (with a header)."""
+    codec: str | None = None
+    """How files are packed. avro: snappy (default), none, deflate, bzip2, xz, zstandard. parquet: snappy (default),
+    none, gzip, zstd. json and csv: none (default), gzip, bzip2, deflate."""
+    layout: Layout = "interval"
+    """interval: a folder for each interval, which appears whole. connect: Kafka Connect's paths; files appear one by
+    one, and `_sluice/committed/<number>` says when all of an interval are there."""
+    partitioner: Partitioner = "default"
+    """default: a folder for each Kafka partition. field: for each value of `partition_fields`. time, daily, hourly: for
+    each stretch of time."""
+    path_format: str | None = None
+    """With partitioner time: its folders, as Joda-Time writes patterns: 'year'=YYYY/'month'=MM. YYYY is the calendar's
+    year, xxxx that of an ISO week."""
+    partition_duration: Duration | None = None
+    """With partitioner time: how long the stretch of one folder is, such as `1 hour`."""
+    locale: str = "en"
+    """The language of months and days in `path_format`, such as `de` or `de-AT`."""
+    timezone: str = "UTC"
+    """Where a day begins at midnight: an IANA name, such as Europe/Berlin."""
+    timestamp_extractor: Extractor = "wallclock"
+    """Which time decides. wallclock: when the interval began, the same for all its rows and for each retry. record: the
+    Kafka record's. record_field: the column `timestamp_field`."""
+    timestamp_field: str | None = None
+    """With timestamp_extractor record_field: a column with a time: TIMESTAMP, DATE, a number of milliseconds since
+    1970, or ISO 8601 text."""
+    max_rows_per_file: Annotated[int, Field(gt=0)] | None = None
+    """A file has rows of a stretch of at most so many offsets, and so at most so many rows. Default: an interval has
+    one file for each Kafka partition and folder."""
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """One file of the log has rows and checkpoint. Rows are only ever added."""
+        return SinkCapabilities(atomic_with_checkpoint=True)
+
+    @property
+    def table_id(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
+    def partitioning(self) -> Partitioning:
+        """How rows are split into folders."""
+        by_time = self.partitioner in ("time", "daily", "hourly")
+        duration = self.partition_duration or timedelta()
+        return Partitioning(
+            partitioner=self.partitioner,
+            fields=self.partition_fields,
+            path_format=PATH_FORMATS.get(self.partitioner, self.path_format or ""),
+            duration=DURATIONS.get(self.partitioner, round(duration.total_seconds() * 1000)),
+            timezone=self.timezone,
+            extractor=self.timestamp_extractor if by_time else "wallclock",
+            timestamp_field=self.timestamp_field or "",
+        )
+
+    def writer(
+        self,
+        name: str,
+        changes: Changes | None,  # noqa: ARG002 - refused by the capabilities
+        *,
+        maintained: bool,  # noqa: ARG002 - likewise
+        schema_ddl: str = "",
+        schema_avro: str = "",
+    ) -> TableSpec:
+        """How an interval's rows are written; see `SinkOptions`."""
+        return TableSpec(
+            path=self.path,
+            name=name,
+            table_type="files",
+            operation="append",
+            record_key=(),
+            partition_fields=(),  # else a value that would lead out of the table by itself were a bad record
+            ordering_fields=(),
+            schema_ddl=schema_ddl,
+            schema_avro=schema_avro,
+            options={
+                "format": self.format,
+                "codec": self.codec or CODECS[self.format][0],
+                "layout": self.layout,
+                "topics_dir": self.topics_dir,
+                "locale": self.locale,
+                "max_rows_per_file": str(self.max_rows_per_file or 0),
+                **as_options(self.partitioning),
+            },
+        )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Files:
+        if self.schema_ is not None and self.schema_file is not None:
+            raise ValueError("give the columns either as `schema` (Spark DDL) or as `schema_file` (.avsc)")
+        for key, why in _NOT_HERE.items():
+            if getattr(self, key):
+                raise ValueError(f"`{key}` {why}: every record is a row of a file, and no file is changed afterwards")
+        if self.codec not in (None, *CODECS[self.format]):
+            raise ValueError(f"codec {self.codec} isn't one of {self.format}: {', '.join(CODECS[self.format])}")
+        self._require_place()
+        self._require_partitioner()
+        return self
+
+    def _require_place(self) -> None:
+        scheme = self.path.partition("://")[0]
+        if scheme not in _RENAMES:
+            raise ValueError(
+                f"path is on {scheme}://, and files are committed by a rename that is one step and never goes over "
+                f"another file: of the file systems known here {', '.join(_RENAMES)} have one. Object stores don't; "
+                "a Hudi table can be on those"
+            )
+        parts = self.topics_dir.split("/")
+        if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(("_", ".")):
+            raise ValueError(
+                f"topics_dir {self.topics_dir!r} must be a folder below path, whose name doesn't begin with _ or a "
+                f"dot: {INNER} is Sluice's own"
+            )
+
+    def _require_partitioner(self) -> None:
+        if (self.partitioner == "field") != bool(self.partition_fields):
+            raise ValueError("partitioner field and `partition_fields`, the columns that it goes by, belong together")
+        of_time = {"path_format": self.path_format, "partition_duration": self.partition_duration}
+        given = [name for name, value in of_time.items() if value]
+        if self.partitioner == "time" and len(given) < len(of_time):
+            raise ValueError(f"partitioner time needs {' and '.join(of_time)}, such as 'year'=YYYY and `1 day`")
+        if self.partitioner != "time" and given:
+            raise ValueError(f"`{given[0]}` is for partitioner time; daily and hourly have their own")
+        if not self.partitioning.by_time and (self.timestamp_extractor != "wallclock" or self.timestamp_field):
+            raise ValueError("timestamp_extractor and timestamp_field are for the partitioners time, daily and hourly")
+        if (self.timestamp_extractor == "record_field") != (self.timestamp_field is not None):
+            raise ValueError("timestamp_extractor record_field and `timestamp_field` belong together")
+        if self.timezone not in available_timezones():
+            raise ValueError(f"timezone {self.timezone!r} is no IANA name, such as Europe/Berlin")
+        ZoneInfo(self.timezone)
+        if not _LANGUAGE.fullmatch(self.locale):
+            raise ValueError(f"locale {self.locale!r} is no language, such as en or de-AT")
+        if self.partitioning.by_time:
+            if self.partitioning.duration < 1:
+                raise ValueError("partition_duration must be at least a millisecond")
+            _ = self.partitioning.format

@@ -1,0 +1,443 @@
+"""A folder of files as the coordinator sees it: its log, its checkpoint, and the steps of a two-phase commit.
+
+Who may still commit is decided by one rename. An interval's record is written in `_sluice/pending/<instant>`, which
+only `open` makes, and renamed from there into the log. A roll-back first renames that folder away. So of a commit and a
+roll-back one wins, and a process that stood still between its looks and its rename finds nothing to rename.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
+from sluice.failpoints import reach
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import TableSpec
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.sinks.files.log import IntervalLog, Record
+from sluice.sinks.files.names import (
+    ABORTING,
+    COMMITTED,
+    LOG,
+    PENDING,
+    WHOLE,
+    DataFile,
+    Layout,
+    committed_mark,
+    files_of,
+    interval_folder,
+    log_entry,
+    staging,
+)
+from sluice.sinks.files.storage import Storage
+
+_RECENT = 3  # whoever completes an interval that was aborted is found by the very next START
+_TAKEN_OFF = "taken-off.json"
+
+
+class FilesTable:
+    """The folder, opened by one process; see `sluice.connectors.sink.Table`.
+
+    Args:
+        storage: the folder.
+        writer: how intervals are written.
+        clock_wait: how long to wait for this machine's clock to pass the last interval's instant.
+        process: the process that carries out commits.
+        based_on: the number of the interval whose checkpoint was read last; None if none was.
+    """
+
+    columns = None
+    """No column has to be in an interval because earlier ones have it: files keep their own schema."""
+
+    def __init__(
+        self, storage: Storage, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
+    ) -> None:
+        self.writer = writer
+        self.clock_wait = clock_wait
+        self._storage = storage
+        self._process = process
+        self._log = IntervalLog(storage)
+        self._based_on = based_on
+
+    def prepare(self) -> None:
+        """Make the folders of the log."""
+        for folder in (LOG, COMMITTED, PENDING, ABORTING):
+            self._storage.make_folder(folder)
+
+    def is_there(self) -> bool:
+        """Whether the folder is a table."""
+        return self._storage.exists(LOG)
+
+    @property
+    def process(self) -> str:
+        """See `Table`."""
+        return self._process
+
+    def written_as(self, writer: TableSpec) -> FilesTable:
+        """See `Table`."""
+        return FilesTable(self._storage, writer, self.clock_wait, self._process, self._based_on)
+
+    # What is committed
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        """Extra metadata of the newest interval that holds a checkpoint. A commit has to follow on that interval."""
+        self._based_on = last = self._log.last()
+        records = (self._log.read(number) for number in range(last, 0, -1))
+        return next((dict(record.extra) for record in records if holds_checkpoint(record.extra)), None)
+
+    def is_empty(self) -> bool:
+        """See `Table`."""
+        return self._log.last() == 0
+
+    def state_of(self, instant: str) -> InstantState:
+        """The log outranks the folder of an interval that is under way, which may be left behind."""
+        if self._log.find(instant) is not None:
+            return "completed"
+        there = self._storage.exists(f"{PENDING}/{instant}") or self._storage.exists(f"{ABORTING}/{instant}")
+        if there and self._log.find(instant) is not None:  # committed between the two looks
+            return "completed"
+        return "pending" if there else "absent"
+
+    def written_by(self, instant: str) -> WrittenInterval | None:
+        """See `Table`. The files are the file groups."""
+        found = self._log.find(instant)
+        if found is None or OFFSETS_KEY not in found[1].extra:
+            return None
+        record = found[1]
+        checkpoint = Checkpoint.model_validate_json(record.extra[OFFSETS_KEY])
+        note = json.loads(record.extra[TRANSACTION_KEY])
+        return WrittenInterval(instant, note, {"": tuple(one.path for one in record.files)}, checkpoint)
+
+    def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
+        """None: nothing is replaced here."""
+        return None
+
+    def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
+        """None: files stay as they were written."""
+        return {}
+
+    # The two phases of a commit
+
+    def await_clock(self) -> None:
+        """See `Table`."""
+        last = max([*self._under_way(), *self._newest()], default="")
+        behind = _time_of(last) - datetime.now(UTC) if last else timedelta()
+        if behind > self.clock_wait:
+            raise RetryableError(
+                "This machine's clock is behind the table's last interval.",
+                next_step="set the clocks of all machines that write this table (NTP); till then the step fails.",
+                table=self.writer.path,
+                last_instant=last,
+                behind=str(behind),
+                longest_wait=str(self.clock_wait),
+            )
+        threading.Event().wait(max(behind.total_seconds(), 0) + 0.001)  # and no millisecond is given twice
+
+    def new_instant(self) -> str:
+        """The time, in milliseconds."""
+        self.await_clock()
+        return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+
+    def open(self, instant: str, *, replaces: bool = False) -> None:
+        """See `Table`.
+
+        Raises:
+            ActionRequiredError: it is to replace rows, and files that readers may have open stay as they are.
+        """
+        if replaces:
+            raise ActionRequiredError(
+                "The rows of an interval can't be replaced in files.",
+                next_step="load the topic into a new table.",
+                table=self.writer.path,
+            )
+        self._storage.make_folder(f"{PENDING}/{instant}")
+
+    def commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Put the interval into the log. Its files become visible by `publish`.
+
+        Raises:
+            RetryableError: another process has committed or rolled it back, or another interval came in between.
+            IntervalError: files are not as the participants have left them, or their names are taken.
+        """
+        if replaced is not None:
+            raise ValueError("nothing can be replaced: `open` has refused it")
+        if self.state_of(instant) != "pending":
+            raise self._overtaken(instant)
+        options, written = self.writer.options, list(committables)
+        layout: Layout = "interval" if options["layout"] == "interval" else "connect"
+        files = files_of(written, instant, options["topics_dir"], layout)
+        self._require_there(instant, files)
+        self._require_free(instant, layout, files)
+        number = (self._log.last() if self._based_on is None else self._based_on) + 1
+        rows = sum(one.rows for one in written)
+        record = Record(instant, layout, options["format"], self.writer.schema_ddl, rows, files, dict(extra))
+        aside = f"{PENDING}/{instant}/{uuid.uuid4().hex}.json"
+        try:
+            self._storage.create(aside, record.to_json())
+            reach("sink.before_log")
+            self._storage.rename(aside, log_entry(number))
+        except (FileNotFoundError, FileExistsError) as error:
+            raise self._overtaken(instant) from error
+        self._based_on = number
+
+    def publish(self, instant: str) -> None:
+        """Rename a committed interval's files to where readers look; whoever comes after a death goes on.
+
+        A file that is at its place already has been renamed before. No other process may roll the interval back any
+        more: it is in the log, and the topic says so.
+
+        Raises:
+            ActionRequiredError: a file is nowhere, or another one has its name.
+        """
+        found = self._log.find(instant)
+        if found is None:
+            raise ValueError(f"{instant} is not committed")
+        number, record = found
+        if self._storage.exists(committed_mark(number)):
+            self._clear(instant)
+            return
+        try:
+            if record.layout == "connect":
+                self._rename_each(record, lambda one: one.path)
+            elif record.files:
+                self._rename_whole(record)
+        except ActionRequiredError:
+            if not self._is_published(number, record):
+                raise
+        reach("sink.before_committed_mark")
+        self._mark(number, record)
+        self._clear(instant)
+
+    def _is_published(self, number: int, record: Record) -> bool:
+        """Whether a process that goes on with the same commit has done it all while this one stood still."""
+        whole = record.layout == "interval" and record.files and self._storage.exists(_folder_of(record))
+        return bool(whole) or self._storage.exists(committed_mark(number))
+
+    def _rename_whole(self, record: Record) -> None:
+        """One rename of one folder, so that a reader finds all of the interval or nothing."""
+        target = _folder_of(record)
+        if self._storage.exists(target):
+            return
+        whole = f"{staging(record.instant)}/{WHOLE}"
+        self._rename_each(record, lambda one: f"{whole}/{one.path.removeprefix(f'{target}/')}")
+        self._storage.make_folder(target.rpartition("/")[0])
+        reach("sink.before_publish")
+        try:
+            self._storage.rename(whole, target)
+        except (FileNotFoundError, FileExistsError) as error:
+            if not self._storage.exists(target):  # else a process that goes on with the same commit was first
+                raise self._overtaken(record.instant) from error
+
+    def _rename_each(self, record: Record, target_of: Callable[[DataFile], str]) -> None:
+        for folder in sorted({target_of(one).rpartition("/")[0] for one in record.files}):
+            self._storage.make_folder(folder)
+        for i, one in enumerate(record.files):
+            reach(f"sink.before_publish_{i}")
+            self._rename(record.instant, one, target_of(one))
+
+    def _rename(self, instant: str, one: DataFile, target: str) -> None:
+        try:
+            self._storage.rename(one.staged, target)
+            return
+        except FileNotFoundError:
+            if self._storage.size(target) == one.bytes:
+                return
+        except FileExistsError:
+            if not self._storage.exists(one.staged) or self._storage.same_file(one.staged, target):
+                return
+        raise ActionRequiredError(
+            "A committed interval's file can't be put in its place.",
+            next_step=f"the rows are committed, and other files of the interval may be visible. Move what is at "
+            f"{target} away if it is none of Sluice's, or put back {one.staged}; the next run goes on.",
+            table=self.writer.path,
+            instant=instant,
+            path=target,
+            staged=one.staged,
+            bytes=one.bytes,
+            found=self._storage.size(target),
+        )
+
+    def _mark(self, number: int, record: Record) -> None:
+        said = {"transaction": record.instant, "files": len(record.files), "rows": record.rows}
+        try:
+            self._storage.create(committed_mark(number), json.dumps(said).encode())
+        except FileExistsError:
+            return  # by whoever went on with the same commit
+
+    def _clear(self, instant: str) -> None:
+        """What a published interval needs no more."""
+        self._storage.delete(staging(instant))
+        self._storage.delete(f"{PENDING}/{instant}")
+
+    def rollback(self, instant: str) -> bool:
+        """See `Table`. First nobody can commit it any more; then its files go; last what says that it is under way."""
+        pending, aborting = f"{PENDING}/{instant}", f"{ABORTING}/{instant}"
+        if self._log.find(instant) is not None:
+            return False
+        if self._storage.exists(pending):
+            if self._storage.exists(aborting):
+                self._storage.delete(pending)
+            else:
+                self._rename_away(pending, aborting)
+        if not self._storage.exists(aborting):
+            return False
+        if self._log.find(instant) is not None:  # the commit was faster than the rename
+            self._storage.delete(aborting)
+            return False
+        reach("sink.in_rollback")
+        self._storage.delete(staging(instant))
+        self._storage.delete(aborting)
+        return True
+
+    def _rename_away(self, pending: str, aborting: str) -> None:
+        try:
+            self._storage.rename(pending, aborting)
+        except (FileNotFoundError, FileExistsError):
+            if self._storage.exists(pending):  # else another process is rolling it back, too
+                self._storage.delete(pending)
+
+    def finish_rollbacks(self) -> list[str]:
+        """See `Table`."""
+        return [instant for instant in self._storage.names(ABORTING) if self.rollback(instant)]
+
+    # What processes leave behind that were suspended for too long
+
+    def completions(self) -> dict[str, Completion]:
+        """Of the last intervals: one that the topic says was aborted is found by the next START, which looks here."""
+        last = self._log.last()
+        found = {number: self._log.read(number) for number in range(max(1, last - _RECENT + 1), last + 1)}
+        return {
+            record.instant: Completion("commit", [_name(log_entry(number))], requested=True)
+            for number, record in found.items()
+        }
+
+    def registered(self, completion: str) -> Registered:
+        """See `Table`."""
+        files = Record.of_json(self._storage.read(f"{LOG}/{completion}"), completion).files
+        lost = sum(not (self._storage.exists(one.path) or self._storage.exists(one.staged)) for one in files)
+        return Registered(len(files), lost)
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        """Take an interval out of the log that was aborted while it was committed; `rollback` deletes its files.
+
+        Raises:
+            ActionRequiredError: it is not the last one, or readers have seen its files. The protocol leaves no way to
+                that: files become visible when the topic has been read, and an abort looks into the log.
+        """
+        found = self._log.find(instant)
+        if found is None:
+            return
+        number, _ = found
+        if number != self._log.last() or self._storage.exists(committed_mark(number)):
+            raise ActionRequiredError(
+                "An interval that was aborted is in the table's log, and its files are visible.",
+                next_step="stop the pipeline, and find who else writes to the control topic or to the table's folder.",
+                table=self.writer.path,
+                instant=instant,
+                files=", ".join(files),
+            )
+        self._storage.make_folder(f"{ABORTING}/{instant}")
+        try:
+            self._storage.rename(log_entry(number), f"{ABORTING}/{instant}/{_TAKEN_OFF}")
+        except (FileNotFoundError, FileExistsError) as error:
+            if self._log.find(instant) is not None:  # nobody else has done it
+                raise self._overtaken(instant) from error
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        """The table itself, where the interval has files: folders for readers are made by the commit."""
+        return {""} if self._storage.exists(staging(instant)) else set()
+
+    def partitions_on_storage(self) -> set[str]:
+        """The table itself."""
+        return {""}
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
+        """Delete what participants have left of ended intervals; see `Table`. What readers see is never touched."""
+        swept: list[str] = []
+        for instant in committed:
+            folder = staging(instant)
+            if self._storage.exists(folder) and self._is_over(instant):
+                swept += [f"{folder}/{path}" for path in self._storage.files(folder)]
+                self._storage.delete(folder)
+        return swept
+
+    def _is_over(self, instant: str) -> bool:
+        """Whether an interval needs nothing any more of what its participants wrote, whatever a message says."""
+        found = self._log.find(instant)
+        if found is not None:
+            return self._storage.exists(committed_mark(found[0]))
+        return not self._storage.exists(f"{PENDING}/{instant}")
+
+    # How
+
+    def _newest(self) -> list[str]:
+        last = self._log.last()
+        return [self._log.read(last).instant] if last else []
+
+    def _under_way(self) -> list[str]:
+        return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
+
+    def _overtaken(self, instant: str) -> RetryableError:
+        return RetryableError(
+            "Another process has changed the table's log meanwhile: it has committed this interval or another one, or "
+            "rolled this one back.",
+            next_step="the step is retried, and looks again.",
+            table=self.writer.path,
+            instant=instant,
+        )
+
+    def _require_there(self, instant: str, files: Iterable[DataFile]) -> None:
+        """The log must not name a file that isn't there, or isn't whole."""
+        there = self._storage.files(staging(instant))
+        own = f"{staging(instant)}/"
+        for one in files:
+            size = there.get(one.staged.removeprefix(own))
+            if size != one.bytes:
+                raise IntervalError(
+                    "A file is not as its participant has left it.",
+                    next_step="nothing was committed; the next interval reads the same offsets.",
+                    table=self.writer.path,
+                    instant=instant,
+                    path=one.staged,
+                    bytes=one.bytes,
+                    found=size,
+                )
+
+    def _require_free(self, instant: str, layout: Layout, files: Iterable[DataFile]) -> None:
+        """Two files of one name: a topic that was made again has the same offsets once more."""
+        if layout == "interval":
+            return
+        taken = next((one.path for one in files if self._storage.exists(one.path)), None)
+        if taken is not None:
+            raise IntervalError(
+                "There is a file already of the name that one of the interval's would get.",
+                next_step="if the topic was made again, its offsets are those of other records now: give the pipeline "
+                "another topics_dir, or `layout: interval`. Nothing was committed.",
+                table=self.writer.path,
+                instant=instant,
+                path=taken,
+            )
+
+
+def _folder_of(record: Record) -> str:
+    """An interval's folder under `layout: interval`, below the topics_dir that there was when it was committed."""
+    return interval_folder(record.files[0].path.partition(f"/{record.instant}/")[0], record.instant)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _time_of(instant: str) -> datetime:
+    return datetime.strptime(instant[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)

@@ -1,0 +1,302 @@
+"""Writes an interval's rows as files, by Spark's own writers, where no reader looks yet.
+
+Spark splits rows into folders by columns that don't stand in the files. What these come to, and so each file's name,
+is known when it is written: by the stretch of offsets that it is for, not the first and last that it happens to have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.connectors.data import SinkWriter, Written
+from sluice.errors import ActionRequiredError
+from sluice.jvm.sql import literal
+from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.rows.observed import observed
+from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
+from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.names import (
+    DataFile,
+    Layout,
+    committable,
+    extension,
+    file_name,
+    interval_folder,
+    staging,
+    topic_folder,
+)
+from sluice.sinks.files.partitioning import partitioning_of
+from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+
+_TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", "partition", "stretch", "chunk"))
+_WRITTEN: Final = "sluice_written"
+_AT_ONCE: Final = "spark.sql.maxConcurrentOutputFileWriters"
+_SESSION: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}  # else INT96, which few read
+_FEW: Final = "4"  # files that a task has open at once: of one Kafka partition it needs one
+_UNPACKED: Final = "uncompressed"
+_FORMATS: Final = {
+    "avro": "org.apache.spark.sql.avro.AvroFileFormat",
+    "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+    "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+}
+"""Spark's writers of each format, one file for each task and folder."""
+
+
+class _Placed(NamedTuple):
+    """Rows as Spark writes them.
+
+    Attributes:
+        frame: the rows, with the columns by which they are split.
+        by: these columns.
+        in_order: whether they are sorted by them.
+    """
+
+    frame: DataFrame
+    by: tuple[str, ...]
+    in_order: bool
+
+
+class FilesWriter(SinkWriter):
+    """One attempt's files.
+
+    Args:
+        spark: the job's session.
+        start: the interval's START-COMMIT.
+        attempt: the attempt's id.
+    """
+
+    def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
+        self._spark = spark
+        self._start = start
+        self._options: Mapping[str, str] = start.writer.options
+        self._folder = f"{staging(start.transaction)}/{attempt}"
+        self._parts = itertools.count()
+        self._partitioning = partitioning_of(self._options)
+        self._chunk = int(self._options["max_rows_per_file"])
+        self._planned: dict[tuple[str, int], list[PlannedRange]] = {}
+        for r in sorted((r for group in start.ranges for r in group), key=lambda r: r.start):
+            self._planned.setdefault((r.named_topic, r.partition), []).append(r)
+        self.needs_record_time = self._partitioning.reads_record_time
+
+    def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
+        """Write the rows. The frame is run once; very wide ranges are written part by part."""
+        folder = f"{self._folder}/{next(self._parts)}"
+        placed = self._placed(rows)
+        folders = self._run(placed, folder)
+        frame = placed.frame._jdf
+        number = int(observed(frame, _WRITTEN)["rows"])
+        files = self._files(folder, folders)
+        layout: Layout = "interval" if self._options["layout"] == "interval" else "connect"
+        return Written((committable(folder, layout, files, number),), frame)
+
+    # Rows
+
+    def _placed(self, rows: DataFrame) -> _Placed:
+        """The rows with the columns by which Spark splits them, in an order that keeps one file open at a time."""
+        hidden = {*KAFKA_COLUMNS, RECORD_TIME}
+        types = {name: kind for name, kind in rows.dtypes if name not in hidden}
+        levels = self._partitioning.columns(types, RECORD_TIME)
+        by = {
+            _TOPIC: "`_kafka_topic`",
+            _PARTITION: "`_kafka_partition`",
+            _STRETCH: self._stretch(),
+            _CHUNK: f"`_kafka_offset` div {self._chunk}L" if self._chunk else "0L",
+            **levels,
+        }
+        in_order = bool(levels or self._chunk)
+        if in_order:
+            places = rows.selectExpr("*", *(f"{sql} AS `{name}`" for name, sql in by.items()))
+            rows = places.sortWithinPartitions(*(F.col(name) for name in by), "_kafka_offset")
+            by = {name: f"`{name}`" for name in by}
+        own = [f"`{name.replace('`', '``')}`" for name in types]
+        placed = rows.selectExpr(*own, *(f"{sql} AS `{name}`" for name, sql in by.items()))
+        return _Placed(placed.observe(_WRITTEN, F.count(F.lit(1)).alias("rows")), tuple(by), in_order=in_order)
+
+    def _stretch(self) -> str:
+        """The number of a row's range among those of its Kafka partition: a backfill may read several of one."""
+        cases = [
+            f"WHEN `_kafka_topic` = {literal(topic)} AND `_kafka_partition` = {partition} "
+            f"AND `_kafka_offset` >= {r.start} THEN {number}"
+            for (topic, partition), ranges in self._planned.items()
+            for number, r in reversed([*enumerate(ranges)][1:])
+        ]
+        return f"CASE {' '.join(cases)} ELSE 0 END" if cases else "0"
+
+    # Spark
+
+    def _run(self, placed: _Placed, folder: str) -> set[str]:
+        """Have Spark's file writer run the frame's own plan, by which its records are counted.
+
+        `DataFrame.write` would run another plan of the same rows, and its counts would be out of reach.
+
+        Returns:
+            The folders in which its tasks say that they have written a file.
+        """
+        jvm: Any = self._spark._jvm
+        session = self._spark._jsparkSession
+        sources = jvm.org.apache.spark.sql.execution.datasources
+        target = f"{self._start.writer.path}/{folder}"
+        options = self._format_options()
+        scala_options = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
+        with self._settings(in_order=placed.in_order):
+            plan = placed.frame._jdf.queryExecution().executedPlan()
+            attributes = {str(a.name()): a for a in _elements(plan.output())}
+            committer = getattr(jvm, "org.apache.spark.internal.io.FileCommitProtocol").instantiate(
+                session.sessionState().conf().fileCommitProtocolClass(),
+                str(jvm.java.util.UUID.randomUUID()),
+                target,
+                False,
+            )
+            spec = getattr(jvm, "org.apache.spark.sql.execution.datasources.FileFormatWriter$OutputSpec")
+            empty = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({})
+            written = sources.FileFormatWriter.write(
+                session,
+                plan,
+                getattr(jvm, _FORMATS[self._options["format"]])(),
+                committer,
+                spec(target, empty, plan.output()),
+                session.sessionState().newHadoopConfWithOptions(scala_options),
+                _seq(jvm, [attributes[name] for name in placed.by]),
+                jvm.scala.Option.empty(),
+                _seq(jvm, []),
+                scala_options,
+                0,
+            )
+        return set(filter(None, str(written.mkString("\n")).split("\n")))
+
+    def _format_options(self) -> dict[str, str]:
+        """What Spark's writer of the format is told."""
+        codec = self._options["codec"]
+        options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
+        if self._options["format"] in ("avro", "parquet"):
+            options["compression"] = _UNPACKED if codec == "none" else codec
+        else:
+            options["compression"] = codec
+        if self._options["format"] == "avro":
+            name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
+            options["recordName"] = f"_{name}" if name[0].isdigit() else name  # no name of Avro's begins with a digit
+        if self._options["format"] == "csv":
+            options["header"] = "true"
+        return options
+
+    @contextmanager
+    def _settings(self, *, in_order: bool) -> Iterator[None]:
+        """Settings of Spark's while it writes.
+
+        With several writers open at once it doesn't sort rows, and needn't: a task's rows are of one Kafka partition.
+        Where they are of several folders they have been sorted.
+        """
+        wanted = {**_SESSION, _AT_ONCE: "0" if in_order else _FEW}
+        before = {name: self._spark.conf.get(name, None) for name in wanted}
+        for name, value in wanted.items():
+            self._spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, known in before.items():
+                if known is None:
+                    self._spark.conf.unset(name)
+                else:
+                    self._spark.conf.set(name, known)
+
+    # Files
+
+    def _files(self, folder: str, written: set[str]) -> list[DataFile]:
+        """The files that Spark has written, by their names for readers.
+
+        Raises:
+            ActionRequiredError: they aren't where this process looks. Executors may write to disks of their own, and
+                Spark's driver finds nothing there, and nothing wrong.
+        """
+        storage = self._storage()
+        texts = self._texts()
+        ending = extension(self._options["format"], self._options["codec"])
+        found = []
+        sizes = storage.files(folder)
+        if sorted(name.rpartition("/")[0] for name in sizes) != sorted(written):
+            raise ActionRequiredError(
+                "The files that Spark's tasks have written are not all in the table's folder.",
+                next_step="give the pipeline a path that is the same place for all machines, such as hdfs://…: a local "
+                "one is each executor's own disk. Nothing was committed.",
+                table=self._start.table,
+                instant=self._start.transaction,
+                written=len(written),
+                found=len(sizes),
+            )
+        for name, size in sizes.items():
+            *folders, _ = name.split("/")
+            values = dict(part.split("=", 1) for part in folders)
+            path = self._path(values, ending, texts)
+            staged = f"{folder}/{name}"
+            found.append(DataFile(staged, path, size, storage.checksum(staged)))
+        return found
+
+    def _path(self, values: Mapping[str, str], ending: str, texts: Texts) -> str:
+        topic, partition = unquote(values[_TOPIC]), int(values[_PARTITION])
+        planned = self._planned[topic, partition][int(values[_STRETCH])]
+        start, end = planned.start, planned.end
+        if self._chunk:
+            first = int(values[_CHUNK]) * self._chunk
+            start, end = max(start, first), min(end, first + self._chunk)
+        base = self._options["topics_dir"]
+        if self._options["layout"] == "interval":
+            base = interval_folder(base, self._start.transaction)
+        folders = self._partitioning.folders(partition, values, self._start.time, texts)
+        return "/".join([base, topic_folder(topic), *folders, file_name(topic, partition, start, end - 1, ending)])
+
+    def _storage(self) -> Storage:
+        local = local_folder(self._start.writer.path)
+        if local is not None:
+            return LocalStorage(local)
+        jvm: Any = self._spark._jvm
+        context: Any = self._spark._jsc
+        return HadoopStorage(jvm, context.hadoopConfiguration(), self._start.writer.path)
+
+    def _texts(self) -> Texts:
+        """The words of the pipeline's language, as Java has them.
+
+        Raises:
+            ActionRequiredError: this Java has no words of it.
+        """
+        language = self._options["locale"].replace("_", "-")
+        if not self._partitioning.by_time or not self._partitioning.format.has_words or language == "en":
+            return Texts()
+        jvm: Any = self._spark._jvm
+        locale = jvm.java.util.Locale.forLanguageTag(language)
+        known = {str(one.getLanguage()) for one in jvm.java.util.Locale.getAvailableLocales()}
+        if str(locale.getLanguage()) not in known:
+            raise ActionRequiredError(
+                f"Java has no names of months and days in the language {language}.",
+                next_step="choose another `locale`, numbers in path_format (MM, dd), or a Java runtime with the module "
+                "jdk.localedata.",
+                table=self._start.table,
+            )
+        symbols = jvm.java.text.DateFormatSymbols.getInstance(locale)
+        months, short_months = list(symbols.getMonths())[:12], list(symbols.getShortMonths())[:12]
+        days, short_days = list(symbols.getWeekdays()), list(symbols.getShortWeekdays())
+        order = (2, 3, 4, 5, 6, 7, 1)  # Java's weeks begin with a Sunday, at 1
+        return Texts(
+            tuple(map(str, months)),
+            tuple(map(str, short_months)),
+            tuple(str(days[i]) for i in order),
+            tuple(str(short_days[i]) for i in order),
+            tuple(map(str, symbols.getAmPmStrings())),
+        )
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(i) for i in range(sequence.size()))
+
+
+def _seq(jvm: Any, elements: list[Any]) -> Any:
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(elements)

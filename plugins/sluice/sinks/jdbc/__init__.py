@@ -1,0 +1,1 @@
+"""Writes Kafka topics into one table of a relational database, rows and offsets in one of its transactions."""

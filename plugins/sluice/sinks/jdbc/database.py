@@ -1,0 +1,185 @@
+"""One connection to a database by JDBC, in the JVM of a coordinator or of a Spark driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from sluice.errors import ActionRequiredError
+from sluice.sinks.jdbc.address import JdbcAddress
+from sluice.sinks.jdbc.dialects import DatabaseColumn, Dialect
+from sluice.sinks.jdbc.failures import database_errors
+from sluice.sinks.jdbc.names import staging_prefix
+from sluice.sinks.jdbc.statements import Target, staging
+
+_TEXT = 12  # java.sql.Types.VARCHAR
+
+Row = tuple[str | None, ...]
+
+
+class Database:
+    """An open connection; each statement is its own transaction outside of `transaction`.
+
+    Raises (all methods):
+        RetryableError, ActionRequiredError: as `database_errors` has it.
+    """
+
+    def __init__(self, jvm: Any, address: JdbcAddress, connection: Any) -> None:
+        self.address = address
+        self._jvm = jvm
+        self._connection = connection
+
+    @property
+    def dialect(self) -> Dialect:
+        """The database's."""
+        return self.address.dialect
+
+    def rows(self, sql: str, *values: str | None, doing: str = "reading its tables") -> list[Row]:
+        """What a query finds, all of it as text; for few rows, since each value is a call of the JVM."""
+        with self._statement(sql, values, doing) as statement:
+            found = statement.executeQuery()
+            number = range(1, int(found.getMetaData().getColumnCount()) + 1)
+            rows: list[Row] = []
+            while found.next():
+                rows.append(tuple(found.getString(i) for i in number))
+            return rows
+
+    def run(self, sql: str, *values: str | int | None, doing: str = "writing its tables") -> int:
+        """Carry out a statement that changes something; returns the number of rows."""
+        with self._statement(sql, values, doing) as statement:
+            return int(statement.executeUpdate())
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[None]:
+        """One transaction: all that is done in the block, or, where it raises anything, nothing of it."""
+        with database_errors(doing, self._jvm, self.address):
+            self._connection.setAutoCommit(False)
+        try:
+            yield
+            self.end_transaction(doing)
+        except BaseException:
+            with suppress(Py4JError, OSError):  # the connection is gone, and with it the transaction
+                self._connection.rollback()
+            raise
+        finally:
+            with suppress(Py4JError, OSError):
+                self._connection.setAutoCommit(True)
+
+    def end_transaction(self, doing: str) -> None:
+        """Commit; whether it was, an error doesn't say: the connection may be lost on the way back."""
+        with database_errors(doing, self._jvm, self.address):
+            self._connection.commit()
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """A part of a transaction that can fail by itself."""
+        with database_errors("setting a savepoint", self._jvm, self.address):
+            point = self._connection.setSavepoint()
+        try:
+            yield
+        except BaseException:
+            with suppress(Py4JError, OSError):
+                self._connection.rollback(point)
+            raise
+
+    def close(self) -> None:
+        """Close the connection; a transaction that is open is lost."""
+        with suppress(Py4JError, OSError):
+            self._connection.close()
+
+    # The tables
+
+    def schema_of(self, schema: str) -> str:
+        """The schema of a table that a pipeline file names, which may name it without one.
+
+        Raises:
+            ActionRequiredError: the login has none.
+        """
+        if self.dialect.schema_query is None:
+            return ""
+        found = schema or self.rows(self.dialect.schema_query)[0][0]
+        if not found:
+            raise ActionRequiredError(
+                "The database has no schema for tables that are named without one.",
+                next_step="name the table with its schema, such as public.flights.",
+                connection=self.address.connection,
+            )
+        return found
+
+    def has_table(self, schema: str, name: str) -> bool:
+        """Whether there is such a table."""
+        return bool(self.rows(self.dialect.table_query, schema, name))
+
+    def columns(self, schema: str, name: str) -> list[DatabaseColumn]:
+        """A table's columns; none if it isn't there."""
+        found = self.rows(self.dialect.columns_query, schema, name)
+        return [DatabaseColumn(str(n), str(t), *(one == "1" for one in flags)) for n, t, *flags in found]
+
+    def create_staging(self, target: Target, name: str) -> None:
+        """Make a staging table."""
+        self.run(staging(target, name), doing="creating a staging table")
+
+    def staging_tables(self, target: Target, table: str, instant: str) -> list[str]:
+        """The names of an interval's staging tables.
+
+        Args:
+            target: whose schema they are in.
+            table: the table's canonical name.
+            instant: the interval's.
+        """
+        found = self.rows(self.dialect.tables_query, target.schema, staging_prefix(table, instant))
+        return [str(name) for (name,) in found]
+
+    @contextmanager
+    def _statement(self, sql: str, values: Any, doing: str) -> Iterator[Any]:
+        with database_errors(doing, self._jvm, self.address):
+            statement = self._connection.prepareStatement(sql)
+            try:
+                for i, value in enumerate(values, 1):
+                    if value is None:
+                        statement.setNull(i, _TEXT)
+                    elif isinstance(value, int):
+                        statement.setLong(i, value)
+                    else:
+                        statement.setString(i, value)
+                yield statement
+            finally:
+                with suppress(Py4JError, OSError):
+                    statement.close()
+
+
+@contextmanager
+def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
+    """A connection for as long as the block.
+
+    Args:
+        jvm: Py4J's view of a JVM with the database's driver on its class path.
+        address: the database's.
+
+    Raises:
+        RetryableError: it doesn't answer.
+        ActionRequiredError: the driver is missing, or the login is refused.
+    """
+    with database_errors("connecting to it", jvm, address):
+        properties = jvm.java.util.Properties()
+        for name, value in address.properties.items():
+            properties.setProperty(name, value)
+        # Not by way of DriverManager, which hides drivers of other class loaders from its caller.
+        driver = jvm.java.lang.Class.forName(address.dialect.driver).newInstance()
+        connection = driver.connect(address.url, properties)
+    if connection is None:
+        raise ActionRequiredError(
+            f"{address.dialect.name}'s driver doesn't understand the connection's URL.",
+            next_step="correct the host of the Airflow connection.",
+            connection=address.connection,
+        )
+    database = Database(jvm, address, connection)
+    try:
+        for statement in address.dialect.session:
+            database.run(statement)
+        yield database
+    finally:
+        database.close()

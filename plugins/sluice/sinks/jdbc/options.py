@@ -1,0 +1,164 @@
+"""The section `sink.jdbc`: one table of a relational database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
+from zoneinfo import available_timezones
+
+from pydantic import Field, model_validator
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.options import SinkOptions
+from sluice.protocol.messages import TableSpec
+from sluice.records.changes import POSITION
+from sluice.records.settings import Changes
+from sluice.sections import OneOrMore
+
+PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
+"""With pk_mode kafka: the columns of a record's place, as Confluent's sink names them."""
+_BY_COLUMNS = ("record_key", "record_value")
+_INSERT = SinkCapabilities(atomic_with_checkpoint=True)
+_UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True)
+_UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+
+
+class Jdbc(SinkOptions):
+    """The sink: one table of a relational database, PostgreSQL or SQLite."""
+
+    connector: ClassVar[str] = "sluice.sinks.jdbc.sink:JdbcSink"
+    row_writer: ClassVar[str] = "sluice.sinks.jdbc.writer:JdbcWriter"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"upsert": "insert_mode upsert with delete_enabled true", "delete": "delete_enabled true"}
+    )
+
+    connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
+    """Id of the Airflow connection to the database: of type postgres or sqlite, or of type jdbc with a whole JDBC URL
+    as its host. It has login and password; nothing of it stands here."""
+    table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$")]
+    """The table, `flights` or with its schema `public.flights`; upper and lower case as they are in the database."""
+    insert_mode: Literal["insert", "upsert", "update"] = "insert"
+    """insert: every record becomes a row. upsert: one row per key, its last version. update: as upsert, but only rows
+    that are there are changed."""
+    pk_mode: Literal["none", "kafka", "record_key", "record_value"] = "none"
+    """Where the primary key comes from. none: there is none. kafka: topic, partition and offset. record_key: fields of
+    the record's key, which `key` of the source reads. record_value: columns of the row."""
+    pk_fields: OneOrMore = ()
+    """The columns of the primary key; with pk_mode kafka the names of its three columns."""
+    record_key: OneOrMore = ()
+    """Leave it out: `pk_fields` names the columns of the key."""
+    delete_enabled: bool = False
+    """Whether `changes` may delete rows. Requires insert_mode upsert."""
+    auto_create: bool = False
+    """Create the table if it isn't there."""
+    auto_evolve: bool = False
+    """Add columns that the table lacks, as nullable ones. Nothing else of it is ever changed."""
+    batch_size: Annotated[int, Field(gt=0, le=100_000)] = 3000
+    """The number of rows that a write job sends to the database at a time."""
+    db_timezone: str = "UTC"
+    """The time zone in which times are written to columns that have none, an IANA name such as Europe/Berlin."""
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """One transaction of the database has rows and checkpoint. Rows that were committed are never taken back."""
+        if self.insert_mode == "insert":
+            return _INSERT
+        return _UPSERT_AND_DELETE if self.delete_enabled else _UPSERT
+
+    @property
+    def table_id(self) -> str:
+        """The connection and the table; where the database is, the connection alone says."""
+        return f"jdbc://{self.connection}/{self.table}"
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The database's."""
+        return (self.connection,)
+
+    def require(self, changes: Changes | None, ranges: int) -> None:  # noqa: ARG002 - any number of jobs may write
+        """Check that versions have an order.
+
+        Raises:
+            ValueError: the section names one, and `changes` bring their own.
+        """
+        if changes is not None and self.ordering_field:
+            raise ValueError("`changes` are ordered by their position in the source: leave ordering_field out")
+
+    def writer(
+        self,
+        name: str,
+        changes: Changes | None,
+        *,
+        maintained: bool,  # noqa: ARG002 - the capabilities refuse table services
+        schema_ddl: str = "",
+        schema_avro: str = "",
+    ) -> TableSpec:
+        """How an interval's rows are written; see `SinkOptions`."""
+        debezium = changes is not None and changes.format == "debezium"
+        return TableSpec(
+            path=self.table_id,
+            name=name,
+            table_type="jdbc",
+            operation="append" if self.insert_mode == "insert" else "upsert",
+            record_key=self.record_key,
+            partition_fields=(),
+            # A tombstone's position is its offset, which says nothing of a record in another partition.
+            ordering_fields=(POSITION,) if debezium else self.ordering_field,
+            schema_ddl=schema_ddl,
+            schema_avro=schema_avro,
+            options={
+                "connection": self.connection,
+                "table": self.table,
+                "insert_mode": self.insert_mode,
+                "place_fields": ",".join(self.pk_fields or PLACE_FIELDS) if self.pk_mode == "kafka" else "",
+                "without": POSITION if changes is not None and not debezium else "",
+                "unavailable_value": changes.unavailable_value if changes is not None and debezium else "",
+                "batch_size": str(self.batch_size),
+                "db_timezone": self.db_timezone,
+            },
+        )
+
+    @classmethod
+    def for_route(cls, section: dict[str, Any], pipeline: str, table: str) -> None:  # noqa: ARG003 - the table's own name
+        """The tables of `routes` have the names that they have there."""
+        section.setdefault("table", table)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _key_columns(cls, data: Any) -> Any:
+        """`record_key`, which all sinks have, is what `pk_fields` names, unless these are names for the place."""
+        if not isinstance(data, Mapping):
+            return data
+        if data.get("record_key"):
+            raise ValueError("name the columns of the key in `pk_fields`, and in `pk_mode` where they come from")
+        fields = data.get("pk_fields", ())
+        return {**data, "record_key": fields} if data.get("pk_mode") in _BY_COLUMNS else data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Jdbc:
+        if self.schema_ is not None and self.schema_file is not None:
+            raise ValueError("give the columns either as `schema` (Spark DDL) or as `schema_file` (.avsc)")
+        if self.partition_fields:
+            raise ValueError("`partition_fields` are folders of files; how a table is partitioned, its database knows")
+        self._require_key()
+        if self.delete_enabled and self.insert_mode != "upsert":
+            raise ValueError("delete_enabled needs insert_mode upsert")
+        if self.ordering_field and self.insert_mode == "insert":
+            raise ValueError("`ordering_field` is for insert_mode upsert and update; an insert compares no versions")
+        if self.db_timezone not in available_timezones():
+            raise ValueError(f"db_timezone {self.db_timezone!r} is no IANA name, such as Europe/Berlin")
+        return self
+
+    def _require_key(self) -> None:
+        if self.insert_mode != "insert" and self.pk_mode not in _BY_COLUMNS:
+            raise ValueError(
+                f"insert_mode {self.insert_mode} needs pk_mode record_key or record_value, and `pk_fields`: the "
+                "columns that tell one row from another"
+            )
+        if self.pk_mode == "none" and self.pk_fields:
+            raise ValueError("`pk_fields` need a pk_mode, which says where they come from")
+        if self.pk_mode in _BY_COLUMNS and not self.pk_fields:
+            raise ValueError(f"pk_mode {self.pk_mode} needs `pk_fields`: the columns of the key")
+        if self.pk_mode == "kafka" and len(self.pk_fields) not in (0, len(PLACE_FIELDS)):
+            raise ValueError("pk_mode kafka has three `pk_fields`: for the topic, the partition and the offset")

@@ -1,0 +1,166 @@
+"""Writes an interval's rows to a staging table of this attempt's own, by Spark's JDBC writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+from sluice.connectors.connections import connection
+from sluice.connectors.data import SinkWriter, Written
+from sluice.errors import ActionRequiredError
+from sluice.jvm.sql import columns, literal
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import StartCommit
+from sluice.records.changes import unavailable_sql
+from sluice.rows.changes import CHANGE, DELETES
+from sluice.rows.observed import observed
+from sluice.rows.records import fails_with, parse_ddl
+from sluice.sinks.jdbc.address import address_of
+from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
+from sluice.sinks.jdbc.database import Database, connected
+from sluice.sinks.jdbc.dialects import DatabaseColumn
+from sluice.sinks.jdbc.failures import classified, sql_exception
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.statements import Target
+from sluice.sinks.jdbc.table import target_of
+
+_STAGED = "sluice_staged"
+_WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
+
+
+@dataclass(frozen=True)
+class _Staging:
+    """A staging table, and how rows are sent to it: Spark SQL by the name of the database's column."""
+
+    name: str
+    table: str
+    values: Mapping[str, str]
+
+
+class JdbcWriter(SinkWriter):
+    """The writer of one attempt. No reader of the table, and no other attempt, sees what it writes."""
+
+    def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
+        self._spark = spark
+        self._jvm: Any = spark._jvm
+        self._start, self._writer, self._attempt = start, start.writer, attempt
+        self._address = address_of(connection(start.writer.options["connection"]))
+        self._written = 0
+
+    def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
+        """Write rows to a staging table; see `sluice.connectors.data.SinkWriter`.
+
+        Raises:
+            ActionRequiredError: the table has changed since the interval was planned, or the database refuses rows.
+            RetryableError: the database doesn't answer.
+        """
+        self._written += 1
+        with connected(self._jvm, self._address) as database:
+            staging = self._create(database, self._written)
+        changes = CHANGE in rows.columns
+        deleted = f"CASE WHEN {CHANGE} IN ({', '.join(map(literal, DELETES))}) THEN 1 ELSE 0 END" if changes else "0"
+        frame = rows.selectExpr(
+            *(f"{value} AS {_spark_name(name)}" for name, value in staging.values.items()),
+            f"concat(_kafka_topic, '[', _kafka_partition, ']') AS {LOG}",
+            f"_kafka_offset AS {OFFSET}",
+            f"{deleted} AS {DELETED}",
+        )
+        frame = frame.observe(_STAGED, *columns([f"count_if({DELETED} = 0) AS rows", f"sum({DELETED}) AS deletes"]))
+        self._save(frame, staging.table)
+        counts = observed(frame._jdf, _STAGED)
+        staged = Committable(rows=int(counts["rows"]), deletes=int(counts["deletes"] or 0), path=staging.name)
+        return Written((staged,), frame._jdf)
+
+    def _create(self, database: Database, number: int) -> _Staging:
+        """Create the staging table of a part of this attempt."""
+        writer, dialect = self._writer, database.dialect
+        zone = writer.options["db_timezone"]
+        schema, _, name = writer.options["table"].rpartition(".")
+        schema = database.schema_of(schema)
+        rows = row_columns(writer, parse_ddl(self._spark, writer.schema_ddl).jsonValue()["fields"])
+        found = matched(dialect, rows, database.columns(schema, name), zone)
+        if found.missing or found.problems:
+            words = [*found.problems, *(f"there is no `{row.name}`" for row in found.missing)]
+            raise ActionRequiredError(
+                f"The database's table has changed since the interval was planned: {'; '.join(words)}.",
+                next_step="correct the table, and run the interval again.",
+                table=writer.path,
+                instant=self._start.transaction,
+            )
+        target = target_of(Target(dialect, schema, name), writer, found)
+        staged = staging_table(dialect.canonical(schema, name), self._start.transaction, self._attempt, number)
+        database.create_staging(target, staged)
+        return _Staging(staged, target.own(staged), self._values(rows, found.found))
+
+    def _values(self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn]) -> dict[str, str]:
+        """What is sent, by column; the first one fails the job where any value of a row doesn't fit."""
+        dialect, zone = self._address.dialect, self._writer.options["db_timezone"]
+        fits = {row.name: sent(dialect, row, table[row.name], zone) for row in rows}
+        problems = [fit.problem for fit in fits.values() if fit.problem is not None]
+        problems += [words for row in rows for words in self._refused(row, table[row.name])]
+        values = {table[name].name: fit.value for name, fit in fits.items()}
+        if problems:
+            first = next(iter(values))
+            problem = f"coalesce({', '.join(problems)})" if len(problems) > 1 else problems[0]
+            values[first] = f"CASE WHEN {problem} IS NOT NULL THEN {fails_with(problem)} ELSE {values[first]} END"
+        return values
+
+    def _refused(self, row: RowColumn, column: DatabaseColumn) -> list[str]:
+        """What a row must not have beside values that don't fit, as Spark SQL of words."""
+        found = []
+        keeps = f"{CHANGE} NOT IN ({', '.join(map(literal, DELETES))}) AND " if self._start.records.changes else ""
+        if not column.nullable:
+            words = f"the column {column.name} must not be null in the database"
+            found.append(f"CASE WHEN {keeps}{row.value} IS NULL THEN {literal(words)} END")
+        placeholder = self._writer.options["unavailable_value"]
+        there = unavailable_sql(row.value, row.kind, placeholder) if placeholder else None
+        if there is not None:
+            words = (
+                f"the database did not log the value of {row.name}, and this sink can't keep the old one; with REPLICA "
+                "IDENTITY FULL PostgreSQL logs it"
+            )
+            found.append(f"CASE WHEN {keeps}{there} THEN {literal(words)} END")
+        return found
+
+    def _save(self, frame: DataFrame, table: str) -> None:
+        """Run the frame once, by Spark's own writer of batches; its counts are then those of `frame`."""
+        options = {
+            **self._address.properties,
+            "url": self._address.url,
+            "dbtable": table,
+            "driver": self._address.dialect.driver,
+            "batchsize": self._writer.options["batch_size"],
+            "isolationLevel": self._address.dialect.isolation,
+        }
+        if self._address.dialect.one_writer:
+            options["numPartitions"] = "1"
+        jvm = self._jvm
+        writer = getattr(jvm, f"{_WRITER}.JdbcOptionsInWrite")
+        given = jvm.java.util.HashMap()
+        for name, value in options.items():
+            given.put(name, value)
+        to_scala = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap
+        run = frame._jdf.queryExecution().toRdd()
+        rows = self._spark._jsparkSession.internalCreateDataFrame(run, frame._jdf.schema(), False)
+        try:
+            # Not by way of DataFrameWriter, which reads the table's types back first, and doesn't know all of them.
+            utils = getattr(jvm, f"{_WRITER}.JdbcUtils")
+            utils.saveTable(rows, jvm.scala.Option.empty(), True, writer(to_scala(given)))
+        except Py4JJavaError as error:
+            raise self._failed(error) from None  # what the driver says may quote rows and addresses
+
+    def _failed(self, error: Py4JJavaError) -> Exception:
+        found = sql_exception(self._jvm, error.java_exception)
+        if found is None:
+            unchanged: Exception = error
+            return unchanged
+        where = {"table": self._writer.path, "instant": self._start.transaction}
+        return classified(found, "writing to a staging table", self._address, **where)
+
+
+def _spark_name(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,103 @@
+"""Databases that the JDBC sink writes to, as whoever reads their tables sees them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from abc import ABC, abstractmethod
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sluice.connectors.connections import VARIABLE, ConnectionSettings
+
+from ...cluster.servers import LOOPBACK, PostgreSql
+
+CONNECTION = "warehouse"
+
+
+class Readable(ABC):
+    """A database that runs, and the Airflow connection to it."""
+
+    name: str
+    """Its name among the parameters of tests."""
+
+    @property
+    @abstractmethod
+    def connection(self) -> ConnectionSettings:
+        """The connection, as Airflow has it."""
+
+    @abstractmethod
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """What a reader finds."""
+
+    @abstractmethod
+    def run(self, sql: str) -> None:
+        """What somebody does who owns the database."""
+
+    @abstractmethod
+    def tables(self) -> set[str]:
+        """The names of its tables."""
+
+    def environment(self) -> dict[str, str]:
+        """What the product's processes know of it."""
+        return {VARIABLE: json.dumps([asdict(self.connection)])}
+
+    def staging(self) -> set[str]:
+        """The staging tables that are there."""
+        return {n for n in self.tables() if n.startswith("_sluice_")} - {"_sluice_positions", "_sluice_instants"}
+
+
+class SqliteFile(Readable):
+    """A file of SQLite's."""
+
+    name = "sqlite"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    @property
+    def connection(self) -> ConnectionSettings:
+        return ConnectionSettings(CONNECTION, "sqlite", host=str(self.file))
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.file, timeout=60)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def run(self, sql: str) -> None:
+        with closing(sqlite3.connect(self.file, timeout=60)) as connection, connection:
+            connection.executescript(sql)
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.query("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+class PostgresDatabase(Readable):
+    """The only database of a PostgreSQL server of the tests' own."""
+
+    name = "postgresql"
+
+    def __init__(self, server: PostgreSql, login: str = "airflow", password: str | None = None) -> None:
+        self.server = server
+        self.login, self.password = login, server.password if password is None else password
+
+    @property
+    def connection(self) -> ConnectionSettings:
+        where = {"host": LOOPBACK, "port": self.server.port, "schema": "postgres"}
+        return ConnectionSettings(CONNECTION, "postgres", **where, login=self.login, password=self.password)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.server.query(sql)
+
+    def run(self, sql: str) -> None:
+        import psycopg2
+
+        where = {"host": LOOPBACK, "port": self.server.port, "dbname": "postgres"}
+        with closing(psycopg2.connect(**where, user="airflow", password=self.server.password)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}

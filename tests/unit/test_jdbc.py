@@ -1,0 +1,351 @@
+"""The JDBC sink's rules: its section, addresses, names, which values fit which columns, and its statements."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.connections import ConnectionSettings
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
+from sluice.records.settings import Changes, Converter
+from sluice.sinks.jdbc import statements
+from sluice.sinks.jdbc.address import address_of
+from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
+from sluice.sinks.jdbc.dialects import DIALECTS, DatabaseColumn, parts_of_type
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, quoted, staging_table
+from sluice.sinks.jdbc.statements import Target
+
+POSTGRES, SQLITE = DIALECTS["postgresql"], DIALECTS["sqlite"]
+KEYED = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"}
+INSTANT = "20261123180000000"
+
+
+def jdbc(**section):
+    return Jdbc(**{"connection": "warehouse", "table": "flights", "schema_": "id BIGINT", **section})
+
+
+def pipeline(section, **settings):
+    kafka = Kafka(topics=("t",), key=Converter(schema_="id BIGINT"))
+    return Pipeline(name="p", source=Source(kafka=kafka), sink=Sink(jdbc=section), **settings)
+
+
+# The section
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"insert_mode": "upsert"}, "needs pk_mode record_key or record_value"),
+        ({"insert_mode": "upsert", "pk_mode": "kafka"}, "needs pk_mode record_key or record_value"),
+        ({"pk_mode": "record_value"}, "needs `pk_fields`"),
+        ({"pk_fields": "id"}, "`pk_fields` need a pk_mode"),
+        ({"pk_mode": "kafka", "pk_fields": ("a", "b")}, "three `pk_fields`"),
+        ({"record_key": "id"}, "in `pk_fields`"),
+        ({"delete_enabled": True}, "delete_enabled needs insert_mode upsert"),
+        ({**KEYED, "insert_mode": "update", "delete_enabled": True}, "delete_enabled needs insert_mode upsert"),
+        ({"ordering_field": "id"}, "`ordering_field` is for insert_mode upsert"),
+        ({"partition_fields": "id"}, "folders of files"),
+        ({"db_timezone": "Berlin"}, "no IANA name"),
+        ({"table": "a.b.c"}, "match pattern"),
+        ({"table": 'a"b'}, "match pattern"),
+    ],
+)
+def test_a_section_that_contradicts_itself_is_refused(section, says):
+    with pytest.raises(ValueError, match=says):
+        jdbc(**section)
+
+
+def test_what_it_can_do_is_what_its_settings_say():
+    assert not jdbc().capabilities.upsert
+    assert jdbc(**KEYED).capabilities.upsert
+    assert not jdbc(**KEYED).capabilities.delete
+    everything = jdbc(**KEYED, delete_enabled=True).capabilities
+    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "says"),
+    [
+        (KEYED, {"changes": Changes(format="tombstones")}, "insert_mode upsert with delete_enabled true"),
+        ({**KEYED, "delete_enabled": True}, {"changes": Changes(format="debezium", truncate="apply")}, "truncate"),
+        ({**KEYED, "delete_enabled": True, "ordering_field": "id"}, {"changes": Changes(format="tombstones")}, "leave"),
+        ({}, {"table_services": {}}, "has no archiving"),
+        ({}, {"errors": {"tolerance": "all"}}, "nowhere to put them"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_when_the_file_is_loaded(section, settings, says):
+    with pytest.raises(ValueError, match=says):
+        pipeline(jdbc(**section), **settings)
+
+
+def test_the_table_s_id_has_no_address_in_it_and_its_connection_is_asked_for():
+    made = pipeline(jdbc(table="public.flights"))
+    assert made.table_id == "jdbc://warehouse/public.flights"
+    assert made.own_connections == ("warehouse",)
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        (("postgres", "db", 5433, "lake"), "jdbc:postgresql://db:5433/lake"),
+        (("postgres", "db", None, "lake"), "jdbc:postgresql://db:5432/lake"),
+        (("jdbc", "jdbc:postgresql://db/lake?ssl=true", None, None), "jdbc:postgresql://db/lake?ssl=true"),
+        (("sqlite", "/var/lake.db", None, None), "jdbc:sqlite:/var/lake.db"),
+    ],
+)
+def test_an_address_is_made_of_an_airflow_connection(connection, url):
+    kind, host, port, schema = connection
+    found = address_of(ConnectionSettings("c", kind, host, port, schema, "me", "hidden-word"))
+    assert found.url == url
+    assert found.properties["user"] == "me"
+    assert "hidden-word" not in repr(found)
+    assert found.hidden("login with hidden-word failed") == "login with *** failed"
+
+
+def test_what_libpq_and_the_driver_both_know_is_passed_on():
+    extra = {"sslmode": "verify-full", "cursor": "dict", "properties": {"socketTimeout": 30}}
+    found = address_of(ConnectionSettings("c", "postgres", "db", extra=extra))
+    assert (found.properties["sslmode"], found.properties["socketTimeout"]) == ("verify-full", "30")
+    assert "cursor" not in found.properties
+
+
+@pytest.mark.parametrize(
+    ("kind", "host", "says"),
+    [
+        ("jdbc", "jdbc:oracle:thin:@db:1521/x", r"isn't made for this database: oracle"),
+        ("postgres", None, "no address"),
+        ("sqlite", "relative.db", "no address"),
+        ("http", "https://db", "no address"),
+        ("jdbc", "jdbc:sqlite::memory:", "absolute path"),
+    ],
+)
+def test_other_databases_are_refused_by_name(kind, host, says):
+    with pytest.raises(ActionRequiredError, match=says):
+        address_of(ConnectionSettings("c", kind, host))
+
+
+# Names
+
+
+def test_a_staging_table_s_name_is_the_interval_s_and_fits_a_database():
+    name = staging_table("public.flights", INSTANT, "02b6675b-5f40-4adc-98cd-4049dc7f1332", 12)
+    assert len(name) <= 63
+    assert is_staging_of(name, "public.flights", INSTANT)
+    assert not is_staging_of(name, "public.others", INSTANT)
+    assert not is_staging_of(name, "public.flights", "20261123180000001")
+    assert not is_staging_of(f'{name}"; DROP TABLE flights; --', "public.flights", INSTANT)
+    assert quoted('a"b') == '"a""b"'
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    ("declared", "parts"),
+    [
+        ("bigint", ("bigint", [])),
+        ("NUMERIC(10, 2)", ("numeric", [10, 2])),
+        ("character varying(5)", ("character varying", [5])),
+        ("timestamp(3) without time zone", ("timestamp without time zone", [3])),
+        ("", ("", [])),
+    ],
+)
+def test_a_declared_type_is_read(declared, parts):
+    assert parts_of_type(declared) == parts
+
+
+HELD = [
+    (POSTGRES, "long", "bigint"), (POSTGRES, "long", "integer"), (POSTGRES, "integer", "numeric(4,0)"),
+    (POSTGRES, "string", "text"), (POSTGRES, "string", "character varying(3)"), (POSTGRES, "string", "uuid"),
+    (POSTGRES, "string", "jsonb"), (POSTGRES, "string", "mood"), (POSTGRES, "decimal(38,10)", "numeric"),
+    (POSTGRES, "timestamp", "timestamp with time zone"), (POSTGRES, "timestamp", "timestamp without time zone"),
+    (POSTGRES, "timestamp_ntz", "timestamp(3) without time zone"), (POSTGRES, "date", "date"),
+    (POSTGRES, "binary", "bytea"), (POSTGRES, "boolean", "boolean"), (POSTGRES, "float", "double precision"),
+    (SQLITE, "long", "INTEGER"), (SQLITE, "decimal(38,10)", "TEXT"), (SQLITE, "decimal(15,2)", "DECIMAL(15,2)"),
+    (SQLITE, "timestamp", "DATETIME"), (SQLITE, "binary", "BLOB"), (SQLITE, "boolean", "BOOLEAN"),
+]  # fmt: skip
+REFUSED = [
+    (POSTGRES, "string", "bigint"), (POSTGRES, "string", "timestamp with time zone"), (POSTGRES, "string", "text[]"),
+    (POSTGRES, "long", "double precision"), (POSTGRES, "double", "numeric"), (POSTGRES, "double", "real"),
+    (POSTGRES, "timestamp_ntz", "timestamp with time zone"), (POSTGRES, "timestamp", "date"),
+    (POSTGRES, "binary", "text"), (POSTGRES, "boolean", "integer"), (POSTGRES, "date", "interval"),
+    (SQLITE, "string", "NUMERIC"), (SQLITE, "decimal(16,2)", "DECIMAL"), (SQLITE, "long", "REAL"),
+    (SQLITE, "binary", "TEXT"), (SQLITE, "double", "INTEGER"), (SQLITE, "timestamp", "INTEGER"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "kind", "declared"), HELD)
+def test_a_column_holds_a_type(dialect, kind, declared):
+    assert not isinstance(dialect.fit("`c`", kind, DatabaseColumn("c", declared), "UTC"), str)
+
+
+@pytest.mark.parametrize(("dialect", "kind", "declared"), REFUSED)
+def test_a_column_that_could_lose_something_is_refused_by_name(dialect, kind, declared):
+    says = dialect.fit("`c`", kind, DatabaseColumn("c", declared), "UTC")
+    assert isinstance(says, str)
+    assert declared in says
+
+
+@pytest.mark.parametrize("dialect", [POSTGRES, SQLITE])
+def test_a_column_that_the_sink_creates_holds_what_it_was_created_for(dialect):
+    kinds = ["boolean", "byte", "short", "integer", "long", "float", "double", "decimal(38,18)", "string", "binary",
+             "date", "timestamp", "timestamp_ntz", "decimal(30,15)",
+             {"type": "array", "elementType": "long", "containsNull": True}]  # fmt: skip
+    for kind in kinds:
+        declared = dialect.made(kind).lower() if dialect is POSTGRES else dialect.made(kind)
+        assert not isinstance(dialect.fit("`c`", kind, DatabaseColumn("c", declared), "UTC"), str), kind
+    assert dialect.made("interval") is None
+
+
+def fields(**kinds):
+    return [{"name": name, "type": kind, "nullable": True} for name, kind in kinds.items()]
+
+
+def test_columns_are_found_by_name_whatever_its_case_and_missing_ones_are_told():
+    writer = jdbc(**KEYED).writer("t", None, maintained=False)
+    rows = row_columns(writer, fields(id="long", Name="string", extra="date"))
+    table = [DatabaseColumn("ID", "bigint", nullable=False), DatabaseColumn("name", "text")]
+    found = matched(POSTGRES, rows, table, "UTC")
+    assert {name: column.name for name, column in found.found.items()} == {"id": "ID", "Name": "name"}
+    assert [row.name for row in found.missing] == ["extra"]
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ([DatabaseColumn("id", "bigint"), DatabaseColumn("x", "text", nullable=False)], "`x` must not be null"),
+        ([DatabaseColumn("Id", "bigint"), DatabaseColumn("ID", "bigint")], "may be any of Id, ID"),
+        ([DatabaseColumn("id", "bigint", generated=True)], "filled by the database alone"),
+        ([DatabaseColumn("id", "text[]")], "doesn't hold BIGINT"),
+    ],
+)
+def test_a_table_that_cannot_take_the_rows_is_told_why(table, says):
+    rows = row_columns(jdbc().writer("t", None, maintained=False), fields(id="long"))
+    assert any(says in problem for problem in matched(POSTGRES, rows, table, "UTC").problems)
+
+
+def test_a_column_that_the_database_fills_may_be_left_out():
+    rows = row_columns(jdbc().writer("t", None, maintained=False), fields(id="long"))
+    table = [DatabaseColumn("id", "bigint"), DatabaseColumn("serial", "integer", nullable=False, filled=True)]
+    assert matched(POSTGRES, rows, table, "UTC").problems == ()
+
+
+def test_the_place_of_a_record_is_the_key_with_pk_mode_kafka():
+    writer = jdbc(pk_mode="kafka").writer("t", None, maintained=False)
+    rows = row_columns(writer, fields(id="long"))
+    assert key_columns(writer) == ("__connect_topic", "__connect_partition", "__connect_offset")
+    columns, problems = created(SQLITE, rows)
+    assert [(n, t, nullable) for n, t, nullable in columns[1:]] == [
+        ("__connect_topic", "TEXT", False), ("__connect_partition", "INTEGER", False),
+        ("__connect_offset", "INTEGER", False),
+    ]  # fmt: skip
+    assert problems == []
+    assert writer.record_key == ()
+
+
+def test_a_tombstone_s_position_is_no_column_and_an_event_s_is():
+    section = jdbc(**KEYED, delete_enabled=True)
+    of_tombstones = section.writer("t", Changes(format="tombstones"), maintained=False)
+    position = fields(id="long", _source_position="decimal(30,15)")
+    assert [row.name for row in row_columns(of_tombstones, position)] == ["id"]
+    of_events = section.writer("t", Changes(format="debezium"), maintained=False)
+    assert of_events.ordering_fields == ("_source_position",)
+    assert [row.name for row in row_columns(of_events, position)] == ["id", "_source_position"]
+
+
+def test_what_does_not_fit_is_told_with_its_column():
+    (row,) = row_columns(jdbc().writer("t", None, maintained=False), fields(name="string"))
+    fit = sent(POSTGRES, row, DatabaseColumn("name", "character varying(3)"), "UTC")
+    assert "char_length(`name`) > 3" in fit.problem
+    assert "the value of name does not fit character varying(3)" in fit.problem
+
+
+# Statements, as SQLite carries them out
+
+
+@pytest.fixture
+def connection():
+    with sqlite3.connect(":memory:") as opened:
+        yield opened
+    opened.close()
+
+
+def merged(connection, before, versions, *, ordering=(), mode="upsert"):
+    """The rows after versions (key, order, value, offset, whether it deletes) were merged."""
+    target = Target(SQLITE, "", "t", ("id", "o", "v"), ("id",), ordering)
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, o INTEGER, v TEXT UNIQUE)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", before)
+    for number, part in enumerate((versions[::2], versions[1::2])):
+        connection.execute(statements.staging(target, f"s{number}"))
+        connection.executemany(
+            f"INSERT INTO s{number} (id, o, v, {OFFSET}, {DELETED}, {LOG}) VALUES (?, ?, ?, ?, ?, 't[0]')", part
+        )
+    connection.execute(statements.latest(target, ["s0", "s1"]))
+    assert connection.execute(statements.scattered(target)).fetchall() == []
+    connection.execute(statements.delete(target))
+    connection.execute(statements.update(target))
+    if mode == "upsert":
+        connection.execute(statements.insert_new(target))
+    return sorted(connection.execute("SELECT id, o, v FROM t").fetchall())
+
+
+def test_an_insert_a_delete_and_an_insert_of_a_key_leave_its_last_row(connection):
+    versions = [(1, 0, "a", 0, 0), (1, 0, None, 1, 1), (1, 0, "b", 2, 0), (2, 0, "c", 3, 0), (2, 0, None, 4, 1)]
+    assert merged(connection, [(2, 0, "old"), (3, 0, "stays")], versions) == [(1, 0, "b"), (3, 0, "stays")]
+
+
+def test_older_versions_and_deletes_leave_a_newer_row_alone(connection):
+    before = [(1, 5, "new"), (2, 5, "newer"), (3, None, "unknown"), (4, 5, "same")]
+    versions = [(1, 4, "x", 0, 0), (2, 4, None, 1, 1), (3, 1, "y", 2, 0), (4, 5, "later", 3, 0)]
+    found = merged(connection, before, versions, ordering=("o",))
+    assert found == [(1, 5, "new"), (2, 5, "newer"), (3, 1, "y"), (4, 5, "later")]
+
+
+def test_an_update_adds_no_row(connection):
+    versions = [(1, 0, "a", 0, 0), (2, 0, "b", 1, 0)]
+    assert merged(connection, [(1, 0, "old")], versions, mode="update") == [(1, 0, "a")]
+
+
+def test_two_rows_that_swap_a_unique_value_are_refused(connection):
+    with pytest.raises(sqlite3.IntegrityError):
+        merged(connection, [(1, 0, "a"), (2, 0, "b")], [(1, 0, "b", 0, 0), (2, 0, "a", 1, 0)])
+
+
+def test_a_key_whose_versions_are_in_two_partitions_is_found(connection):
+    target = Target(SQLITE, "", "t", ("id",), ("id",))
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    connection.execute(statements.staging(target, "s"))
+    rows = [(1, "t[0]", 0), (1, "t[1]", 0), (2, "t[0]", 1)]
+    connection.executemany(f"INSERT INTO s (id, {LOG}, {OFFSET}, {DELETED}) VALUES (?, ?, ?, 0)", rows)
+    connection.execute(statements.latest(target, ["s"]))
+    assert connection.execute(statements.scattered(target)).fetchall() == [("t[0]", "t[1]", 1)]
+    assert statements.update(target) is None
+
+
+def test_rows_that_a_task_has_staged_twice_are_taken_once(connection):
+    target = Target(SQLITE, "", "t", ("v",))
+    connection.execute("CREATE TABLE t (v TEXT)")
+    connection.execute(statements.staging(target, "s"))
+    rows = [("a", 0), ("b", 1), ("b", 2)] * 2
+    connection.executemany(f"INSERT INTO s (v, {LOG}, {OFFSET}, {DELETED}) VALUES (?, 't[0]', ?, 0)", rows)
+    assert connection.execute(statements.append_once(target, "s")).rowcount == 3
+    assert sorted(connection.execute("SELECT v FROM t")) == [("a",), ("b",), ("b",)]
+
+
+def test_hundreds_of_staging_tables_are_one_statement(connection):
+    target = Target(SQLITE, "", "t", ("id",), ("id",))
+    connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    names = [f"s{i}" for i in range(620)]
+    for name in names:
+        connection.execute(statements.staging(target, name))
+        connection.execute(f"INSERT INTO {name} VALUES ({name[1:]}, 't[0]', 1, 0)")
+    connection.execute(statements.latest(target, names))
+    connection.execute(statements.insert_new(target))
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (620,)

@@ -1,0 +1,76 @@
+"""Checks that docs/sinks.md says of each sink what its capabilities say; with `--draw` writes it there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.sinks.files.options import Files
+from sluice.sinks.hudi.options import Hudi
+from sluice.sinks.jdbc.options import Jdbc
+
+PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
+BEGIN, END = "<!-- capabilities -->\n", "<!-- /capabilities -->\n"
+
+_KEYED = {"path": "/lake/t", "schema": "id BIGINT", "operation": "upsert", "record_key": "id"}
+_JDBC = {"connection": "warehouse", "table": "t", "schema": "id BIGINT"}
+_UPSERTED = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
+SINKS: dict[str, SinkCapabilities] = {
+    "Hudi, append": Hudi.model_validate({"path": "/lake/t", "schema": "id BIGINT"}).capabilities,
+    "Hudi, upsert by partition": Hudi.model_validate({**_KEYED, "key_placement": "trusted"}).capabilities,
+    "Hudi, upsert by hash": Hudi.model_validate(
+        {**_KEYED, "key_placement": "hashed", "buckets": 4, "ordering_field": "id"}
+    ).capabilities,
+    "JDBC, insert": Jdbc.model_validate(_JDBC).capabilities,
+    "JDBC, upsert": Jdbc.model_validate({**_JDBC, **_UPSERTED}).capabilities,
+    "files": Files.model_validate({"path": "/lake/t", "schema": "id BIGINT"}).capabilities,
+}
+ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
+    "rows and offsets in one commit, each record once": lambda can: can.atomic_with_checkpoint,
+    "backfill and ranges, out of their order": lambda can: not can.upsert or can.keeps_newer,
+    "the last version of a key is its row": lambda can: can.upsert,
+    "change data: deletes": lambda can: can.delete,
+    "change data: `truncate: apply`": lambda can: can.truncate,
+    "keys may move between partitions": lambda can: can.upsert and not can.finds_keys_by_partition,
+    "replay of an interval": lambda can: (
+        "replaces its rows" if can.replaces_interval else can.upsert and can.keeps_newer
+    ),
+    "bad records set aside, dead letters, re-drive": lambda can: can.quarantine,
+    "`table_services`": lambda can: ", ".join(sorted(can.services)) or False,
+    "`catalog_sync`": lambda can: can.catalogs,
+}
+
+
+def table() -> str:
+    """A row for each thing that a sink may do, a column for each sink."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield f"| | {' | '.join(SINKS)} |"
+    yield "|---" * (len(SINKS) + 1) + "|"
+    for what, asked in ROWS.items():
+        yield f"| {what} | {' | '.join(_word(asked(can)) for can in SINKS.values())} |"
+
+
+def _word(answer: bool | str) -> str:
+    return answer if isinstance(answer, str) else "yes" if answer else "no"
+
+
+def main() -> int:
+    """Compare, or draw."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page = f"{before}{BEGIN}\n{table()}\n{END}{after}"
+    if "--draw" in sys.argv:
+        PAGE.write_text(page)
+    elif PAGE.read_text() != page:
+        print("docs/sinks.md isn't what the capabilities say; run: python tools/capabilities.py --draw")  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
