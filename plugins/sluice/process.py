@@ -61,7 +61,9 @@ def _ends_within(pid: int, seconds: float) -> bool:
     except OSError:  # a kernel before 5.3, or a sandbox, has nothing to wait with
         return False
     try:
-        return bool(select.select([descriptor], [], [], seconds)[0])  # readable once it has ended
+        ended = select.poll()  # not select(), which refuses what is numbered 1,024 or above
+        ended.register(descriptor, select.POLLIN)
+        return bool(ended.poll(seconds * 1000))  # readable once it has ended
     finally:
         os.close(descriptor)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sluice.process import identity, is_gone
 
 _NAME_YOURSELF = "import os; from sluice.process import identity; print(identity(os.getpid()), flush=True); input()"
 _IS_GONE = "import sys; from sluice.process import is_gone; print(is_gone(sys.argv[1], wait=0.05))"
+_SELECT_KNOWS = 1024  # descriptors that select() can wait for
 _FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 
 
@@ -45,6 +47,21 @@ def test_a_process_is_gone_once_it_has_ended():
         child.kill()
         assert is_gone(holder), "it has ended; that nobody has asked for its status changes nothing"
         child.wait()
+        assert is_gone(holder)
+
+
+def test_a_process_with_many_open_files_can_still_tell():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4 * _SELECT_KNOWS:
+        pytest.skip("no right to open that many files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4 * _SELECT_KNOWS), hard))
+    with ExitStack() as opened, _asleep() as child:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        while opened.enter_context(open(os.devnull)).fileno() < _SELECT_KNOWS:
+            pass
+        holder = identity(child.pid)
+        assert not is_gone(holder, wait=0.05)
+        child.kill()
         assert is_gone(holder)
 
 
