@@ -71,7 +71,7 @@ def test_intervals_by_the_commands_of_the_product(make_files):
     flow.interval_is_empty()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["connect", *also("interval")])
 def test_killed_between_any_two_renames_while_a_reader_lists(make_files, layout):
     """At each point another interval's commit is killed; the same run or the next one goes on."""
     flow = make_files(sink__files__layout=layout)
@@ -319,7 +319,7 @@ def test_the_log_says_what_the_commit_of_a_table_says(make_files):
     assert flow.log()[0]["extra"].keys() >= {TRANSACTION_KEY, "sluice.offsets", "kafka.commit.offsets"}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["connect", *also("interval")])
 def test_topics_of_two_clusters_have_files_of_their_own(make_files, bootstrap, west, layout):
     """Topics, partitions and offsets are the same on both."""
     flow = make_files(partitions=1, sink__files__layout=layout)

@@ -12,6 +12,7 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import Checkpoint
 from sluice.sources.kafka import cluster
 
+from ..thorough import also
 from .harness.streams import Streams, two_clusters
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -31,7 +32,7 @@ def _known(streams: Streams) -> dict:
     return streams.flow.note()["streams"]["logs"]
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_clusters_are_read_in_one_interval(make_streams, settings):
     """Topics, partitions and offsets have the same names and numbers on both."""
     streams = two_clusters(make_streams(**settings))
@@ -383,6 +384,7 @@ def test_a_window_of_one_cluster_is_backfilled(make_streams):
     streams.check(*_logs(streams, "east", "west"))
 
 
+@pytest.mark.thorough
 def test_the_product_s_own_command_line(streams, monkeypatch):
     """A whole interval by `sluice`, whose driver gets each cluster's settings in its environment only."""
     for broker in ("east", "west"):

@@ -37,6 +37,7 @@ def test_a_table_is_verified_with_all_of_its_clusters(make_streams):
     assert [(i["in_topic"], i["in_table"]) for i in _verified(streams)["intervals"]] == [(10, 10), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_an_upsert_is_verified_with_all_of_its_clusters(make_streams):
     streams = two_clusters(make_streams(**UPSERT))
     streams.send("east", streams.topic, 4)
