@@ -9,10 +9,10 @@ from typing import Any
 
 from sluice.coordinator import Started
 from sluice.protocol.identity import under_present_names
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED
-from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import State, TableLog
 
 from .kafka import CLUSTER, TOPIC, Record, Where

@@ -20,13 +20,14 @@ from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
 from sluice.protocol import identity, plan, policy
 from sluice.protocol import streams as protocol_streams
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import Lost
 from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
 from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownStreams
+from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .table import SimTable

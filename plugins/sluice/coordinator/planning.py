@@ -21,6 +21,7 @@ from sluice.protocol.identity import (
     refuse_truncated_logs,
     under_present_names,
 )
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
@@ -29,7 +30,6 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
-from sluice.protocol.streams import KnownStreams
 
 Start = int | Literal["earliest", "latest"]
 """Where a partition begins that was never read."""
