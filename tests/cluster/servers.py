@@ -94,6 +94,16 @@ class PostgreSql:
         finally:
             connection.close()
 
+    def run(self, sql: str) -> None:
+        """Carry out statements that answer nothing, each by itself."""
+        import psycopg2
+
+        where = {"host": LOOPBACK, "port": self.port, "dbname": "postgres"}
+        with contextlib.closing(psycopg2.connect(**where, user="airflow", password=self.password)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+
     def stop(self) -> None:
         if self._server is not None:
             self._server.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown

@@ -91,13 +91,7 @@ class PostgresDatabase(Readable):
         return self.server.query(sql)
 
     def run(self, sql: str) -> None:
-        import psycopg2
-
-        where = {"host": LOOPBACK, "port": self.server.port, "dbname": "postgres"}
-        with closing(psycopg2.connect(**where, user="airflow", password=self.server.password)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute(sql)
+        self.server.run(sql)
 
     def tables(self) -> set[str]:
         return {name for (name,) in self.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
