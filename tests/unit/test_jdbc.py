@@ -14,7 +14,8 @@ from sluice.records.settings import Changes, Converter
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
-from sluice.sinks.jdbc.dialects import DIALECTS, DatabaseColumn, parts_of_type
+from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
+from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, quoted, staging_table
 from sluice.sinks.jdbc.statements import Target
 

@@ -22,11 +22,11 @@ from sluice.rows.records import fails_with, parse_ddl
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.dialects import DatabaseColumn
+from sluice.sinks.jdbc.dialect import DatabaseColumn
 from sluice.sinks.jdbc.failures import classified, sql_exception
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
-from sluice.sinks.jdbc.table import target_of
 
 _STAGED = "sluice_staged"
 _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
