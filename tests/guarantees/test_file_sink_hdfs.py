@@ -14,6 +14,7 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline import Kafka, Pipeline, Sink, Source
 from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.options import Files
+from sluice.sinks.files.s3 import S3Storage
 
 from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
@@ -69,6 +70,11 @@ def test_the_steps_of_a_commit(storage_of, tmp_path):
 def test_a_wrong_address_needs_a_person(shared_jvm):
     with shared_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"path can't be used.+sink\.files\.path"):
         HadoopStorage(jvm.jvm, jvm.storage.unwrap(), "hdfs://no-such-host.invalid:1/lake").exists("log")
+
+
+def test_without_hadoops_jars_for_s3_it_says_which(shared_jvm):
+    with shared_jvm() as jvm, pytest.raises(ActionRequiredError, match=r"hadoop-aws 3\.3\.4"):
+        S3Storage(jvm.jvm, jvm.storage.unwrap(), "s3a://lake/x")
 
 
 class _OnHdfs:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Table, TakesOver
 from sluice.coordinator.checks import require_whole, truncated_since_read
 from sluice.coordinator.session import Committed, Session, known_streams
 from sluice.errors import ActionRequiredError
+from sluice.logs import log
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
@@ -166,8 +167,15 @@ class Planner:
 
     def _starting(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
         followed = self._session.followed
+        taken_over = self._taken_over(checkpoint, state)
         if followed is None:
-            return _starting(self._starts_at(checkpoint), state)
+            return {**_starting(self._starts_at(checkpoint), state), **taken_over}
+        if taken_over:
+            raise ActionRequiredError(
+                "What another loader has written is of one cluster, and streams may be on several.",
+                next_step="leave `takeover` out, and give the streams' starting_offsets.",
+                table=self._table_id,
+            )
         starting: dict[TopicPartition, Start] = {}
         for bounds in state.partitions:
             tp = bounds.topic_partition
@@ -176,6 +184,42 @@ class Planner:
             wanted = mapped.starting if mapped is not None else known.starting
             starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.partition, "earliest")
         return starting
+
+    def _taken_over(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
+        """Where another loader has stopped, of topics that the table has never read.
+
+        Raises:
+            ActionRequiredError: the topic doesn't have the records that come next.
+        """
+        sink = self._session.sink
+        if not isinstance(sink, TakesOver):
+            return {}
+        bounds = {b.topic_partition: b for b in state.partitions}
+        known = {(tp.cluster, tp.topic): checkpoint.topic(tp.cluster, tp.topic) for tp in bounds}
+        unread = {topic for (_, topic), read in known.items() if read is None or not read.partitions}
+        positions = sink.taken_over(unread) if unread else {}
+        found: dict[TopicPartition, Start] = {}
+        for tp, there in bounds.items():
+            position = positions.get(tp.topic, {}).get(tp.partition)
+            if position is None:
+                continue
+            if not there.log_start <= position <= there.log_end:
+                raise ActionRequiredError(
+                    "A partition can't be read from where another loader has stopped.",
+                    next_step="if retention has removed records, they are lost to both; if the topic was made again, "
+                    "its offsets are those of other records. Leave `takeover` out, and set starting_offsets to where "
+                    "reading is to begin.",
+                    table=self._table_id,
+                    **tp._asdict(),
+                    position=position,
+                    log_start=there.log_start,
+                    log_end=there.log_end,
+                )
+            found[tp] = position
+        if found:
+            where = ", ".join(f"{tp}@{position}" for tp, position in sorted(found.items()))
+            log.info("goes on where another loader has stopped", table=self._table_id, positions=where)
+        return found
 
     def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
         """Where a topic begins that was never read.

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.causes import causes, is_refused
-from sluice.sinks.files.storage import in_the_way, is_data
+from sluice.sinks.files.storage import in_the_way, is_data, lost_jvm
 
 _MISSING = "FileNotFoundException"
 _THERE = ("FileAlreadyExistsException", "ParentNotDirectoryException", "PathIsNotEmptyDirectoryException")
@@ -24,7 +24,7 @@ _WRONG = ("UnknownHostException", "UnsupportedFileSystemException", "No Abstract
 
 
 class HadoopStorage:
-    """One table's folder; see `sluice.sinks.files.storage.Storage`.
+    """One table's folder; see `sluice.sinks.files.storage.Renames`.
 
     Args:
         jvm: Py4J's view of a JVM with Hadoop's client.
@@ -154,11 +154,7 @@ class HadoopStorage:
         except Py4JJavaError as error:
             raise self._classed(causes(error.java_exception), path) from error
         except Py4JError as error:
-            raise RetryableError(
-                "The JVM that writes to the table's file system was lost.",
-                next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
-                path=self._full(path),
-            ) from error
+            raise lost_jvm(self._full(path)) from error
 
     def _classed(self, chain: list[str], path: str) -> OSError | SluiceError:
         where = self._full(path)

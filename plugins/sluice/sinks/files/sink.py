@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,21 @@ from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.records.plan import RecordPlan
+from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.sinks.files.compatibility import incompatible
 from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.names import topic_folder
+from sluice.sinks.files.objects import ObjectTable
+from sluice.sinks.files.options import Files
 from sluice.sinks.files.partitioning import partitioning_of
+from sluice.sinks.files.remote import remote_storage
+from sluice.sinks.files.renames import RenamedTable
+from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.storage import LocalStorage, local_folder
 from sluice.sinks.files.table import FilesTable
+from sluice.sinks.files.takeover import next_offsets
 
 
 @dataclass
@@ -65,20 +74,42 @@ class FilesSink:
         with self._table() as table:
             yield table if table.is_there() else None
 
+    def taken_over(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Where Kafka Connect has stopped; see `sluice.connectors.sink.TakesOver`."""
+        options = self._options
+        if options.takeover is None:
+            return {}
+        found: dict[str, dict[int, int]] = {}
+        with self._storage() as (storage, _):
+            for topic in topics:
+                folder = f"{options.topics_dir}/{topic_folder(topic)}"
+                at = f"{self._pipeline.table_id}/{folder}"
+                found[topic] = next_offsets(storage.files(folder), topic, at)
+        return found
+
     @contextmanager
     def _table(self) -> Iterator[FilesTable]:
-        path, wait = self._pipeline.table_id, self._pipeline.control.clock_wait
+        with self._storage() as (storage, process):
+            writer, wait = self._pipeline.writer(), self._pipeline.control.clock_wait
+            if isinstance(storage, S3Storage):
+                yield ObjectTable(storage, writer, wait, process)
+            else:
+                yield RenamedTable(storage, writer, wait, process)
+
+    @contextmanager
+    def _storage(self) -> Iterator[tuple[LocalStorage | HadoopStorage | S3Storage, str]]:
+        """The folder, and the process that writes to it."""
+        path = self._pipeline.table_id
         local = local_folder(path)
         if local is not None:
-            yield FilesTable(LocalStorage(local), self._pipeline.writer(), wait, identity(os.getpid()))
+            yield LocalStorage(local), identity(os.getpid())
             return
-        with self._jvm() as jvm:
-            self._running = jvm
+        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+            before, self._running = self._running, jvm
             try:
-                storage = HadoopStorage(jvm.jvm, jvm.storage.unwrap(), path)
-                yield FilesTable(storage, self._pipeline.writer(), wait, identity(jvm.pid))
+                yield remote_storage(jvm.jvm, jvm.storage.unwrap(), path), identity(jvm.pid)
             finally:
-                self._running = None
+                self._running = before
 
     def pin(self, table: FilesTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
@@ -98,9 +129,34 @@ class FilesSink:
     def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
         with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
             plan, writer = pinner.pin(_Pinned(table.writer, table.columns, jvm), last)
-            fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
+            columns = struct_of_ddl(jvm, writer.schema_ddl)
+            self._require_compatible(table, columns, jvm)
+        fields = columns["fields"]
         self._require_types(writer, {str(f["name"]): f["type"] for f in fields})
         return plan, writer
+
+    def _require_compatible(self, table: FilesTable, columns: Type, jvm: HudiJvm) -> None:
+        """Check that the columns changed as `schema_compatibility` allows it."""
+        wanted = self._options.schema_compatibility
+        before = table.last_schema() if wanted != "none" else None
+        if before is None:
+            return
+        wrong = incompatible(struct_of_ddl(jvm, before, "the table's log"), columns, wanted)
+        if wrong:
+            raise ActionRequiredError(
+                f"The columns are not {wanted} compatible with those of the last interval's files: {'; '.join(wrong)}.",
+                next_step="let new columns be null, and types only become wider, in `schema`, the registry or "
+                "`transforms`; or allow the change by schema_compatibility none for one run, or by a table of its own.",
+                table=table.writer.path,
+                columns_before=before[:2000],
+            )
+
+    @property
+    def _options(self) -> Files:
+        options = self._pipeline.sink.options
+        if not isinstance(options, Files):
+            raise TypeError(f"not sink.files: {type(options).__name__}")
+        return options
 
     def _require_types(self, writer: TableSpec, types: dict[str, Any]) -> None:
         """Check that folders can be made of the columns, and that the format holds them."""

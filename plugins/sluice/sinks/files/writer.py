@@ -22,7 +22,6 @@ from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
-from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.names import (
     DataFile,
     Layout,
@@ -35,6 +34,7 @@ from sluice.sinks.files.names import (
 )
 from sluice.sinks.files.partitioning import partitioning_of
 from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 
 _TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", "partition", "stretch", "chunk"))
@@ -178,6 +178,10 @@ class FilesWriter(SinkWriter):
         """What Spark's writer of the format is told."""
         codec = self._options["codec"]
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
+        if self._start.writer.path.startswith(OBJECTS):
+            # Tasks put their files into the attempt's folder themselves: a rename is a copy there, and once is enough.
+            # What one leaves that died over it is found when files and tasks are compared.
+            options["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
         if self._options["format"] in ("avro", "parquet"):
             options["compression"] = _UNPACKED if codec == "none" else codec
         else:
@@ -260,7 +264,7 @@ class FilesWriter(SinkWriter):
             return LocalStorage(local)
         jvm: Any = self._spark._jvm
         context: Any = self._spark._jsc
-        return HadoopStorage(jvm, context.hadoopConfiguration(), self._start.writer.path)
+        return remote_storage(jvm, context.hadoopConfiguration(), self._start.writer.path)
 
     def _texts(self) -> Texts:
         """The words of the pipeline's language, as Java has them.
