@@ -74,9 +74,13 @@ class PostgreSql:
         command = [self._programs / "initdb", "-D", self.data, *login, "--no-locale", "--encoding=UTF8", "--no-sync"]
         subprocess.run(command, check=True, capture_output=True, timeout=300, **self._process())
         password.unlink()
+        self.run()
+
+    def run(self) -> None:
+        """Start the server on what it has, and wait until it answers."""
         settings = {"port": self.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             command = [self._programs / "postgres", "-D", self.data, *options]
             self._server = subprocess.Popen(command, stdout=log, stderr=log, **self._process())
         Retrying(wait=wait_fixed(0.2), stop=stop_after_delay(300), reraise=True)(self.query, "SELECT 1")
@@ -93,6 +97,12 @@ class PostgreSql:
                 return cursor.fetchall()
         finally:
             connection.close()
+
+    def crash(self) -> None:
+        """End it at once with all its sessions: its next start recovers by its log, and empties unlogged tables."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGQUIT)
+            self._server.wait()
 
     def stop(self) -> None:
         if self._server is not None:

@@ -18,7 +18,12 @@ from .harness import Drivers, Flow, SharedJvm
 from .harness.databases import PostgresDatabase, Readable, SqliteFile
 from .harness.streams import Streams
 
-_OTHER_DATABASE = {"test_jdbc_sink": "sqlite", "test_jdbc_conformance": "postgresql"}
+_OTHER_DATABASE = {
+    "test_jdbc_sink": "sqlite",
+    "test_jdbc_conformance": "postgresql",
+    "test_verify_of_sinks": "sqlite",
+    "test_quarantine_of_sinks": "sqlite",
+}
 """Of a file's tests that are tried on each database: that which is left to `make test-thorough`."""
 
 

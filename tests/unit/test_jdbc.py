@@ -73,7 +73,6 @@ def test_what_it_can_do_is_what_its_settings_say():
         ({**KEYED, "delete_enabled": True}, {"changes": Changes(format="debezium", truncate="apply")}, "truncate"),
         ({**KEYED, "delete_enabled": True, "ordering_field": "id"}, {"changes": Changes(format="tombstones")}, "leave"),
         ({}, {"table_services": {}}, "has no archiving"),
-        ({}, {"errors": {"tolerance": "all"}}, "nowhere to put them"),
     ],
 )
 def test_what_it_cannot_do_is_refused_when_the_file_is_loaded(section, settings, says):

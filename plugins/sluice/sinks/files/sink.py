@@ -17,12 +17,14 @@ from sluice.private import hadoop_settings
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.quarantine import Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.partitioning import partitioning_of
-from sluice.sinks.files.storage import LocalStorage, local_folder
+from sluice.sinks.files.quarantine import bad_records, quarantine_writer, require_own
+from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 from sluice.sinks.files.table import FilesTable
 
 
@@ -64,6 +66,37 @@ class FilesSink:
         """The folder for looking only, None where it was never written."""
         with self._table() as table:
             yield table if table.is_there() else None
+
+    def pin_quarantine(self, table: FilesTable, writer: TableSpec) -> TableSpec:  # noqa: ARG002
+        """The folder of bad records, as START-COMMIT names it; see `sluice.connectors.sink`."""
+        return quarantine_writer(writer, self._pipeline.errors)
+
+    def open_quarantine(self, table: FilesTable, pinned: TableSpec) -> FilesTable:
+        """The folder of bad records, made on first use; see `sluice.connectors.sink`."""
+        storage = self._storage(pinned.path)
+        opened = FilesTable(storage, pinned, table.clock_wait, table.process)
+        opened.prepare()
+        require_own(storage, pinned.path, self._pipeline.table_id)
+        return opened
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records that a commit has named; see `sluice.connectors.sink`."""
+        path = quarantine_path(self._pipeline.table_id, self._pipeline.errors)
+        return bad_records(self._storage(path), paths)
+
+    def _storage(self, path: str) -> Storage:
+        """The folder of bad records, on the file system of this process or by the JVM of the table."""
+        local = local_folder(path)
+        if local is not None:
+            return LocalStorage(local)
+        if self._running is None:
+            raise ActionRequiredError(
+                "The quarantine is on another kind of file system than the table.",
+                next_step="leave errors.quarantine out, or name a folder where the table's is.",
+                table=self._pipeline.table_id,
+                quarantine=path,
+            )
+        return HadoopStorage(self._running.jvm, self._running.storage.unwrap(), path)
 
     @contextmanager
     def _table(self) -> Iterator[FilesTable]:

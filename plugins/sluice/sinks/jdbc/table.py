@@ -23,11 +23,9 @@ from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.columns import Matched, created, key_columns, matched, row_columns
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.dialects import DatabaseColumn
-from sluice.sinks.jdbc.names import INSTANTS, LATEST, POSITIONS, is_staging_of, quoted
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, LATEST, POSITIONS, is_staging_of, quoted
 from sluice.sinks.jdbc.statements import Target
 
-_KEPT = 1000
-"""Committed intervals that the table of intervals keeps: without a bound each commit would be slower than the last."""
 _COMMITTING = "committing the interval"
 
 
@@ -493,7 +491,7 @@ class JdbcTable:
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND state = 'completed' AND instant < "
             f"(SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'completed' "
-            f"ORDER BY instant DESC LIMIT 1 OFFSET {_KEPT})",
+            f"ORDER BY instant DESC LIMIT 1 OFFSET {KEPT})",
             _COMMITTING,
             self._key,
             self._key,
