@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from sluice.connectors.connections import given
+from sluice.connectors.views import commit_log_of
 from sluice.coordinator import Started
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.protocol.messages import AckCommit, WriteStatus
@@ -117,6 +119,23 @@ def test_every_record_is_a_row_once_over_several_intervals_and_write_jobs(make):
     columns = "state, rows_written, rows_deleted"
     intervals = table.database.query(f"SELECT {columns} FROM _sluice_instants WHERE sink_table LIKE '%{table.name}'")
     assert intervals == [("completed", 60, 0)] * 3
+    _shown_without_a_jvm(table)
+
+
+def _shown_without_a_jvm(table: Table) -> None:
+    """The page's look at the table's own commits, and what it says where it may not."""
+    log = commit_log_of("jdbc", table.flow.pipeline.table_id)
+    instants = [m.transaction for m in table.flow.messages() if isinstance(m, AckCommit)]
+    timeline = log.read()
+    assert [timeline.standing(instant) for instant in instants] == ["completed"] * 3
+    assert timeline.of_others(instants) == []
+    facts = log.facts(timeline.instants[instants[-1]])
+    assert (facts.rows, OFFSETS_KEY in facts.extra) == (60, True)
+    if isinstance(table.database, PostgresDatabase):
+        wrong = PostgresDatabase(table.database.server, password="hunter2")
+        with given([wrong.connection]), pytest.raises(ActionRequiredError, match="refuses the page's look") as caught:
+            log.read()
+        assert "hunter2" not in str(caught.value)
 
 
 def test_values_are_in_the_table_as_they_were_in_the_records(make, database):

@@ -42,7 +42,8 @@ def test_by_default_it_writes_avro_as_folders_of_intervals():
     assert made.table_id == made.writer("t", None, maintained=False).path == "file:///lake/flights"
     can = made.capabilities
     assert can.atomic_with_checkpoint
-    assert not any((can.upsert, can.delete, can.truncate, can.replaces_interval, can.quarantine, can.services))
+    assert can.quarantine
+    assert not any((can.upsert, can.delete, can.truncate, can.replaces_interval, can.services))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,6 @@ def test_what_does_not_fit_is_refused(options, says):
         ({"changes": {"format": "debezium"}}, "they are more than sink.files can do"),
         ({"table_services": {}}, "sink.files has no archiving"),
         ({"catalog_sync": {"hive": {"uris": "thrift://h:1"}}}, "sink.files doesn't write"),
-        ({"errors": {"tolerance": "all"}}, "sink.files has nowhere to put them"),
     ],
 )
 def test_what_files_cannot_do_is_refused_by_name_when_the_file_is_loaded(tmp_path, more, says):
@@ -342,6 +342,10 @@ def struct(**columns: str) -> dict:
             {"name": n, "type": k.removesuffix("!"), "nullable": not k.endswith("!")} for n, k in columns.items()
         ],
     }
+
+
+def array(of: str) -> dict:
+    return {"type": "array", "elementType": of}
 
 
 @pytest.mark.parametrize(

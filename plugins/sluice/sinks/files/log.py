@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.names import DataFile, Layout, log_entry
-from sluice.sinks.files.storage import Storage
 
 _VERSION = 1
 
@@ -95,10 +94,22 @@ class Record:
             ) from error
 
 
+class ReadsFiles(Protocol):
+    """What the log asks of a table's folder; see `sluice.sinks.files.storage.Storage`."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A file's content."""
+        ...
+
+
 class IntervalLog:
     """The log of one table."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ReadsFiles) -> None:
         self._storage = storage
 
     def last(self) -> int:

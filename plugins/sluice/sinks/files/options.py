@@ -46,6 +46,9 @@ class Files(SinkOptions):
 
     connector: ClassVar[str] = "sluice.sinks.files.sink:FilesSink"
     row_writer: ClassVar[str] = "sluice.sinks.files.writer:FilesWriter"
+    commit_log: ClassVar[str] = "sluice.sinks.files.commits:FileCommits"
+    table_rows: ClassVar[str] = "sluice.sinks.files.rows:table_rows"
+    quarantine_reader: ClassVar[str] = "sluice.sinks.files.quarantine:QuarantineFiles"
 
     path: TablePath
     """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights,
@@ -94,7 +97,7 @@ class Files(SinkOptions):
     @property
     def capabilities(self) -> SinkCapabilities:
         """One file of the log has rows and checkpoint. Rows are only ever added."""
-        return SinkCapabilities(atomic_with_checkpoint=True)
+        return SinkCapabilities(atomic_with_checkpoint=True, quarantine=True)
 
     @property
     def table_id(self) -> str:

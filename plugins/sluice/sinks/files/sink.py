@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from sluice.private import hadoop_settings
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.quarantine import Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
@@ -27,12 +29,15 @@ from sluice.sinks.files.names import topic_folder
 from sluice.sinks.files.objects import ObjectTable
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.partitioning import partitioning_of
+from sluice.sinks.files.quarantine import bad_records, quarantine_writer, require_own
 from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.storage import LocalStorage, local_folder
 from sluice.sinks.files.table import FilesTable
 from sluice.sinks.files.takeover import next_offsets
+
+_Storage = LocalStorage | HadoopStorage | S3Storage
 
 
 @dataclass
@@ -87,17 +92,44 @@ class FilesSink:
                 found[topic] = next_offsets(storage.files(folder), topic, at)
         return found
 
+    def pin_quarantine(self, table: FilesTable, writer: TableSpec) -> TableSpec:  # noqa: ARG002
+        """The folder of bad records, as START-COMMIT names it; see `sluice.connectors.sink`."""
+        return quarantine_writer(writer, self._pipeline.errors)
+
+    def open_quarantine(self, table: FilesTable, pinned: TableSpec) -> FilesTable:
+        """The folder of bad records, made on first use; see `sluice.connectors.sink`."""
+        storage = self._beside(pinned.path)
+        opened = _table_of(storage, pinned, table.clock_wait, table.process)
+        opened.prepare()
+        require_own(storage, pinned.path, self._pipeline.table_id)
+        return opened
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records that a commit has named; see `sluice.connectors.sink`."""
+        path = quarantine_path(self._pipeline.table_id, self._pipeline.errors)
+        return bad_records(self._beside(path), paths)
+
+    def _beside(self, path: str) -> _Storage:
+        """The folder of bad records, on the file system of this process or by the JVM of the table."""
+        local = local_folder(path)
+        if local is not None:
+            return LocalStorage(local)
+        if self._running is None:
+            raise ActionRequiredError(
+                "The quarantine is on another kind of file system than the table.",
+                next_step="leave errors.quarantine out, or name a folder where the table's is.",
+                table=self._pipeline.table_id,
+                quarantine=path,
+            )
+        return remote_storage(self._running.jvm, self._running.storage.unwrap(), path)
+
     @contextmanager
     def _table(self) -> Iterator[FilesTable]:
         with self._storage() as (storage, process):
-            writer, wait = self._pipeline.writer(), self._pipeline.control.clock_wait
-            if isinstance(storage, S3Storage):
-                yield ObjectTable(storage, writer, wait, process)
-            else:
-                yield RenamedTable(storage, writer, wait, process)
+            yield _table_of(storage, self._pipeline.writer(), self._pipeline.control.clock_wait, process)
 
     @contextmanager
-    def _storage(self) -> Iterator[tuple[LocalStorage | HadoopStorage | S3Storage, str]]:
+    def _storage(self) -> Iterator[tuple[_Storage, str]]:
         """The folder, and the process that writes to it."""
         path = self._pipeline.table_id
         local = local_folder(path)
@@ -182,3 +214,10 @@ class FilesSink:
                 next_step=f"choose another {place}.format, or leave these columns out in `transforms`.",
                 table=writer.path,
             )
+
+
+def _table_of(storage: _Storage, writer: TableSpec, clock_wait: timedelta, process: str) -> FilesTable:
+    """The table that the storage makes: what decides a commit is a rename, or a conditional PUT."""
+    if isinstance(storage, S3Storage):
+        return ObjectTable(storage, writer, clock_wait, process)
+    return RenamedTable(storage, writer, clock_wait, process)

@@ -23,6 +23,7 @@ from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
 from sluice.sinks.files.names import (
+    APART,
     DataFile,
     Layout,
     committable,
@@ -50,6 +51,24 @@ _FORMATS: Final = {
     "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
 }
 """Spark's writers of each format, one file for each task and folder."""
+
+
+_EXACT: Final = {  # Spark writes milliseconds else
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+TEXT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "json": _EXACT,
+    # As RFC 4180 has it: a quote in a value is written twice, and blanks belong to the value.
+    "csv": {
+        **_EXACT,
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
+}
+"""How values are written as text, by format; who reads them needs the same."""
 
 
 class _Placed(NamedTuple):
@@ -189,9 +208,7 @@ class FilesWriter(SinkWriter):
         if self._options["format"] == "avro":
             name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
             options["recordName"] = f"_{name}" if name[0].isdigit() else name  # no name of Avro's begins with a digit
-        if self._options["format"] == "csv":
-            options["header"] = "true"
-        return options
+        return {**options, **TEXT_OPTIONS.get(self._options["format"], {})}
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:
@@ -240,12 +257,12 @@ class FilesWriter(SinkWriter):
         for name, size in sizes.items():
             *folders, _ = name.split("/")
             values = dict(part.split("=", 1) for part in folders)
-            path = self._path(values, ending, texts)
+            path = self._path(values, ending, texts, folder.rpartition("/")[2])
             staged = f"{folder}/{name}"
             found.append(DataFile(staged, path, size, storage.checksum(staged)))
         return found
 
-    def _path(self, values: Mapping[str, str], ending: str, texts: Texts) -> str:
+    def _path(self, values: Mapping[str, str], ending: str, texts: Texts, part: str) -> str:
         topic, partition = unquote(values[_TOPIC]), int(values[_PARTITION])
         planned = self._planned[topic, partition][int(values[_STRETCH])]
         start, end = planned.start, planned.end
@@ -255,6 +272,8 @@ class FilesWriter(SinkWriter):
         base = self._options["topics_dir"]
         if self._options["layout"] == "interval":
             base = interval_folder(base, self._start.transaction)
+        if APART in self._options:
+            base = f"{base}/{part}"
         folders = self._partitioning.folders(partition, values, self._start.time, texts)
         return "/".join([base, topic_folder(topic), *folders, file_name(topic, partition, start, end - 1, ending)])
 
