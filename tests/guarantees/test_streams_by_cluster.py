@@ -61,6 +61,7 @@ def _letters(streams: Streams, broker: str, topic: str) -> list[dict[str, bytes]
         return [dict(record.headers()) for record in consume(there, topic)]
 
 
+@pytest.mark.thorough
 def test_bad_records_are_told_and_sent_again_by_cluster(make_streams, tmp_path):
     """Both clusters have bad records at the same places."""
     streams = two_clusters(make_streams(**TOLERANT))

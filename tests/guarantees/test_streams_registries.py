@@ -210,6 +210,7 @@ def test_an_append_is_verified_by_each_cluster_s_registry_also_after_a_rename(ma
     assert (interval["in_topic"], interval["in_table"], interval["same"]) == (2, 2, True)
 
 
+@pytest.mark.thorough
 def test_bad_records_name_the_registry_and_are_read_when_it_knows_their_schema(make, registries):
     streams = make(**{**TOLERANT, **UPSERT})
     flow, subject, own = streams.flow, f"{streams.topic}-value", str(streams.flow.file)
