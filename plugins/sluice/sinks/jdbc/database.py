@@ -110,6 +110,8 @@ class Database:
             with suppress(Py4JError, OSError):
                 self._connection.rollback(point)
             raise
+        with database_errors("releasing a savepoint", self._jvm, self.address):
+            self._connection.releaseSavepoint(point)
 
     def close(self) -> None:
         """Close the connection; a transaction that is open is lost."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from sluice.records.structs import Type, in_words
 from sluice.sinks.jdbc.fits import Fit
-from sluice.sinks.jdbc.names import LATEST, quoted
+from sluice.sinks.jdbc.names import quoted
 
 Kind = Literal["passing", "login", "refused", "data", "other"]
 """What an error of a database is: it may go by itself, the login is refused, a right is missing, rows are refused."""
@@ -108,9 +108,9 @@ class Dialect(ABC):
         )
         return f"{self.staging_begins} {name} AS SELECT {columns}, {nulls} FROM {table} WHERE 1 = 0"
 
-    def latest(self, schema: str) -> str:  # noqa: ARG002 - a temporary table is in no schema of a user's
-        """The temporary table of a commit."""
-        return quoted(LATEST)
+    def temporary_table(self, schema: str, name: str) -> str:  # noqa: ARG002 - it is in no schema of a user's
+        """A temporary table of a commit."""
+        return quoted(name)
 
     def kind_of(self, code: int) -> Kind | None:  # noqa: ARG002
         """What an error of the database's own number is; None where its SQLSTATE says it."""

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice.connectors.connections import connection
 from sluice.connectors.data import SinkWriter, Written
 from sluice.errors import ActionRequiredError
+from sluice.failpoints import reach
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
@@ -70,6 +71,7 @@ class JdbcWriter(SinkWriter):
             f"{deleted} AS {DELETED}",
         )
         frame = frame.observe(_STAGED, *columns([f"count_if({DELETED} = 0) AS rows", f"sum({DELETED}) AS deletes"]))
+        reach("jdbc.before_staging")
         self._save(frame, staging.table)
         counts = observed(frame._jdf, _STAGED)
         staged = Committable(rows=int(counts["rows"]), deletes=int(counts["deletes"] or 0), path=staging.name)
