@@ -16,6 +16,7 @@ from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
 from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
 from sluice.sinks.jdbc.dialects import DIALECTS
+from sluice.sinks.jdbc.fits import literal
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, quoted, staging_table
 from sluice.sinks.jdbc.statements import Target
 
@@ -265,7 +266,7 @@ def test_what_does_not_fit_is_told_with_its_column():
     (row,) = row_columns(jdbc().writer("t", None, maintained=False), fields(name="string"))
     fit = sent(POSTGRES, row, DatabaseColumn("name", "character varying(3)"), "UTC")
     assert "char_length(`name`) > 3" in fit.problem
-    assert "the value of name does not fit character varying(3)" in fit.problem
+    assert literal("the value of name does not fit character varying(3): ") in fit.problem
 
 
 # Statements, as SQLite carries them out

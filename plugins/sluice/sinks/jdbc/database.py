@@ -137,6 +137,11 @@ class Database:
             )
         return found
 
+    def row_limit(self) -> int | None:
+        """The bytes that a row may have, where the connection breaks at a longer one."""
+        found = self.rows(self.dialect.row_limit_query) if self.dialect.row_limit_query is not None else []
+        return int(found[0][0] or 0) if found else None
+
     def unfit(self, schema: str, name: str) -> str | None:
         """Why a table can't have rows and offsets in one transaction, in words; None if it can, or isn't there."""
         found = self.rows(self.dialect.unfit_query, schema, name) if self.dialect.unfit_query is not None else []

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from sluice.records.structs import Type, in_words
@@ -48,6 +49,13 @@ class Dialect(ABC):
     """Whether one transaction at a time may write."""
     session: ClassVar[Sequence[str]] = ()
     """Statements with which the coordinator's connections begin."""
+    batch_properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What its driver is told besides where rows are staged."""
+    hidden_causes: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What went wrong, and may go by itself, by the words that Spark's writer has in its place: those of the roll-back
+    that it tries then, and that fails."""
+    row_limit_query: ClassVar[str | None] = None
+    """A query for the bytes that a row may have, where the connection breaks at a longer one."""
     lock_schema: ClassVar[str | None] = None
     """A query that keeps two processes from creating the same table, until their transaction ends."""
     unlock_schema: ClassVar[str | None] = None

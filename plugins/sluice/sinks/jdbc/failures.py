@@ -88,6 +88,9 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
     lines = (line.strip() for line in said.splitlines())
     reason = " ".join(line for line in lines if line and not line.startswith(_WHOLE_ROW))[:1000]
     kind = _kind(exception, address.dialect)
+    for words, cause in address.dialect.hidden_causes.items():
+        if words in reason:
+            kind, reason = "passing", f"{cause}: {reason}"
     if kind == "login":
         return ActionRequiredError(
             f"The database refuses the connection, while {doing}.",

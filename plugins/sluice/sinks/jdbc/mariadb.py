@@ -60,6 +60,9 @@ class MariaDb(Dialect):
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
+    # Values in their own form: as text, quotes in them would count twice against the longest packet.
+    batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
+    row_limit_query = "SELECT @@max_allowed_packet"
     isolation = "READ_COMMITTED"
     one_writer = False
     # REPEATABLE READ, its default, would read positions as they were before it waited for another's lock.
