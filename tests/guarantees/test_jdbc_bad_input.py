@@ -158,7 +158,8 @@ def test_a_disk_that_is_full_leaves_nothing_half_there(make_jdbc, database):
     run = table.flow.run()
     job = table.flow.write(table.flow.start(run))
     assert job.wait() != 0
-    assert "RetryableError: The database failed while writing to a staging table" in job.text()
+    assert "[error] The database failed while writing to a staging table" in job.text()
+    assert "recovery=retry" in job.text()
     assert "its disk is full or fails" in job.text()
     table.flow.abort(run)
     assert (len(table.rows()), table.position(), table.staging()) == (20, {0: 20}, set())

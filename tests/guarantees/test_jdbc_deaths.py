@@ -211,7 +211,8 @@ def test_a_server_that_crashes_while_rows_are_staged_and_while_they_are_committe
     with crashed(database):
         pause.release()
         assert job.wait() != 0
-        assert "RetryableError: The database failed while" in job.text()
+        assert "[error] The database failed while" in job.text()
+        assert "recovery=retry" in job.text()
     table.flow.abort(run)
     assert (table.rows(), table.position(), table.staging()) == ([], {}, set())
     started = table.flow.start()
