@@ -16,10 +16,14 @@ from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, mi
 from ..registry import LocalRegistry
 from .harness import Drivers, Flow, SharedJvm
 from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
+from .harness.jdbc import Table, jdbc_table
 from .harness.streams import Streams
 
 _OTHER_DATABASES = {
     "test_jdbc_sink": ("sqlite", "mariadb"),
+    "test_jdbc_deaths": ("sqlite", "mariadb"),
+    "test_jdbc_bad_input": ("sqlite", "mariadb"),
+    "test_jdbc_merge": ("sqlite",),
     "test_jdbc_conformance": ("postgresql", "mariadb"),
     "test_verify_of_sinks": ("sqlite", "mariadb"),
     "test_quarantine_of_sinks": ("sqlite", "mariadb"),
@@ -36,7 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             database = getattr(item, "callspec", None) and item.callspec.params.get("database")
             others = _OTHER_DATABASES.get(item.path.stem, ())
-            if database in others and item.get_closest_marker("each_database") is None:
+            too = [one.args[0] for one in item.iter_markers("also_on")]
+            if database in others and database not in too:
                 item.add_marker(pytest.mark.thorough)
 
 
@@ -89,6 +94,22 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return SqliteFile(tmp_path_factory.mktemp("sqlite") / "warehouse.db")
     found: Readable = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+def make_jdbc(
+    make_flow: Callable[..., Flow], database: Readable, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Table]]:
+    """Makes a pipeline that loads a table of its own in a database: `make_jdbc(2, section={"auto_evolve": True})`."""
+    for variable, value in database.environment().items():
+        monkeypatch.setenv(variable, value)
+
+    def made(partitions: int = 2, *, section: dict[str, Any] | None = None, **settings: Any) -> Table:
+        return jdbc_table(make_flow(partitions, **settings), database, section)
+
+    yield made
+    for name in database.staging():  # the next test looks for its own
+        database.run(f'DROP TABLE "{name}"')
 
 
 def _maker(folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, name: Callable[[str], str]) -> Any:

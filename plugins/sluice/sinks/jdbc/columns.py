@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type, in_words
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
-from sluice.sinks.jdbc.fits import Fit
+from sluice.sinks.jdbc.fits import Fit, literal
 
 PLACE_TYPES = ("string", "integer", "long")
 """Of topic, partition and offset, with pk_mode kafka."""
@@ -127,4 +127,5 @@ def sent(dialect: Dialect, row: RowColumn, column: DatabaseColumn, zone: str) ->
         raise ValueError(fit)
     if fit.problem is None:
         return fit
-    return Fit(fit.value, f"concat('the value of {row.name} does not fit {column.type}: ', {fit.problem})")
+    words = literal(f"the value of {row.name} does not fit {column.type}: ")
+    return Fit(fit.value, f"concat({words}, {fit.problem})")

@@ -110,6 +110,8 @@ class Database:
             with suppress(Py4JError, OSError):
                 self._connection.rollback(point)
             raise
+        with database_errors("releasing a savepoint", self._jvm, self.address):
+            self._connection.releaseSavepoint(point)
 
     def close(self) -> None:
         """Close the connection; a transaction that is open is lost."""
@@ -134,6 +136,11 @@ class Database:
                 connection=self.address.connection,
             )
         return found
+
+    def row_limit(self) -> int | None:
+        """The bytes that a row may have, where the connection breaks at a longer one."""
+        found = self.rows(self.dialect.row_limit_query) if self.dialect.row_limit_query is not None else []
+        return int(found[0][0] or 0) if found else None
 
     def unfit(self, schema: str, name: str) -> str | None:
         """Why a table can't have rows and offsets in one transaction, in words; None if it can, or isn't there."""

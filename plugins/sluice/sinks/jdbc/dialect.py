@@ -6,11 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from sluice.records.structs import Type, in_words
 from sluice.sinks.jdbc.fits import Fit
-from sluice.sinks.jdbc.names import LATEST, quoted
+from sluice.sinks.jdbc.names import quoted
 
 Kind = Literal["passing", "login", "refused", "data", "other"]
 """What an error of a database is: it may go by itself, the login is refused, a right is missing, rows are refused."""
@@ -48,6 +49,13 @@ class Dialect(ABC):
     """Whether one transaction at a time may write."""
     session: ClassVar[Sequence[str]] = ()
     """Statements with which the coordinator's connections begin."""
+    batch_properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What its driver is told besides where rows are staged."""
+    hidden_causes: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What went wrong, and may go by itself, by the words that Spark's writer has in its place: those of the roll-back
+    that it tries then, and that fails."""
+    row_limit_query: ClassVar[str | None] = None
+    """A query for the bytes that a row may have, where the connection breaks at a longer one."""
     lock_schema: ClassVar[str | None] = None
     """A query that keeps two processes from creating the same table, until their transaction ends."""
     unlock_schema: ClassVar[str | None] = None
@@ -108,9 +116,9 @@ class Dialect(ABC):
         )
         return f"{self.staging_begins} {name} AS SELECT {columns}, {nulls} FROM {table} WHERE 1 = 0"
 
-    def latest(self, schema: str) -> str:  # noqa: ARG002 - a temporary table is in no schema of a user's
-        """The temporary table of a commit."""
-        return quoted(LATEST)
+    def temporary_table(self, schema: str, name: str) -> str:  # noqa: ARG002 - it is in no schema of a user's
+        """A temporary table of a commit."""
+        return quoted(name)
 
     def kind_of(self, code: int) -> Kind | None:  # noqa: ARG002
         """What an error of the database's own number is; None where its SQLSTATE says it."""

@@ -22,6 +22,10 @@ _DATA = ("22", "23")
 _WHOLE_ROW = "Detail: Failing row contains"  # PostgreSQL's words for a row that a CHECK refuses, all of its values
 
 
+class RowsRefusedError(ActionRequiredError):
+    """The database refuses rows: a constraint, or a type that they don't fit."""
+
+
 @contextmanager
 def database_errors(doing: str, jvm: Any, address: JdbcAddress, **where: Any) -> Iterator[None]:
     """Classify what the database throws in this block.
@@ -84,6 +88,9 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
     lines = (line.strip() for line in said.splitlines())
     reason = " ".join(line for line in lines if line and not line.startswith(_WHOLE_ROW))[:1000]
     kind = _kind(exception, address.dialect)
+    for words, cause in address.dialect.hidden_causes.items():
+        if words in reason:
+            kind, reason = "passing", f"{cause}: {reason}"
     if kind == "login":
         return ActionRequiredError(
             f"The database refuses the connection, while {doing}.",
@@ -99,7 +106,7 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
             reason=reason,
         )
     if kind == "data":
-        return ActionRequiredError(
+        return RowsRefusedError(
             f"The database refuses the rows: {reason}.",
             next_step="nothing of this interval was committed. Correct the records or the table; a transform can "
             "leave records out.",

@@ -119,10 +119,11 @@ def without_blanks_at_end(fit: Fit) -> Fit:
 
 def one_of(value: str, members: Iterable[str]) -> Fit:
     """One of an enumeration's texts: MariaDB takes another one for a member's number, if it is one."""
-    return checked(value, f"{value} NOT IN ({', '.join(map(_literal, members))})", "it is none of its members")
+    return checked(value, f"{value} NOT IN ({', '.join(map(literal, members))})", "it is none of its members")
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
+    """A text as Spark SQL, whatever is in it."""
     return "decode(X'" + text.encode().hex() + "', 'UTF-8')"
 
 

@@ -31,7 +31,7 @@ from sluice.sinks.jdbc.fits import (
     within_octets,
     without_blanks_at_end,
 )
-from sluice.sinks.jdbc.names import LATEST, quoted
+from sluice.sinks.jdbc.names import quoted
 
 _COLLATION = "utf8mb4_nopad_bin"  # texts that differ in anything are different keys
 _KEY_CHARACTERS = 768  # of InnoDB's 3,072 bytes, four for each
@@ -60,6 +60,9 @@ class MariaDb(Dialect):
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
+    # Values in their own form: as text, quotes in them would count twice against the longest packet.
+    batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
+    row_limit_query = "SELECT @@max_allowed_packet"
     isolation = "READ_COMMITTED"
     one_writer = False
     # REPEATABLE READ, its default, would read positions as they were before it waited for another's lock.
@@ -114,9 +117,9 @@ class MariaDb(Dialect):
         """With its schema, too."""
         return f"{schema}.{name}"
 
-    def latest(self, schema: str) -> str:
-        """A temporary table is in a schema, too."""
-        return self.table(schema, LATEST)
+    def temporary_table(self, schema: str, name: str) -> str:
+        """It is in a schema, too."""
+        return self.table(schema, name)
 
     def staging(self, name: str, table: str, columns: str, places: Mapping[str, int | None]) -> str:
         """See `Dialect`. Columns may be null only as those of an outer join."""

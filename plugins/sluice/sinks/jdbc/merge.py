@@ -10,6 +10,7 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.database import Database
+from sluice.sinks.jdbc.failures import RowsRefusedError
 from sluice.sinks.jdbc.statements import Target
 
 COMMITTING = "committing the interval"
@@ -30,6 +31,7 @@ class Merge:
     def __init__(self, database: Database, target: Target, writer: TableSpec, table: str, instant: str) -> None:
         self._database, self._target, self._writer = database, target, writer
         self._table, self._instant = table, instant
+        self._deletes = False
 
     def run(self, staged: Sequence[Committable]) -> None:
         """Merge the rows of these staging tables, and of no others.
@@ -69,19 +71,62 @@ class Merge:
             there = int(self._database.rows(f"SELECT count(*) FROM {target.own(one.path)}")[0][0] or 0)
             if there < one.rows + one.deletes:
                 raise self._gone([one.path], there, one.rows + one.deletes)
-        self._run(statements.latest(target, [one.path for one in staged]))
+        names = [one.path for one in staged]
+        self._deletes = any(one.deletes for one in staged)
+        try:
+            with self._database.savepoint():
+                self._run(statements.latest(target, names))
+                if not target.ordering:
+                    self._refuse_scattered()
+                self._take_latest()
+        except RowsRefusedError as refused:
+            self._merge_in_order(names, refused)
+
+    def _take_latest(self) -> None:
+        """Make the last versions of keys the table's rows."""
+        target = self._target
         if target.dialect.analyze:
             self._run(f"ANALYZE {target.latest}")
-        if not target.ordering:
-            self._refuse_scattered()
-        if any(one.deletes for one in staged):
+        if self._deletes:
             self._run(statements.delete(target))
         update = statements.update(target)
         if update is not None:
             self._run(update)
         if self._writer.options["insert_mode"] == "upsert":
             self._run(statements.insert_new(target))
-        self._run(statements.drop_latest(target))
+        self._run(statements.drop_temporary(target, target.latest))
+
+    def _merge_in_order(self, names: Sequence[str], refused: RowsRefusedError) -> None:
+        """Merge versions in runs, in the order in which they came.
+
+        A constraint that holds after each record needn't hold between the steps of a merge of all of them: a value that
+        is unique may have gone from one row to another. A run that is refused is halved, down to single records; what
+        is refused then, the database refuses of the records one by one, too.
+        """
+        target = self._target
+        self._run(statements.ordered(target, names))
+        number = int(self._database.rows(f"SELECT count(*) FROM {target.ordered}")[0][0] or 0)
+        if number == 1:
+            raise refused
+        log.info("a constraint is broken by the merge of all rows: they are merged in order", table=self._table)
+        runs = self._halves(1, number)
+        while runs:
+            first, last = runs.pop()
+            try:
+                with self._database.savepoint():
+                    self._run(statements.latest_of(target, first, last))
+                    self._take_latest()
+            except RowsRefusedError:
+                if first == last:
+                    raise
+                runs += self._halves(first, last)
+        self._run(statements.drop_temporary(target, target.ordered))
+
+    @staticmethod
+    def _halves(first: int, last: int) -> list[tuple[int, int]]:
+        """Two runs, the one that comes first at the end."""
+        middle = (first + last) // 2
+        return [(middle + 1, last), (first, middle)]
 
     def _refuse_scattered(self) -> None:
         """Which of two versions is the last, their offsets say only within one partition."""

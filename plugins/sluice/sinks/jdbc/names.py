@@ -9,10 +9,12 @@ POSITIONS, INSTANTS = "_sluice_positions", "_sluice_instants"
 """Where each table stands, a row a table; and its intervals, a row each."""
 KEPT = 1000
 """Committed intervals that the table of intervals keeps: without a bound each commit would be slower than the last."""
-LATEST = "_sluice_latest"
+LATEST, ORDERED = "_sluice_latest", "_sluice_ordered"
+"""Temporary tables of a commit: the last version of each key, and all versions in order."""
 LOG, OFFSET, DELETED = "_sluice_log", "_sluice_offset", "_sluice_deleted"
 """Columns of staging tables beside the table's own: topic and partition of a row's record, its offset, and whether it
 deletes the row of its key."""
+NUMBER = "_sluice_number"
 RANK, FIRST_LOG, LAST_LOG = "_sluice_rank", "_sluice_first_log", "_sluice_last_log"
 _STAGING = re.compile(r"_sluice_[0-9a-f]{8}_(\d{14,17})_[0-9a-z]{1,12}_\d{1,6}")
 

@@ -25,7 +25,7 @@ _UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, 
 
 
 class Jdbc(SinkOptions):
-    """The sink: one table of a relational database, PostgreSQL or SQLite."""
+    """The sink: one table of a relational database, PostgreSQL, MariaDB or SQLite."""
 
     connector: ClassVar[str] = "sluice.sinks.jdbc.sink:JdbcSink"
     row_writer: ClassVar[str] = "sluice.sinks.jdbc.writer:JdbcWriter"
@@ -37,8 +37,8 @@ class Jdbc(SinkOptions):
     )
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
-    """Id of the Airflow connection to the database: of type postgres or sqlite, or of type jdbc with a whole JDBC URL
-    as its host. It has login and password; nothing of it stands here."""
+    """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
+    with a whole JDBC URL as its host. It has login and password; nothing of it stands here."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$")]
     """The table, `flights` or with its schema `public.flights`; upper and lower case as they are in the database."""
     insert_mode: Literal["insert", "upsert", "update"] = "insert"

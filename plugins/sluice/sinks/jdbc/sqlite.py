@@ -28,6 +28,10 @@ class Sqlite(Dialect):
     name = "SQLite"
     driver = "org.sqlite.JDBC"
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
+    # https://sqlite.org/lang_transaction.html: after some errors it rolls back by itself.
+    hidden_causes = MappingProxyType(
+        {"no transaction is active": "SQLite broke the transaction off, as it does where its disk is full or fails"}
+    )
     isolation = "SERIALIZABLE"
     one_writer = True
     lock_row = ""  # its transactions lock the file

@@ -11,8 +11,11 @@ from sluice.sinks.jdbc.names import (
     FIRST_LOG,
     INSTANTS,
     LAST_LOG,
+    LATEST,
     LOG,
+    NUMBER,
     OFFSET,
+    ORDERED,
     POSITIONS,
     RANK,
     quoted,
@@ -49,7 +52,12 @@ class Target:
     @property
     def latest(self) -> str:
         """The temporary table of the last versions of keys."""
-        return self.dialect.latest(self.schema)
+        return self.dialect.temporary_table(self.schema, LATEST)
+
+    @property
+    def ordered(self) -> str:
+        """The temporary table of all versions in order."""
+        return self.dialect.temporary_table(self.schema, ORDERED)
 
     def own(self, name: str) -> str:
         """One of the sink's own tables, in the table's schema."""
@@ -119,12 +127,29 @@ def append_once(target: Target, name: str) -> str:
 
 def latest(target: Target, names: Sequence[str]) -> str:
     """A statement that makes a table of the last version of each key, by its ordering columns, then by offset."""
+    return _latest(target, _union(target, names))
+
+
+def ordered(target: Target, names: Sequence[str]) -> str:
+    """A statement that makes a table of all versions, with their numbers in the order in which they are the rows."""
+    order = listed((*target.ordering, OFFSET, LOG), "u.")
+    begin = target.dialect.temporary.format(target.ordered)
+    numbered = f"row_number() OVER (ORDER BY {order}) AS {quoted(NUMBER)}"
+    return f"{begin} SELECT u.*, {numbered} FROM ({_union(target, names)}) u"
+
+
+def latest_of(target: Target, first: int, last: int) -> str:
+    """As `latest`, of the versions of these numbers, both included."""
+    return _latest(target, f"SELECT * FROM {target.ordered} WHERE {quoted(NUMBER)} BETWEEN {first} AND {last}")
+
+
+def _latest(target: Target, rows: str) -> str:
     versions = ", ".join(f"s.{quoted(name)} DESC" for name in (*target.ordering, OFFSET))
     key = f"PARTITION BY {listed(target.key, 's.')}"
     ranked = (
         f"SELECT s.*, row_number() OVER ({key} ORDER BY {versions}, s.{quoted(LOG)}) AS {quoted(RANK)}, "
         f"min(s.{quoted(LOG)}) OVER ({key}) AS {quoted(FIRST_LOG)}, "
-        f"max(s.{quoted(LOG)}) OVER ({key}) AS {quoted(LAST_LOG)} FROM ({_union(target, names)}) s"
+        f"max(s.{quoted(LOG)}) OVER ({key}) AS {quoted(LAST_LOG)} FROM ({rows}) s"
     )
     begin = target.dialect.temporary.format(target.latest)
     return f"{begin} SELECT * FROM ({ranked}) r WHERE {quoted(RANK)} = 1"
@@ -185,9 +210,9 @@ def insert_new(target: Target) -> str:
     )
 
 
-def drop_latest(target: Target) -> str:
-    """A statement that drops the table of last versions; it is no DDL that commits."""
-    return f"{target.dialect.drop_temporary} {target.latest}"
+def drop_temporary(target: Target, table: str) -> str:
+    """A statement that drops a temporary table; it is no DDL that commits."""
+    return f"{target.dialect.drop_temporary} {table}"
 
 
 def _same(target: Target, table: str = "t") -> str:
