@@ -330,3 +330,16 @@ def test_topics_of_two_clusters_have_files_of_their_own(make_files, bootstrap, w
         assert flow.interval().records == 40
     streams.check(("east", streams.topic), ("west", streams.topic))
     assert flow.committed() == [1, 2]
+
+
+@pytest.mark.thorough
+def test_a_takeover_is_refused_for_streams(make_files, bootstrap, west):
+    """Kafka Connect's names say nothing of clusters."""
+    flow = make_files(partitions=1, sink__files__layout="connect", sink__files__takeover="confluent")
+    streams = two_clusters(Streams(flow, east=bootstrap, west=west))
+    streams.send("east", streams.topic, 5)
+    file = flow.topics / streams.topic / f"{streams.topic}+0+0000000000+0000000001.avro"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(ActionRequiredError, match="streams may be on several"):
+        flow.start()

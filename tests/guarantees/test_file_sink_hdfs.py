@@ -229,6 +229,7 @@ def test_without_rights_it_says_whose_are_missing(on_hdfs, admin):
     flow.loaded()
 
 
+@pytest.mark.thorough
 def test_a_file_that_a_dead_client_has_open_holds_nothing_up(on_hdfs, admin, shared_jvm):
     """HDFS keeps its lease for an hour: commit and roll-back don't touch it, but by deleting it."""
     flow = on_hdfs

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sluice import runtime
 from sluice.coordinator.catalog import sync
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.hive import HiveCatalog
@@ -89,6 +96,45 @@ def test_folders_are_partitions_where_their_files_lie(make_files, metastore, lay
             columns, _ = metastore.look(jvm, "lake", name)
             assert _locations(jvm, metastore, name) == of_files()
     assert columns["extra"] == "array<date>"
+
+
+_READ = """
+import json, sys
+from pyspark.sql import SparkSession
+uris, table = sys.argv[1:]
+settings = {"spark.hadoop.hive.metastore.uris": uris, "spark.sql.catalogImplementation": "hive"}
+builder = SparkSession.builder.master("local[1]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+rows = spark.sql(f"SELECT id, v, topic, `partition` FROM {table}").collect()
+print("ROWS", json.dumps([list(row) for row in rows]))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("data_format", ["avro", "parquet"])
+def test_a_reader_who_knows_the_catalog_alone_finds_the_rows(make_files, metastore, data_format, tmp_path):
+    """Of two intervals, the second with a column more: the catalog has that, and earlier rows read as before."""
+    name = f"read_{data_format}"
+    flow = make_files(name, sink__files__layout="interval", sink__files__format=data_format)
+    flow.set(sink__files__codec="none")
+    for more in ("", ", extra STRING"):
+        flow.set(sink__files__schema=f"{DDL}{more}")
+        flow.produce(20)
+        flow.interval()
+        sync(flow.pipeline, flow.jvm)
+    script = tmp_path / "read.py"
+    script.write_text(_READ)
+    jars = os.pathsep.join(map(str, runtime.jars("spark")))
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--conf", f"spark.driver.extraClassPath={jars}"]
+    environment = {**os.environ, "JAVA_HOME": str(runtime.java_home()), "PYSPARK_PYTHON": sys.executable}
+    command = [*submit, str(script), metastore.uris, f"lake.{name}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("ROWS")).removeprefix("ROWS"))
+    wanted = Counter((s.id, s.value, flow.topic, str(s.partition)) for s in flow.sent)
+    assert Counter(map(tuple, rows)) == wanted
 
 
 def test_a_metastore_that_is_down_is_made_up_for_and_another_table_is_left_alone(make_files, metastore):

@@ -374,6 +374,7 @@ def test_killed_between_two_steps_while_a_reader_lists(make_files, s3, point):
     assert not any(s3.secret in text for text in logs)
 
 
+@pytest.mark.thorough
 def test_a_commit_that_stands_still_before_the_log_is_refused_after_an_abort(make_files):
     flow = make_files(control__commit_timeout="2 seconds", control__clock_wait="1 second")
     flow.produce(20)

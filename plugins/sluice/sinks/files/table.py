@@ -319,6 +319,10 @@ class FilesTable(ABC):
     def _under_way(self) -> list[str]:
         return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
 
+    def _is_taken(self, path: str) -> bool:
+        """Whether anything has a file's name."""
+        return self._storage.exists(path)
+
     def _is_open(self, instant: str) -> bool:
         """Whether an interval may be committed, as far as a look can say."""
         return self.state_of(instant) == "pending"
@@ -398,7 +402,7 @@ class FilesTable(ABC):
         """Two files of one name: a topic that was made again has the same offsets once more."""
         if layout == "interval":
             return
-        taken = next((one.path for one in files if self._storage.exists(one.path)), None)
+        taken = next((one.path for one in files if self._is_taken(one.path)), None)
         if taken is not None:
             raise IntervalError(
                 "There is a file already of the name that one of the interval's would get.",
