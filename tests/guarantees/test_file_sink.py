@@ -20,7 +20,6 @@ from sluice.protocol.offsets import TRANSACTION_KEY
 from ..thorough import also
 from .harness import Pause, finish, once_the_lease_is_free, wait_for
 from .harness.files import FileFlow, rows_of
-from .harness.readers import DDL
 from .harness.streams import Streams, two_clusters
 
 LAYOUTS = ["interval", "connect"]
@@ -333,64 +332,14 @@ def test_topics_of_two_clusters_have_files_of_their_own(make_files, bootstrap, w
     assert flow.committed() == [1, 2]
 
 
-def test_it_goes_on_where_kafka_connect_has_stopped(make_files):
-    """Its files stay as they are; a partition without files begins where starting_offsets says; dry runs say it."""
-    flow = make_files(3, sink__files__layout="connect", sink__files__takeover="confluent")
-    flow.produce(30)
-    here = flow.topics / flow.topic
-    left = [f"year=2026/month=01/{flow.topic}+0+{s:010d}+{e:010d}.avro" for s, e in ((0, 3), (4, 6))]
-    left.append(f"year=2026/month=02/{flow.topic}+2+0000000000+0000000009.avro")
-    for name in left:
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_bytes(b"by Connect")
-    under_way = flow.topics / "+tmp" / flow.topic / f"{flow.topic}+0+0000000007+0000000008.avro"
-    under_way.parent.mkdir(parents=True)
-    under_way.write_bytes(b"never committed")
-    planned = flow.coordinator().start(flow.run(dry_run=True))
-    assert f"{flow.topic}[0] [7, 10), {flow.topic}[1] [0, 10)" in planned.summary
-    assert flow.topic + "[2]" not in planned.summary
-    flow.interval()
-    own = {
-        name: file
-        for name, file in flow.files().items()
-        if file.read_bytes() not in (b"by Connect", b"never committed")
-    }
-    wanted = [s for s in flow.sent if s.offset >= {0: 7, 1: 0, 2: 10}[s.partition]]
-    assert Counter(pair for file in own.values() for pair in rows_of(file)) == Counter((s.id, s.value) for s in wanted)
-    assert {f"{flow.topic}/{name}" for name in left} <= flow.files().keys()
-    flow.produce(30)
-    (here / left[1]).unlink()  # whoever deletes old files changes nothing any more
-    flow.interval()
-    assert flow.note() is not None
-    assert sum(record["rows"] for record in flow.log()) == len(wanted) + 30
-
-
-def test_a_takeover_is_refused_where_the_topic_does_not_go_on(make_files):
-    flow = make_files(1, sink__files__layout="connect", sink__files__takeover="confluent")
-    flow.produce(10, partitions=(0,))
-    file = flow.topics / flow.topic / f"{flow.topic}+0+0000000000+0000000010.avro"
+@pytest.mark.thorough
+def test_a_takeover_is_refused_for_streams(make_files, bootstrap, west):
+    """Kafka Connect's names say nothing of clusters."""
+    flow = make_files(partitions=1, sink__files__layout="connect", sink__files__takeover="confluent")
+    streams = two_clusters(Streams(flow, east=bootstrap, west=west))
+    streams.send("east", streams.topic, 5)
+    file = flow.topics / streams.topic / f"{streams.topic}+0+0000000000+0000000001.avro"
     file.parent.mkdir(parents=True)
     file.touch()
-    with pytest.raises(ActionRequiredError, match=r"can't be read from where another loader has stopped.+log_end=10"):
+    with pytest.raises(ActionRequiredError, match="streams may be on several"):
         flow.start()
-    file.rename(file.with_name(f"{flow.topic}+0+0000000002+0000000009.avro"))
-    flow.produce(5, partitions=(0,))
-    assert flow.interval().records == 5
-
-
-def test_a_change_of_columns_that_is_not_allowed_is_refused_before_anything_is_opened(make_files):
-    flow = make_files(1, sink__files__schema_compatibility="backward")
-    flow.produce(5, partitions=(0,))
-    flow.interval()
-    flow.set(sink__files__schema=f"{DDL}, extra BIGINT NOT NULL")
-    for request in ({}, {"dry_run": True}):
-        with pytest.raises(ActionRequiredError, match=r"not backward compatible.+`extra` may not be null"):
-            flow.coordinator().start(flow.run(**request))
-    assert flow.left() == []
-    flow.set(sink__files__schema=f"{DDL}, extra BIGINT")
-    flow.produce(5, partitions=(0,))
-    flow.interval()
-    flow.set(sink__files__schema=DDL, sink__files__schema_compatibility="forward")
-    flow.produce(5, partitions=(0,))
-    flow.interval()
-    _settled(flow)

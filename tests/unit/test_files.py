@@ -18,6 +18,7 @@ from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.compatibility import incompatible
+from sluice.sinks.files.hive import partition_keys, partitions
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.names import DataFile, committable, extension, file_name, files_of, log_entry
 from sluice.sinks.files.options import Files
@@ -83,7 +84,6 @@ def test_what_does_not_fit_is_refused(options, says):
     [
         ({"changes": {"format": "debezium"}}, "they are more than sink.files can do"),
         ({"table_services": {}}, "sink.files has no archiving"),
-        ({"catalog_sync": {"hive": {"uris": "thrift://h:1"}}}, "sink.files doesn't write"),
     ],
 )
 def test_what_files_cannot_do_is_refused_by_name_when_the_file_is_loaded(tmp_path, more, says):
@@ -98,6 +98,51 @@ def test_what_files_cannot_do_is_refused_by_name_when_the_file_is_loaded(tmp_pat
     with pytest.raises(PipelineFileError) as caught:
         load_pipeline(file)
     assert says in str(caught.value)
+
+
+def test_a_format_that_hive_does_not_read_is_not_told_to_catalogs(tmp_path):
+    file = tmp_path / "flights.yaml"
+    files = {"path": "/lake/flights", "schema": "id BIGINT", "format": "json"}
+    pipeline = {
+        "name": "flights", "schedule": "1 hour", "source": {"kafka": {"topics": "flights"}},
+        "sink": {"files": files}, "catalog_sync": {"hive": {"uris": "thrift://h:1"}},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(pipeline))
+    with pytest.raises(PipelineFileError, match=r"catalog_sync.+need sink\.files\.format avro or parquet"):
+        load_pipeline(file)
+    file.write_text(yaml.safe_dump({**pipeline, "sink": {"files": {**files, "format": "parquet"}}}))
+    assert load_pipeline(file).sink.capabilities.catalogs
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "path", "values"),
+    [
+        ({"layout": "connect"}, "topic partition", "t/partition=3", ("t", "3")),
+        ({}, "interval topic partition", f"{INSTANT}/a%2Fb/partition=3", (INSTANT, "a/b", "3")),
+        ({"layout": "connect", "partitioner": "field", "partition_fields": "Id"}, "topic id",
+         "t/Id=a%2Fb", ("t", "a/b")),
+        ({"layout": "connect", "partitioner": "daily"}, "topic year month day",
+         "t/year=2026/month=11/day=23", ("t", "2026", "11", "23")),
+        ({"layout": "connect", "partitioner": "daily"}, "topic year month day",
+         "t/__HIVE_DEFAULT_PARTITION__", ("t", *["__HIVE_DEFAULT_PARTITION__"] * 3)),
+    ],
+)  # fmt: skip
+def test_folders_are_partitions_of_a_catalog(options, keys, path, values):
+    made = section(**options)
+    found = partition_keys(made.partitioning, made.layout)
+    assert found == keys.split()
+    file = DataFile("s", f"topics/{path}/f.avro", 1, "c")
+    elsewhere = DataFile("s", f"before/{path}/f.avro", 1, "c")
+    record = Record(INSTANT, made.layout, "avro", "", 1, [file, file, elsewhere])
+    assert partitions(record, found, "topics") == {f"topics/{path}": values}
+
+
+def test_a_folder_without_a_name_is_no_partition_of_a_catalog():
+    made = section(partitioner="time", path_format="YYYY/'month'=MM", partition_duration="1 day").partitioning
+    with pytest.raises(ValueError, match="needs a name in each folder"):
+        partition_keys(made, "connect")
+    with pytest.raises(ValueError, match="named topic"):
+        partition_keys(section(partitioner="field", partition_fields="Topic").partitioning, "connect")
 
 
 def test_a_partitioning_travels_in_settings():

@@ -18,9 +18,34 @@ from sluice.sinks.files.storage import in_the_way, is_data, lost_jvm
 
 _MISSING = "FileNotFoundException"
 _THERE = ("FileAlreadyExistsException", "ParentNotDirectoryException", "PathIsNotEmptyDirectoryException")
-_FULL = ("QuotaExceededException", "could only be written to 0 of")
+_FULL = ("QuotaExceededException", "could only be written to 0 of", "No space left on device", "Disk quota exceeded")
 _WRONG = ("UnknownHostException", "UnsupportedFileSystemException", "No AbstractFileSystem", "InvalidPathException",
           "Incomplete HDFS URI")  # fmt: skip
+
+
+def refusal(chain: list[str], where: str) -> ActionRequiredError | None:
+    """What a person has to do where a file system refuses to write; None where it says something else.
+
+    Args:
+        chain: an exception and its causes, as `sluice.jvm.causes` has them.
+        where: the path.
+    """
+    text = " <- ".join(chain)
+    if is_refused(text):
+        return ActionRequiredError(
+            "No permission on the table's folder.",
+            next_step="grant the user of Airflow's workers and of Spark read and write access to it.",
+            path=where,
+            reason=chain[-1],
+        )
+    if any(sign in text for sign in _FULL):
+        return ActionRequiredError(
+            "The table's file system is full, or a quota of it is.",
+            next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has written.",
+            path=where,
+            reason=chain[-1],
+        )
+    return None
 
 
 class HadoopStorage:
@@ -163,21 +188,9 @@ class HadoopStorage:
             return FileNotFoundError(where)
         if first.startswith(_THERE):
             return FileExistsError(where)
-        if is_refused(text):
-            return ActionRequiredError(
-                "No permission on the table's folder.",
-                next_step="grant the user of Airflow's workers and of Spark read and write access to it.",
-                path=where,
-                reason=chain[-1],
-            )
-        if any(sign in text for sign in _FULL):
-            return ActionRequiredError(
-                "The table's file system is full, or a quota of it is.",
-                next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has "
-                "written.",
-                path=where,
-                reason=chain[-1],
-            )
+        refused = refusal(chain, where)
+        if refused is not None:
+            return refused
         if any(sign in text for sign in _WRONG):
             return ActionRequiredError(
                 "The table's path can't be used.",

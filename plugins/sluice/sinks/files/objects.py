@@ -98,9 +98,16 @@ class ObjectTable(FilesTable):
         """See `FilesTable`. In this order: a roll-back deletes what is looked at last before the other."""
         return not self._storage.exists(f"{ABORTING}/{instant}") and self._storage.exists(f"{PENDING}/{instant}")
 
+    def _is_taken(self, path: str) -> bool:
+        """See `FilesTable`. An object that is in a folder of that name is in nobody's way."""
+        return self._storage.size(path) is not None
+
     def _enter(self, number: int, record: Record) -> None:
         reach("sink.before_log")
         self._storage.create(log_entry(number), record.to_json())
+
+    def _make(self, instant: str, path: str, content: bytes) -> None:  # noqa: ARG002 - objects appear whole
+        self._storage.create(path, content)
 
     def _show(self, record: Record) -> None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -34,6 +36,7 @@ CODECS = {
 """How each format can be packed; the first is the default."""
 _RENAMES = ("file", "hdfs", "viewfs")  # file systems with a rename that is one step and never goes over another file
 _PUTS = ("s3a",)  # object stores with a PUT that is refused where there is an object already
+_IN_HIVE = ("avro", "parquet")  # formats of which Hive's own classes read each file by the catalog's columns
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})*")
 _NOT_HERE = {
     "record_key": "is for tables with a row for each key",
@@ -49,6 +52,7 @@ class Files(SinkOptions):
     commit_log: ClassVar[str] = "sluice.sinks.files.commits:FileCommits"
     table_rows: ClassVar[str] = "sluice.sinks.files.rows:table_rows"
     quarantine_reader: ClassVar[str] = "sluice.sinks.files.quarantine:QuarantineFiles"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"catalogs": f"format {' or '.join(_IN_HIVE)}"})
 
     path: TablePath
     """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights,
@@ -85,6 +89,10 @@ class Files(SinkOptions):
     max_rows_per_file: Annotated[int, Field(gt=0)] | None = None
     """A file has rows of a stretch of at most so many offsets, and so at most so many rows. Default: an interval has
     one file for each Kafka partition and folder."""
+    target_bytes_per_file: Annotated[int, Field(gt=0)] | None = None
+    """About how large a file becomes, in bytes as they lie there: a stretch has as many offsets as had that many bytes
+    by the last interval's average. An estimate and no limit: rows that are larger make larger files, and a table's
+    first interval isn't divided by it. `max_rows_per_file` holds besides."""
     schema_compatibility: Compatibility = "none"
     """Which changes of the columns are refused, compared with the last interval's. none: no change. backward: what
     readers by the new columns can't read of earlier files. forward: what readers by the earlier columns can't read of
@@ -97,7 +105,7 @@ class Files(SinkOptions):
     @property
     def capabilities(self) -> SinkCapabilities:
         """One file of the log has rows and checkpoint. Rows are only ever added."""
-        return SinkCapabilities(atomic_with_checkpoint=True, quarantine=True)
+        return SinkCapabilities(atomic_with_checkpoint=True, quarantine=True, catalogs=self.format in _IN_HIVE)
 
     @property
     def table_id(self) -> str:

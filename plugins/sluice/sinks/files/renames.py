@@ -37,6 +37,12 @@ class RenamedTable(FilesTable):
         reach("sink.before_log")
         self._storage.rename(aside, log_entry(number))
 
+    def _make(self, instant: str, path: str, content: bytes) -> None:
+        self._storage.make_folder(staging(instant))
+        aside = f"{staging(instant)}/{uuid.uuid4().hex}.mark"
+        self._storage.create(aside, content)
+        self._storage.rename(aside, path)
+
     def _show(self, record: Record) -> None:
         if record.layout == "connect":
             self._rename_each(record, lambda one: one.path)

@@ -25,7 +25,8 @@ _CONDITION: Final = ("If-None-Match", "*")
 _MISSING, _REFUSED, _WRONG, _NOT_KNOWN, _TAKEN = 404, 403, (301, 400), 501, 412
 _NO_JARS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "NoClassDefFoundError")
 _NO_LOGIN: Final = ("NoAuthWithAWSException", "CredentialInitializationException", "Unable to load AWS credentials")
-_NO_BUCKET: Final = ("NoSuchBucket", "UnknownStoreException", "InvalidBucketName", "UnknownHostException")
+_NO_BUCKET: Final = ("NoSuchBucket", "UnknownStoreException", "InvalidBucketName", "UnknownHostException",
+                    "IllegalArgumentException")  # fmt: skip
 
 
 class S3Storage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
 from sluice.jvm.schema import struct_of_ddl
+from sluice.pipeline.catalog import HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import hadoop_settings
 from sluice.process import identity
@@ -25,6 +27,7 @@ from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.files.compatibility import incompatible
 from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.hive import HiveCatalog, HiveTable, partition_keys, partitions
 from sluice.sinks.files.names import topic_folder
 from sluice.sinks.files.objects import ObjectTable
 from sluice.sinks.files.options import Files
@@ -78,6 +81,51 @@ class FilesSink:
         """The folder for looking only, None where it was never written."""
         with self._table() as table:
             yield table if table.is_there() else None
+
+    def sync_catalogs(self) -> list[str]:
+        """Tell the Hive metastore of the folders with files; see `sluice.connectors.sink.TellsCatalogs`."""
+        catalogs, options = self._pipeline.catalog_sync, self._options
+        hive = catalogs.hive if catalogs is not None else None
+        if catalogs is None or hive is None or catalogs.glue is not None:
+            raise ActionRequiredError(
+                "Of the catalogs, a table of files is registered in a Hive metastore alone.",
+                next_step="take catalog_sync.glue out. Glue's crawlers find the folders by themselves.",
+                table=self._pipeline.table_id,
+            )
+        try:
+            keys = partition_keys(options.partitioning, options.layout)
+        except ValueError as error:
+            raise ActionRequiredError(
+                f"The table's folders can't be partitions of a catalog: {error}.",
+                next_step=f"correct {self._pipeline.sink.place}, or leave catalog_sync out.",
+                table=self._pipeline.table_id,
+            ) from error
+        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+            before, self._running = self._running, jvm
+            try:
+                with self._table() as table:
+                    self._tell(jvm, hive, table, keys)
+            finally:
+                self._running = before
+        return [f"hive {hive.database}.{hive.table or self._pipeline.table_name}"]
+
+    def _tell(self, jvm: HudiJvm, hive: HiveMetastore, table: FilesTable, keys: Sequence[str]) -> None:
+        ddl, options = table.last_schema(), self._options
+        if ddl is None:
+            return  # there is nothing yet
+        types = jvm.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).fields()
+        columns = {str(one.name()).lower(): str(one.dataType().catalogString()) for one in types}
+        base = self._pipeline.table_id
+        wanted = HiveTable(
+            hive.database.lower(),
+            (hive.table or self._pipeline.table_name).lower(),
+            f"{base}/{options.topics_dir}",
+            options.format,
+            {name: kind for name, kind in columns.items() if name not in keys},
+            keys,
+        )
+        shown = ((n, partitions(record, keys, options.topics_dir)) for n, record in table.published())
+        HiveCatalog(jvm, hive).tell(wanted, shown, base)
 
     def taken_over(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
         """Where Kafka Connect has stopped; see `sluice.connectors.sink.TakesOver`."""
@@ -165,7 +213,16 @@ class FilesSink:
             self._require_compatible(table, columns, jvm)
         fields = columns["fields"]
         self._require_types(writer, {str(f["name"]): f["type"] for f in fields})
-        return plan, writer
+        return plan, self._divided(table, writer)
+
+    def _divided(self, table: FilesTable, writer: TableSpec) -> TableSpec:
+        """The settings with the rows of a file; all attempts at an interval have the same."""
+        wanted, average = self._options.target_bytes_per_file, table.bytes_per_row()
+        if wanted is None or average is None:
+            return writer
+        most = self._options.max_rows_per_file or sys.maxsize
+        rows = min(most, max(1, int(wanted / average)))
+        return writer.model_copy(update={"options": {**writer.options, "max_rows_per_file": str(rows)}})
 
     def _require_compatible(self, table: FilesTable, columns: Type, jvm: HudiJvm) -> None:
         """Check that the columns changed as `schema_compatibility` allows it."""

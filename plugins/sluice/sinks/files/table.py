@@ -10,7 +10,7 @@ import itertools
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
@@ -92,6 +92,17 @@ class FilesTable(ABC):
     def last_schema(self) -> str | None:
         """The columns of the last interval's files as Spark DDL; None before the first."""
         return next((record.schema for _, record in self._log.newest_first() if record.schema), None)
+
+    def bytes_per_row(self) -> float | None:
+        """How large a row is in files, on the average of the last interval that had some; None before that."""
+        found = next((record for _, record in self._log.newest_first() if record.rows and record.files), None)
+        return None if found is None else sum(one.bytes for one in found.files) / found.rows
+
+    def published(self) -> Iterator[tuple[int, Record]]:
+        """The intervals whose files are all where readers look, newest first."""
+        for number, record in self._log.newest_first():
+            if self._storage.exists(committed_mark(number)):
+                yield number, record
 
     def is_empty(self) -> bool:
         """See `Table`."""
@@ -225,9 +236,10 @@ class FilesTable(ABC):
     def _mark(self, number: int, record: Record) -> None:
         said = {"transaction": record.instant, "files": len(record.files), "rows": record.rows}
         try:
-            self._storage.create(committed_mark(number), json.dumps(said).encode())
-        except FileExistsError:
-            return  # by whoever went on with the same commit
+            self._make(record.instant, committed_mark(number), json.dumps(said).encode())
+        except (FileNotFoundError, FileExistsError) as error:
+            if not self._storage.exists(committed_mark(number)):  # else whoever went on with the same commit was first
+                raise self._overtaken(record.instant) from error
 
     def _clear(self, instant: str) -> None:
         """What a published interval needs no more."""
@@ -307,6 +319,10 @@ class FilesTable(ABC):
     def _under_way(self) -> list[str]:
         return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
 
+    def _is_taken(self, path: str) -> bool:
+        """Whether anything has a file's name."""
+        return self._storage.exists(path)
+
     def _is_open(self, instant: str) -> bool:
         """Whether an interval may be committed, as far as a look can say."""
         return self.state_of(instant) == "pending"
@@ -317,6 +333,14 @@ class FilesTable(ABC):
 
         Raises:
             FileNotFoundError, FileExistsError: it was rolled back meanwhile, or the number is taken.
+        """
+
+    @abstractmethod
+    def _make(self, instant: str, path: str, content: bytes) -> None:
+        """Make a file that others see whole or not at all.
+
+        Raises:
+            FileNotFoundError, FileExistsError: another process that goes on with the same interval was first.
         """
 
     @abstractmethod
@@ -378,7 +402,7 @@ class FilesTable(ABC):
         """Two files of one name: a topic that was made again has the same offsets once more."""
         if layout == "interval":
             return
-        taken = next((one.path for one in files if self._storage.exists(one.path)), None)
+        taken = next((one.path for one in files if self._is_taken(one.path)), None)
         if taken is not None:
             raise IntervalError(
                 "There is a file already of the name that one of the interval's would get.",

@@ -13,15 +13,18 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import SinkWriter, Written
 from sluice.errors import ActionRequiredError
+from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
+from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.names import (
     APART,
     DataFile,
@@ -178,19 +181,20 @@ class FilesWriter(SinkWriter):
             )
             spec = getattr(jvm, "org.apache.spark.sql.execution.datasources.FileFormatWriter$OutputSpec")
             empty = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({})
-            written = sources.FileFormatWriter.write(
-                session,
-                plan,
-                getattr(jvm, _FORMATS[self._options["format"]])(),
-                committer,
-                spec(target, empty, plan.output()),
-                session.sessionState().newHadoopConfWithOptions(scala_options),
-                _seq(jvm, [attributes[name] for name in placed.by]),
-                jvm.scala.Option.empty(),
-                _seq(jvm, []),
-                scala_options,
-                0,
-            )
+            with _refused(target):
+                written = sources.FileFormatWriter.write(
+                    session,
+                    plan,
+                    getattr(jvm, _FORMATS[self._options["format"]])(),
+                    committer,
+                    spec(target, empty, plan.output()),
+                    session.sessionState().newHadoopConfWithOptions(scala_options),
+                    _seq(jvm, [attributes[name] for name in placed.by]),
+                    jvm.scala.Option.empty(),
+                    _seq(jvm, []),
+                    scala_options,
+                    0,
+                )
         return set(filter(None, str(written.mkString("\n")).split("\n")))
 
     def _format_options(self) -> dict[str, str]:
@@ -315,6 +319,22 @@ class FilesWriter(SinkWriter):
             tuple(str(short_days[i]) for i in order),
             tuple(map(str, symbols.getAmPmStrings())),
         )
+
+
+@contextmanager
+def _refused(target: str) -> Iterator[None]:
+    """Say what a person has to do where Spark's tasks may not write; any other failure stays as it is.
+
+    Raises:
+        ActionRequiredError: permission is missing, or there is no room.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        known = refusal(causes(error.java_exception), target)
+        if known is None:
+            raise
+        raise known from error
 
 
 def _elements(sequence: Any) -> Iterator[Any]:
