@@ -63,7 +63,7 @@ def test_what_it_can_do_is_what_its_settings_say():
     assert jdbc(**KEYED).capabilities.upsert
     assert not jdbc(**KEYED).capabilities.delete
     everything = jdbc(**KEYED, delete_enabled=True).capabilities
-    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
 
 
 @pytest.mark.parametrize(
