@@ -185,6 +185,8 @@ def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
 _UNCOMPARED = _replaced(commit, "moved_offsets", lambda *_: None)
 # Of this rule alone the histories say nothing within thousands: it has a test of its own.
 LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: False)
+# Nor of this one, where the table is a database's.
+LEAVES_THE_TURN = _replaced(SimDatabase, "forbid_commit", _leave_the_turn)
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
 # The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {
@@ -282,7 +284,6 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
-    "a database: nobody takes the turn of a commit away": _replaced(SimDatabase, "forbid_commit", _leave_the_turn),
     "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
 }
 """By what is wrong."""

@@ -198,8 +198,8 @@ class Planner:
             raise ActionRequiredError(
                 f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
                 "rows, and would put older versions in their place.",
-                next_step="let runs read on from where the table stands; what lies before that can be had by loading the "
-                "topic into a new table, from its earliest offset.",
+                next_step="let runs read on from where the table stands; what lies before that can be had by loading "
+                "the topic into a new table, from its earliest offset.",
                 table=self._table_id,
                 kind=kind,
             )
