@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.hdfs import LocalHdfs, ensure_hdfs
 
@@ -20,6 +22,7 @@ from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
 from .harness import Pause, finish
 from .harness.files import FileFlow, rows_in
+from .quarantined import consume
 
 STEPS = tuple((HadoopStorage, name) for name in ("create", "delete", "make_folder", "rename"))
 
@@ -144,6 +147,24 @@ def test_intervals_of_a_real_spark_killed_while_they_are_published(
     flow.interval_is_empty()
     assert storage.names("_sluice/committed") == ["0000000001", "0000000002"]
     assert [storage.names(f"_sluice/{name}") for name in ("pending", "aborting")] == [[], []]
+    if layout == "interval":
+        _compared_and_set_aside(flow, storage_of(f"{path}_quarantine"))
+
+
+def _compared_and_set_aside(flow: FileFlow, quarantine: HadoopStorage) -> None:
+    """Bad records are on HDFS, too, and dead letters are read from there; what is loaded is compared."""
+    flow.set(errors__tolerance="all", errors__dead_letter_topic=f"{flow.topic}-dead")
+    flow.produce(10)
+    bad = flow.produce_raw(b"{", partition=0)
+    flow.interval()
+    (name,) = quarantine.files("topics")
+    rows = pq.read_table(BytesIO(quarantine.read(f"topics/{name}"))).to_pylist()
+    assert [(row["kafka_offset"], row["kafka_value"]) for row in rows] == [(bad, b"{")]
+    assert [record.value() for record in consume(flow, f"{flow.topic}-dead")] == [b"{"]
+    verified = json.loads(flow.verify("--json").stdout)
+    assert [(i["in_topic"], i["in_table"], i["same"]) for i in verified["intervals"]] == [
+        (20, 20, True), (20, 20, True), (10, 10, True)
+    ]  # fmt: skip
 
 
 # Trouble: each has one clear message, and nothing is half there

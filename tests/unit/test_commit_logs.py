@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
@@ -82,6 +83,18 @@ def test_the_last_interval_of_a_log_is_looked_at_anew_since_it_may_be_taken_off(
     files.rollback(INSTANTS[0])
     commit(files, tmp_path / "lake", INSTANTS[1])
     assert list(log.read().instants) == [INSTANTS[1]]
+
+
+def test_a_table_that_is_made_anew_at_the_same_path_is_shown_as_it_is_now(files, tmp_path):
+    for instant in INSTANTS[:2]:
+        commit(files, tmp_path / "lake", instant)
+    log = commit_log_of("files", f"file://{tmp_path}/lake")
+    assert list(log.read().instants) == INSTANTS[:2]
+    shutil.rmtree(tmp_path / "lake")
+    files.prepare()
+    for instant in INSTANTS[2:4]:
+        commit(files, tmp_path / "lake", instant)
+    assert list(log.read().instants) == INSTANTS[2:4]
 
 
 def test_a_folder_that_is_none_of_a_table_s_is_told_from_one_that_cannot_be_read(tmp_path):

@@ -236,11 +236,14 @@ class Planner:
         if not self._sink.upsert:
             return Task(plan)
         always = policy_of(kind).keeps_newer == "always"
-        if (always or plan.out_of_order) and not self._sink.keeps_newer:
+        # A window ahead of the table would be in order, and what is before it never again.
+        window = kind != "continue" and bool(plan.ranges)
+        if (always or window or plan.out_of_order) and not self._sink.keeps_newer:
             raise ActionRequiredError(
                 f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
                 "rows, and would put older versions in their place.",
-                next_step="load the topic into a new table, from its earliest offset.",
+                next_step="let runs read on from where the table stands; what lies before that can be had by loading "
+                "the topic into a new table, from its earliest offset.",
                 table=self._table_id,
                 kind=kind,
             )

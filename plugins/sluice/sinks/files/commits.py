@@ -36,9 +36,11 @@ class FileCommits:
             folder = Folder(self._table)
             if not folder.exists(LOG):
                 return None
-            last = IntervalLog(folder).last()
+            log = IntervalLog(folder)
+            last = log.last()
             first = max(1, last - SHOWN + 1)
-            done = [_followed(self._table, number) for number in range(first, last)]
+            began = log.read(1).instant if last else ""  # a table that was made anew has another first interval
+            done = [_followed(self._table, began, number) for number in range(first, last)]
             done += [_completed(folder, last)] if last else []  # the last may still be taken off again
             instants = {one.requested: one for one in done}
             for path, action in ((PENDING, "interval"), (ABORTING, "rollback")):
@@ -103,7 +105,7 @@ class Folder:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _followed(table: str, number: int) -> Instant:
+def _followed(table: str, began: str, number: int) -> Instant:  # noqa: ARG001 - of which log it is
     """An interval that another one has followed in the log: it stays."""
     return _completed(Folder(table), number)
 

@@ -203,8 +203,7 @@ class FilesSink:
         self, table: FilesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries, clusters))
+        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
         with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:

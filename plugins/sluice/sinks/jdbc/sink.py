@@ -136,8 +136,7 @@ class JdbcSink:
         self, table: JdbcTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries, clusters))
+        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: JdbcTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
         place, source = self._pipeline.sink.place, self._pipeline.source
