@@ -223,3 +223,10 @@ def test_what_the_table_has_already_is_not_read_again_out_of_its_order(make_jdbc
     with pytest.raises(ActionRequiredError, match=r"sink\.jdbc can't tell records that are read out of their order"):
         table.flow.coordinator().start(run)
     assert len(table.rows()) == 3
+    table.flow.produce(5, partitions=[0])
+    # A window ahead would be in order, and what is before it out of order from then on.
+    ahead = table.flow.run(kind="range", offsets={table.flow.topic: {0: (5, 7)}})
+    with pytest.raises(ActionRequiredError, match="let runs read on from where the table stands"):
+        table.flow.coordinator().start(ahead)
+    table.flow.interval()
+    assert len(table.rows()) == 8

@@ -18,7 +18,7 @@ from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
-from sluice.protocol import identity, plan, policy
+from sluice.protocol import identity, known_streams, plan, policy
 from sluice.protocol import streams as protocol_streams
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import Lost
@@ -267,7 +267,7 @@ MUTANTS: dict[str, Mutant] = {
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
     "a cluster is known by its name alone": _together(
-        _replaced(identity, "present_names", _same_names), _replaced(protocol_streams, "present_names", _same_names)
+        _replaced(identity, "present_names", _same_names), _replaced(known_streams, "present_names", _same_names)
     ),
     "what was read of another cluster under a name is forgotten": _replaced(ClusterCheckpoint, "is_known", False),
     "one cluster may have two names": _together(
@@ -279,7 +279,7 @@ MUTANTS: dict[str, Mutant] = {
         KnownStreams, "identified", lambda self, _ids: self
     ),
     "a topic that was moved away is left at once": _replaced(protocol_streams, "_is_read", lambda *_: True),
-    "a topic that is read to an end counts as drained": _replaced(protocol_streams, "_is_drained", lambda *_: True),
+    "a topic that is read to an end counts as drained": _replaced(known_streams, "_is_drained", lambda *_: True),
     "a cluster that is skipped is no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read
     ),

@@ -235,9 +235,10 @@ class Planner:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
         if not self._sink.upsert:
             return Task(plan)
-        always = policy_of(kind).keeps_newer == "always"
+        policy = policy_of(kind)
+        always = policy.keeps_newer == "always"
         # A window ahead of the table would be in order, and what is before it never again.
-        window = kind != "continue" and bool(plan.ranges)
+        window = policy.reads == "window" and bool(plan.ranges)
         if (always or window or plan.out_of_order) and not self._sink.keeps_newer:
             raise ActionRequiredError(
                 f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
