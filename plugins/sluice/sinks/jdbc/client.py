@@ -1,9 +1,9 @@
-"""Looks into a database without a JVM, for the page: by Python's own SQLite, or by psycopg where that is installed."""
+"""Looks into a database without a JVM, for the page: by Python's own SQLite, by psycopg or PyMySQL where they are."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from types import MappingProxyType
@@ -19,6 +19,7 @@ Ask = Callable[..., list[Row]]
 
 _WAIT = 5  # seconds: somebody waits for the page
 _DRIVERS = ("psycopg", "psycopg2")
+_MARIADB = ("pymysql",)
 # What the JDBC driver calls by a name of its own, and libpq by another. What isn't here changes how, not where.
 _LIBPQ = MappingProxyType(
     {
@@ -37,7 +38,7 @@ def asked(address: JdbcAddress) -> Iterator[Ask]:
         ActionRequiredError: this process has no client for it, or the database refuses.
         RetryableError: it doesn't answer.
     """
-    clients = {"SQLite": _sqlite, "PostgreSQL": _postgresql}
+    clients = {"SQLite": _sqlite, "PostgreSQL": _postgresql, "MariaDB": _mariadb}
     client = clients.get(address.dialect.name)
     if client is None:
         raise ActionRequiredError(
@@ -65,7 +66,7 @@ def _sqlite(address: JdbcAddress) -> Iterator[Ask]:
 
 @contextmanager
 def _postgresql(address: JdbcAddress) -> Iterator[Ask]:
-    driver = _driver(address)
+    driver = _driver(address, "PostgreSQL", _DRIVERS, "pip install 'sluice[postgres]'")
     try:
         with closing(driver.connect(**_libpq(address), connect_timeout=_WAIT)) as connection:
             cursor = connection.cursor()
@@ -81,34 +82,89 @@ def _postgresql(address: JdbcAddress) -> Iterator[Ask]:
     except driver.Error as error:
         state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
         reason = " ".join(address.hidden(str(error)).split())[:500]
-        if state.startswith(("28", "3D", "42501")) or "authentication failed" in reason:
-            raise ActionRequiredError(
-                "The database refuses the page's look at the table.",
-                next_step="correct login or password of the Airflow connection, or grant it SELECT on "
-                "`_sluice_instants`; the server may also admit tasks' machines only, and not the API server's.",
-                connection=address.connection,
-                reason=reason,
-            ) from None
-        raise RetryableError(
-            "The database doesn't answer the page.",
-            next_step="check that it can be reached from Airflow's API server.",
+        refuses = state.startswith(("28", "3D", "42501")) or "authentication failed" in reason
+        raise _failed(address, reason, refuses=refuses) from None
+
+
+@contextmanager
+def _mariadb(address: JdbcAddress) -> Iterator[Ask]:
+    driver = _driver(address, "MariaDB", _MARIADB, "pip install 'sluice[mariadb]'")
+    session = f"SET {address.dialect.properties['sessionVariables']}, max_statement_time={_WAIT}, tx_read_only=1"
+    waits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _WAIT)
+    try:
+        with closing(driver.connect(**_pymysql(address), **waits, init_command=session)) as connection:
+            cursor = connection.cursor()
+
+            def ask(sql: str, *values: Any) -> list[Row]:
+                cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, values or None)
+                return list(cursor.fetchall())
+
+            yield ask
+    except driver.Error as error:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        reason = " ".join(address.hidden(str(error)).split())[:500]
+        raise _failed(address, reason, refuses=address.dialect.kind_of(code) in ("login", "refused")) from None
+
+
+def _failed(address: JdbcAddress, reason: str, *, refuses: bool) -> ActionRequiredError | RetryableError:
+    if refuses:
+        return ActionRequiredError(
+            "The database refuses the page's look at the table.",
+            next_step="correct login or password of the Airflow connection, or grant it SELECT on "
+            "`_sluice_instants`; the server may also admit tasks' machines only, and not the API server's.",
             connection=address.connection,
             reason=reason,
-        ) from None
+        )
+    return RetryableError(
+        "The database doesn't answer the page.",
+        next_step="check that it can be reached from Airflow's API server.",
+        connection=address.connection,
+        reason=reason,
+    )
 
 
-def _driver(address: JdbcAddress) -> Any:
-    for name in _DRIVERS:
+def _driver(address: JdbcAddress, database: str, names: Sequence[str], install: str) -> Any:
+    for name in names:
         try:
             return import_module(name)
         except ImportError:
             continue
     raise ActionRequiredError(
-        "This process has no client for PostgreSQL.",
-        next_step="install psycopg beside Airflow's API server: `pip install 'sluice[postgres]'`. Till then the page "
+        f"This process has no client for {database}.",
+        next_step=f"install {names[0]} beside Airflow's API server: `{install}`. Till then the page "
         "shows the control topic's transactions alone.",
         connection=address.connection,
     )
+
+
+def _pymysql(address: JdbcAddress) -> Mapping[str, Any]:
+    """A JDBC URL of MariaDB's and its properties as PyMySQL has them; of several servers the first.
+
+    Raises:
+        ActionRequiredError: the URL is none that PyMySQL could go by.
+    """
+    where, _, query = address.url.partition("?")
+    scheme, _, rest = where.partition("//")
+    servers, _, database = rest.partition("/")
+    if scheme != "jdbc:mariadb:" or not servers:
+        raise ActionRequiredError(
+            "The connection's URL names no server.",
+            next_step="write it as jdbc:mariadb://host:3306/database.",
+            connection=address.connection,
+        )
+    given = {**address.properties, **dict(parse_qsl(query))}
+    host, port = _server(servers.partition(",")[0], "3306")
+    found: dict[str, Any] = {"host": host, "port": int(port), "database": unquote(database) or None}
+    found |= {name: given[name] for name in ("user", "password") if name in given}
+    mode = given.get("sslMode", "disable").lower()
+    if mode not in ("disable", "false", "0"):
+        checked = mode not in ("trust", "no_verification")
+        found |= {
+            "ssl_verify_cert": checked,
+            "ssl_verify_identity": mode in ("verify-full", "true", "1", "verify_identity"),
+        }
+        found |= {"ssl_ca": given["serverSslCert"]} if "serverSslCert" in given else {"ssl": {"check_hostname": False}}
+    return found
 
 
 def _libpq(address: JdbcAddress) -> Mapping[str, str]:
@@ -134,13 +190,13 @@ def _libpq(address: JdbcAddress) -> Mapping[str, str]:
         found["options"] = (
             f"{found.get('options', '')} -c search_path={given['currentSchema'].replace(' ', '')}".strip()
         )
-    hosts, ports = zip(*(_server(one) for one in servers.split(",")), strict=True)
+    hosts, ports = zip(*(_server(one, "5432") for one in servers.split(",")), strict=True)
     name = unquote(database) or found.get("user", "")
     return {**found, "host": ",".join(hosts), "port": ",".join(ports), "dbname": name}
 
 
-def _server(text: str) -> tuple[str, str]:
+def _server(text: str, standard: str) -> tuple[str, str]:
     host, colon, port = text.rpartition(":")
     if not colon or port.endswith("]"):
-        host, port = text, "5432"
+        host, port = text, standard
     return host.strip("[]"), port

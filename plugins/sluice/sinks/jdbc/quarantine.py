@@ -34,9 +34,28 @@ _ORDER = ("range_number", "attempt", "kafka_topic", "kafka_partition", "kafka_of
 _SHORT = (*_ORDER, "kafka_timestamp", "reason", "stage", "run_id", "kafka_topic_id", "kafka_cluster_id", INSTANT)
 _BYTES = ("kafka_key", "kafka_value")
 # A row as one text, since each value is a call where the client is a JVM's: JSON, with bytes as hexadecimal digits.
-_OBJECT = MappingProxyType({"PostgreSQL": "json_build_object", "SQLite": "json_object"})
-_HEX = MappingProxyType({"PostgreSQL": "encode({0}, 'hex')", "SQLite": "CASE WHEN {0} IS NOT NULL THEN hex({0}) END"})
-_TIME = MappingProxyType({"PostgreSQL": "to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')", "SQLite": "{0}"})
+_OBJECT = MappingProxyType(
+    {
+        "PostgreSQL": "CAST(json_build_object({0}) AS TEXT)",
+        "SQLite": "CAST(json_object({0}) AS TEXT)",
+        "MariaDB": "CAST(json_object({0}) AS CHAR)",
+    }
+)
+_COLLATE = " COLLATE utf8mb4_nopad_bin"  # texts of two collations can't be in one of its objects
+_HEX = MappingProxyType(
+    {
+        "PostgreSQL": "encode({0}, 'hex')",
+        "SQLite": "CASE WHEN {0} IS NOT NULL THEN hex({0}) END",
+        "MariaDB": f"CAST(hex({{0}}) AS CHAR){_COLLATE}",
+    }
+)
+_TIME = MappingProxyType(
+    {
+        "PostgreSQL": "to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
+        "SQLite": "{0}",
+        "MariaDB": f"CAST({{0}} AS CHAR){_COLLATE}",
+    }
+)
 
 
 class QuarantineTable(JdbcTable):
@@ -116,7 +135,7 @@ def bad_records(ask: Ask, target: Target, paths: Sequence[str], *, whole: bool =
     row = ", ".join(f"'{name}', {value}" for name, value in values.items())
     order = ", ".join(map(quoted, _ORDER))
     sql = (
-        f"SELECT CAST({_OBJECT[kind]}({row}) AS TEXT) FROM {target.sql} WHERE {quoted(INSTANT)} = ? "
+        f"SELECT {_OBJECT[kind].format(row)} FROM {target.sql} WHERE {quoted(INSTANT)} = ? "
         f"ORDER BY {order} LIMIT {_PAGE} OFFSET "
     )
     for instant in dict.fromkeys(instant_of_staging(path) or path for path in paths):
@@ -129,7 +148,7 @@ def bad_records(ask: Ask, target: Target, paths: Sequence[str], *, whole: bool =
 def _record(row: Mapping[str, Any]) -> Quarantined:
     time = row["kafka_timestamp"]
     headers = row.get("kafka_headers") or []
-    if isinstance(headers, str):  # SQLite's JSON is text
+    if isinstance(headers, str):  # where the database's JSON is text
         headers = json.loads(headers)
     key, value = (bytes.fromhex(row[name]) if row.get(name) is not None else None for name in _BYTES)
     return Quarantined(

@@ -12,9 +12,13 @@ from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
 from sluice.sinks.jdbc.names import quoted
 
 SESSION: Final[Mapping[str, str]] = MappingProxyType(
-    {"PostgreSQL": "SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'; SET extra_float_digits = 1", "SQLite": ""}
+    {
+        "PostgreSQL": "SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'; SET extra_float_digits = 1",
+        "SQLite": "",
+        "MariaDB": "",
+    }
 )
-"""By a database's name the statement with which a reader's connection begins."""
+"""By a database's name how a reader's connection begins, beside what its driver is always told."""
 _PLAIN_ZONES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT")
 _TEXTS = ("text", "character varying", "citext", "name")
 _NUMBERS = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision", "date")
@@ -48,6 +52,8 @@ def stored(database: str, kind: Type, column: DatabaseColumn, zone: str) -> Stor
     name = quoted(column.name)
     if database == "SQLite":
         return _of_sqlite(kind, name, zone)
+    if database == "MariaDB":
+        return _of_mariadb(kind, parts_of_type(column.type)[0], name, zone)
     return _of_postgresql(kind, parts_of_type(column.type)[0], name, zone)
 
 
@@ -72,6 +78,20 @@ def _of_sqlite(kind: Type, name: str, zone: str) -> Stored | None:
     if isinstance(kind, Mapping):
         return Stored(text, is_json=True)
     return _zoned(Stored(text), kind, zone)
+
+
+def _of_mariadb(kind: Type, there: str, name: str, zone: str) -> Stored | None:
+    text = f"CAST({name} AS CHAR)"
+    if isinstance(kind, Mapping):
+        return Stored(text, is_json=True)
+    if kind == "binary":
+        return Stored(f"hex({name})", "unhex({})")
+    if there == "timestamp":  # in the session's time zone, which is UTC
+        return Stored(text, "concat({}, 'Z')")
+    if there == "datetime" or there == "varchar" or there.endswith("text"):
+        return _zoned(Stored(text), kind, zone)
+    plain = there.removesuffix(" unsigned") in ("tinyint", "smallint", "mediumint", "int", "bigint")
+    return Stored(text) if plain or there in ("decimal", "double", "date") else None  # float has six digits as text
 
 
 def _zoned(found: Stored, kind: Type, zone: str) -> Stored | None:
