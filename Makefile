@@ -16,7 +16,7 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters test test-thorough test-fast remedies simulate chaos lint format bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos lint format bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ demo: install ## Load a year of real flights by Airflow's scheduler, and compare
 demo-clusters: install ## Move a stream from one Kafka cluster to another while records arrive, and compare every row
 	@$(RUN) -m sluice.demo.clusters
 
+demo-connectors: install ## Load one topic into Hudi, Parquet, Avro and a database while jobs are killed, and compare every row
+	@$(RUN) -m sluice.demo.connectors
+
 test: install ## Run the tests of all guarantees (three at a time; name some with ARGS="-k offsets")
 	$(RUN) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
@@ -95,7 +98,7 @@ lock: install ## Resolve requirements.lock anew from pyproject.toml
 	  --python-version 3.11 --upgrade --quiet --output-file requirements.lock
 
 clean: down ## Remove what running has left, tables and topics included; packages and jars stay
-	rm -rf $(addprefix $(DATA)/,airflow broker lake logs) build dist spark-warehouse metastore_db derby.log
+	rm -rf $(addprefix $(DATA)/,airflow broker demo lake logs) build dist spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache
 
 distclean: clean ## Also remove packages, Java and jars

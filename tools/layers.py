@@ -42,6 +42,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
             "sources.kafka.options",
             "sinks.hudi.options",
             "sinks.files.options",
+            "sinks.files.compatibility",
             "sinks.files.names",
             "sinks.files.partitioning",
             "sinks.files.path_format",

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from sluice.connectors.connections import given
+from sluice.connectors.views import commit_log_of
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AckCommit
+from sluice.protocol.offsets import OFFSETS_KEY
 
 from .debezium import Log, event, mysql
 from .harness.databases import MariaDatabase, PostgresDatabase
-from .harness.jdbc import TOMBSTONES, UPSERT, keyed, refused
+from .harness.jdbc import TOMBSTONES, UPSERT, Table, keyed, refused
 
 # Rows
 
@@ -34,6 +37,24 @@ def test_every_record_is_a_row_once_over_several_intervals_and_write_jobs(make_j
     columns = "state, rows_written, rows_deleted"
     intervals = table.database.query(f"SELECT {columns} FROM _sluice_instants WHERE sink_table LIKE '%{table.name}'")
     assert intervals == [("completed", 60, 0)] * 3
+    if not isinstance(table.database, MariaDatabase):  # which the page has no client for
+        _shown_without_a_jvm(table)
+
+
+def _shown_without_a_jvm(table: Table) -> None:
+    """The page's look at the table's own commits, and what it says where it may not."""
+    log = commit_log_of("jdbc", table.flow.pipeline.table_id)
+    instants = [m.transaction for m in table.flow.messages() if isinstance(m, AckCommit)]
+    timeline = log.read()
+    assert [timeline.standing(instant) for instant in instants] == ["completed"] * 3
+    assert timeline.of_others(instants) == []
+    facts = log.facts(timeline.instants[instants[-1]])
+    assert (facts.rows, OFFSETS_KEY in facts.extra) == (60, True)
+    if isinstance(table.database, PostgresDatabase):
+        wrong = PostgresDatabase(table.database.server, password="hunter2")
+        with given([wrong.connection]), pytest.raises(ActionRequiredError, match="refuses the page's look") as caught:
+            log.read()
+        assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.also_on("mariadb")
@@ -233,3 +254,10 @@ def test_what_the_table_has_already_is_not_read_again_out_of_its_order(make_jdbc
     with pytest.raises(ActionRequiredError, match=r"sink\.jdbc can't tell records that are read out of their order"):
         table.flow.coordinator().start(run)
     assert len(table.rows()) == 3
+    table.flow.produce(5, partitions=[0])
+    # A window ahead would be in order, and what is before it out of order from then on.
+    ahead = table.flow.run(kind="range", offsets={table.flow.topic: {0: (5, 7)}})
+    with pytest.raises(ActionRequiredError, match="let runs read on from where the table stands"):
+        table.flow.coordinator().start(ahead)
+    table.flow.interval()
+    assert len(table.rows()) == 8

@@ -13,6 +13,7 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
+from ..thorough import also
 from .harness.databases import SqliteFile
 from .harness.jdbc import jdbc_table, refused
 from .harness.streams import Streams, two_clusters
@@ -34,7 +35,7 @@ def _known(streams: Streams) -> dict:
     return streams.flow.note()["streams"]["logs"]
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_clusters_are_read_in_one_interval(make_streams, settings):
     """Topics, partitions and offsets have the same names and numbers on both."""
     streams = two_clusters(make_streams(**settings))
@@ -386,6 +387,7 @@ def test_a_window_of_one_cluster_is_backfilled(make_streams):
     streams.check(*_logs(streams, "east", "west"))
 
 
+@pytest.mark.thorough
 def test_the_product_s_own_command_line(streams, monkeypatch):
     """A whole interval by `sluice`, whose driver gets each cluster's settings in its environment only."""
     for broker in ("east", "west"):

@@ -57,7 +57,7 @@ def test_a_process_with_many_open_files_can_still_tell():
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4 * _SELECT_KNOWS), hard))
     with ExitStack() as opened, _asleep() as child:
         opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        while opened.enter_context(open(os.devnull)).fileno() < _SELECT_KNOWS:
+        while opened.enter_context(Path(os.devnull).open()).fileno() < _SELECT_KNOWS:
             pass
         holder = identity(child.pid)
         assert not is_gone(holder, wait=0.05)

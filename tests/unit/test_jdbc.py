@@ -66,7 +66,7 @@ def test_what_it_can_do_is_what_its_settings_say():
     assert jdbc(**KEYED).capabilities.upsert
     assert not jdbc(**KEYED).capabilities.delete
     everything = jdbc(**KEYED, delete_enabled=True).capabilities
-    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,6 @@ def test_what_it_can_do_is_what_its_settings_say():
         ({**KEYED, "delete_enabled": True}, {"changes": Changes(format="debezium", truncate="apply")}, "truncate"),
         ({**KEYED, "delete_enabled": True, "ordering_field": "id"}, {"changes": Changes(format="tombstones")}, "leave"),
         ({}, {"table_services": {}}, "has no archiving"),
-        ({}, {"errors": {"tolerance": "all"}}, "nowhere to put them"),
     ],
 )
 def test_what_it_cannot_do_is_refused_when_the_file_is_loaded(section, settings, says):

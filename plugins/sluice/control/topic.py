@@ -54,8 +54,8 @@ class ControlTopic:
         self.settings = settings
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
-        self._logged: set[int] = set()  # offsets of messages that don't count
-        self.signatures = Signatures(topic, settings.control_secrets, self._log_unsigned)
+        self._once = _Once(topic)
+        self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned)
         self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
         self._is_connected = False
         self._producers: list[Producer] = []  # those that wait for their next message
@@ -113,8 +113,9 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _described(self) -> TopicDescription:
-        asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
-        return asked[self.topic].result()
+        # Not kept in a variable: an exception that is in the future would keep itself, this object and all of its
+        # clients until Python's collector comes round.
+        return self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)[self.topic].result()
 
     def expect_to_send(self) -> None:
         """Connect a producer in the background: it takes half a second before its first message.
@@ -367,18 +368,26 @@ class ControlTopic:
         reason = refusal(message, table)
         if reason is None:
             return message
-        self._log_once(
+        self._once.log(
             _offset(record), "a control message names what is outside of its table; it doesn't count", reason
         )
         return None
 
-    def _log_unsigned(self, offset: int, reason: str) -> None:
-        self._log_once(offset, "a control message is not from who has the secret; it doesn't count", reason)
 
-    def _log_once(self, offset: int, what: str, reason: str) -> None:
+class _Once:
+    """Logs a message that doesn't count the first time that it is read."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._logged: set[int] = set()  # their offsets
+
+    def log_unsigned(self, offset: int, reason: str) -> None:
+        self.log(offset, "a control message is not from who has the secret; it doesn't count", reason)
+
+    def log(self, offset: int, what: str, reason: str) -> None:
         if offset not in self._logged:
             self._logged.add(offset)
-            log.error(what, control_topic=self.topic, offset=offset, reason=reason)
+            log.error(what, control_topic=self._topic, offset=offset, reason=reason)
 
 
 def _key(record: Message) -> str | None:

@@ -59,6 +59,20 @@ class AirflowApi:
                 detail="\n".join(str(error["stack_trace"]) for error in errors),
             )
 
+    def set_connection(self, connection_id: str, fields: Mapping[str, Any]) -> None:
+        """Create a connection, or change it, as a person does on the page Connections.
+
+        Args:
+            connection_id: its id.
+            fields: `conn_type`, `host`, `port`, `schema`, `login`, `password` and `extra`, as far as it has them.
+        """
+        body = {"connection_id": connection_id, **fields}
+        there = self._call("GET", f"/api/v2/connections/{connection_id}", missing_ok=True)
+        if there is None:
+            self._call("POST", "/api/v2/connections", body)
+        else:
+            self._call("PATCH", f"/api/v2/connections/{connection_id}", body)
+
     def unpause(self, dag_id: str) -> None:
         """Let the scheduler start the DAG's runs."""
         self._call("PATCH", f"/api/v2/dags/{dag_id}?update_mask=is_paused", {"is_paused": False})
@@ -81,9 +95,12 @@ class AirflowApi:
             stop=stop_after_delay(timeout),
             retry_error_callback=lambda state: state.outcome.result() if state.outcome else None,
         )
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id)}"
-        run: DagRun = attempts(lambda: _dag_run(self._call("GET", path)))
+        run: DagRun = attempts(lambda: self.run(dag_id, run_id))
         return run
+
+    def run(self, dag_id: str, run_id: str) -> DagRun:
+        """A run as it is now."""
+        return _dag_run(self._call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id)}"))
 
     def _call(self, method: str, path: str, body: Any = None, *, missing_ok: bool = False) -> Any:
         attempts = Retrying(

@@ -34,6 +34,29 @@ def _rows(path: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
             yield dict(zip(columns, row, strict=True))
 
 
+def parquet_files(path: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    """The rows of all Parquet files below `topics`, by pyarrow."""
+    from pyarrow import parquet
+
+    for file in _files(path, "parquet"):
+        with parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(columns=list(columns)):
+                yield from batch.to_pylist()
+
+
+def avro_files(path: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of all Avro files below `topics`, by fastavro."""
+    import fastavro
+
+    for file in _files(path, "avro"):
+        with file.open("rb") as opened:
+            yield from fastavro.reader(opened)  # type: ignore[misc]
+
+
+def _files(path: str, suffix: str) -> list[Path]:
+    return sorted((Path(path.removeprefix("file://")) / "topics").rglob(f"*.{suffix}"))
+
+
 def upsert_table(path: str, ddl: str) -> Fingerprint:
     """A merge-on-read table's rows, by Spark in a process of its own; hudi-rs needs a base file in each file group.
 

@@ -15,6 +15,7 @@ from sluice.local.errors import told_in_short
 from sluice.local.home import SluiceHome
 from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
+from sluice.local.postgresql import LocalPostgreSql
 
 _BROKER_PORT = 9092
 
@@ -86,6 +87,8 @@ def down() -> None:
             LocalAirflow.of_home(home, "").stop()
         with _console.status("Stopping the Kafka broker"):
             LocalBroker(home).stop()
+        with _console.status("Stopping the demo's database, if it runs"):
+            LocalPostgreSql.of_home(home).stop()
     _console.print("All is stopped.")
 
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -58,8 +59,15 @@ class Daemon:
         self._pid_file = folder / f"{name}.pid"
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
-        """Start the command in `folder`, and remember it. Whoever runs already must have been stopped."""
+    def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path, **account: Any) -> None:
+        """Start the command in `folder`, and remember it. Whoever runs already must have been stopped.
+
+        Args:
+            command: the program and its arguments.
+            environment: all of its variables.
+            folder: where it works.
+            account: `user`, `group` and `extra_groups` as of `subprocess.Popen`; ours by default.
+        """
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists():
@@ -74,6 +82,7 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 # A Ctrl-C in the terminal is for the one who waits there, not for the daemon.
                 start_new_session=True,
+                **account,
             )
         started = psutil.Process(self._child.pid).create_time()
         self._pid_file.write_text(json.dumps({"pid": self._child.pid, "started": started}))

@@ -21,12 +21,9 @@ from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge
-from sluice.sinks.jdbc.names import INSTANTS, POSITIONS, is_staging_of
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
-
-_KEPT = 1000
-"""Committed intervals that the table of intervals keeps: without a bound each commit would be slower than the last."""
 
 
 class JdbcTable:
@@ -358,7 +355,7 @@ class JdbcTable:
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND state = 'completed' AND instant < "
             f"(SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'completed' "
-            f"ORDER BY instant DESC LIMIT 1 OFFSET {_KEPT})",
+            f"ORDER BY instant DESC LIMIT 1 OFFSET {KEPT})",
             COMMITTING,
             self._key,
             self._key,
