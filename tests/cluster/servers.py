@@ -57,7 +57,7 @@ def missing_mariadb() -> str | None:
     if find_spec("pymysql") is None:
         return "pymysql missing: install the extra `dev`"
     if mariadb_programs() is None:
-        return "MariaDB's server (mariadbd, mariadb-install-db) is missing: on Debian it is in `mariadb-server`"
+        return "MariaDB's server (mariadbd, mariadb-install-db) is missing: on Debian it is in `mariadb-server-core`"
     return None
 
 

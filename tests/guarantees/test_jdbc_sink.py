@@ -114,6 +114,37 @@ def test_a_table_of_the_user_s_own_is_filled_by_the_names_and_types_of_its_colum
     assert table.rows('seq, "ID"::text, doc, how, code, at') == [(1, unique, {"a": [1]}, "fine", "übe", summer)]
 
 
+def test_arrays_of_postgresql_s_hold_arrays_of_single_values(make_jdbc, database):
+    if not isinstance(database, PostgresDatabase):
+        pytest.skip("the other databases have no arrays")
+    database.run(
+        "CREATE TABLE arrays (id BIGINT, n INTEGER[], t TEXT[], m NUMERIC(4,1)[], at TIMESTAMPTZ[], u UUID[], "
+        "b BOOLEAN[])"
+    )
+    ddl = (
+        "id BIGINT, n ARRAY<BIGINT>, t ARRAY<STRING>, m ARRAY<DECIMAL(10,2)>, at ARRAY<TIMESTAMP>, u ARRAY<STRING>, "
+        "b ARRAY<BOOLEAN>"
+    )
+    table = make_jdbc(1, section={"table": "arrays", "auto_create": False, "schema": ddl})
+    texts = ["", "NULL", None, 'a"b', "c\\d", "{e,f}", " ü\n"]
+    unique = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    rows = [
+        {"id": 1, "n": [1, None, -(2**31)], "t": texts, "m": ["100.5"], "at": ["2026-07-01T10:00:00.000001Z"],
+         "u": [unique], "b": [True, None]},
+        {"id": 2, "n": []},
+    ]  # fmt: skip
+    table.flow.produce_values([json.dumps(row).encode() for row in rows])
+    table.flow.interval()
+    first, second = sorted(table.rows("id, n, t, m, at, u::text[], b"))
+    moment = datetime(2026, 7, 1, 10, 0, 0, 1, UTC)
+    assert first == (1, [1, None, -(2**31)], texts, [Decimal("100.5")], [moment], [unique], [True, None])
+    assert second == (2, [], *[None] * 5)
+    table.flow.produce_values([b'{"id": 3, "n": [7, 2147483648]}'])
+    error = str(refused(table.flow))
+    assert "the value of n does not fit integer[]: it is not from -2147483648 to 2147483647" in error
+    assert "offset=2" in error
+
+
 def test_columns_are_added_where_they_may_be_and_nothing_else_changes(make_jdbc):
     table = make_jdbc(1)
     table.flow.produce(2, partitions=[0])

@@ -165,12 +165,16 @@ def test_a_declared_type_is_read(declared, parts):
     assert parts_of_type(declared) == parts
 
 
+ARRAY_OF_LONG = {"type": "array", "elementType": "long", "containsNull": True}
+ARRAY_OF_BYTES = {"type": "array", "elementType": "binary", "containsNull": True}
 HELD = [
     (POSTGRES, "long", "bigint"), (POSTGRES, "long", "integer"), (POSTGRES, "integer", "numeric(4,0)"),
     (POSTGRES, "string", "text"), (POSTGRES, "string", "character varying(3)"), (POSTGRES, "string", "uuid"),
     (POSTGRES, "string", "jsonb"), (POSTGRES, "string", "mood"), (POSTGRES, "decimal(38,10)", "numeric"),
     (POSTGRES, "timestamp", "timestamp with time zone"), (POSTGRES, "timestamp", "timestamp without time zone"),
     (POSTGRES, "timestamp_ntz", "timestamp(3) without time zone"), (POSTGRES, "date", "date"),
+    (POSTGRES, ARRAY_OF_LONG, "integer[]"), (POSTGRES, ARRAY_OF_LONG, "numeric(4,0)[]"),
+    (POSTGRES, ARRAY_OF_LONG, "jsonb"),
     (POSTGRES, "binary", "bytea"), (POSTGRES, "boolean", "boolean"), (POSTGRES, "float", "double precision"),
     (SQLITE, "long", "INTEGER"), (SQLITE, "decimal(38,10)", "TEXT"), (SQLITE, "decimal(15,2)", "DECIMAL(15,2)"),
     (SQLITE, "timestamp", "DATETIME"), (SQLITE, "binary", "BLOB"), (SQLITE, "boolean", "BOOLEAN"),
@@ -179,6 +183,7 @@ HELD = [
     (MARIADB, "decimal(38,10)", "decimal(65,10)"), (MARIADB, "long", "varchar(20)"), (MARIADB, "float", "float"),
 ]  # fmt: skip
 REFUSED = [
+    (POSTGRES, ARRAY_OF_LONG, "boolean[]"), (POSTGRES, ARRAY_OF_LONG, "bigint"), (POSTGRES, ARRAY_OF_BYTES, "bytea[]"),
     (POSTGRES, "string", "bigint"), (POSTGRES, "string", "timestamp with time zone"), (POSTGRES, "string", "text[]"),
     (POSTGRES, "long", "double precision"), (POSTGRES, "double", "numeric"), (POSTGRES, "double", "real"),
     (POSTGRES, "timestamp_ntz", "timestamp with time zone"), (POSTGRES, "timestamp", "date"),

@@ -55,6 +55,23 @@ def as_json(value: str) -> Fit:
     return Fit(f"to_json({value})")
 
 
+def as_array(value: str, element: Fit) -> Fit:
+    """An array of single values as text, as PostgreSQL reads it: each in quotes, NULL without.
+
+    Args:
+        value: the array.
+        element: its elements, of which one is `x` in their Spark SQL.
+    """
+    escaped = f"cast({element.value} AS STRING)"
+    for character in ("\\", '"'):
+        escaped = f"replace({escaped}, {literal(character)}, {literal(chr(92) + character)})"
+    quoted = f"coalesce(concat({literal(chr(34))}, {escaped}, {literal(chr(34))}), 'NULL')"
+    text = f"concat('{{', array_join(transform({value}, x -> {quoted}), ','), '}}')"
+    if element.problem is None:
+        return Fit(text)
+    return Fit(text, f"get(filter(transform({value}, x -> {element.problem}), p -> p IS NOT NULL), 0)")
+
+
 def as_text(value: str, kind: Type, zone: str) -> Fit | None:
     """Any single value but bytes as text."""
     if kind == "binary":

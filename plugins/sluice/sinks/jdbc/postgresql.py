@@ -9,6 +9,7 @@ from sluice.records.structs import Type
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, parts_of_type
 from sluice.sinks.jdbc.fits import (
     Fit,
+    as_array,
     as_is,
     as_json,
     as_local_time,
@@ -96,6 +97,8 @@ class PostgreSql(Dialect):
         return self.misfit(kind, column) if found is None else found
 
     def _fit(self, value: str, kind: Type, name: str, numbers: list[int], zone: str) -> Fit | None:
+        if name.endswith("[]"):
+            return self._fit_array(value, kind, name.removesuffix("[]").strip(), numbers, zone)
         if isinstance(kind, Mapping):
             return without_nul(as_json(value)) if name in ("json", "jsonb", "text") else None
         if name in self._TEXTS:
@@ -111,6 +114,13 @@ class PostgreSql(Dialect):
             held = ("float", "double", "byte", "short", "integer") if name == "double precision" else ("float",)
             return as_is(value) if kind in held else None
         return self._fit_time(value, kind, name, zone) or self._fit_read(value, kind, name)
+
+    def _fit_array(self, value: str, kind: Type, name: str, numbers: list[int], zone: str) -> Fit | None:
+        element = kind["elementType"] if isinstance(kind, Mapping) and kind["type"] == "array" else None
+        if element is None or element == "binary" or isinstance(element, Mapping):
+            return None
+        fit = self._fit("x", element, name, numbers, zone)
+        return fit and as_array(value, fit)
 
     @staticmethod
     def _fit_time(value: str, kind: Type, name: str, zone: str) -> Fit | None:
