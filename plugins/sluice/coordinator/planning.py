@@ -170,12 +170,6 @@ class Planner:
         taken_over = self._taken_over(checkpoint, state)
         if followed is None:
             return {**_starting(self._starts_at(checkpoint), state), **taken_over}
-        if taken_over:
-            raise ActionRequiredError(
-                "What another loader has written is of one cluster, and streams may be on several.",
-                next_step="leave `takeover` out, and give the streams' starting_offsets.",
-                table=self._table_id,
-            )
         starting: dict[TopicPartition, Start] = {}
         for bounds in state.partitions:
             tp = bounds.topic_partition
@@ -189,7 +183,7 @@ class Planner:
         """Where another loader has stopped, of topics that the table has never read.
 
         Raises:
-            ActionRequiredError: the topic doesn't have the records that come next.
+            ActionRequiredError: the topic doesn't have the records that come next, or streams are read.
         """
         sink = self._session.sink
         if not isinstance(sink, TakesOver):
@@ -198,6 +192,12 @@ class Planner:
         known = {(tp.cluster, tp.topic): checkpoint.topic(tp.cluster, tp.topic) for tp in bounds}
         unread = {topic for (_, topic), read in known.items() if read is None or not read.partitions}
         positions = sink.taken_over(unread) if unread else {}
+        if self._session.followed is not None and any(positions.values()):
+            raise ActionRequiredError(
+                "What another loader has written is of one cluster, and streams may be on several.",
+                next_step="leave `takeover` out, and give the streams' starting_offsets.",
+                table=self._table_id,
+            )
         found: dict[TopicPartition, Start] = {}
         for tp, there in bounds.items():
             position = positions.get(tp.topic, {}).get(tp.partition)
