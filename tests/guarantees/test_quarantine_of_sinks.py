@@ -158,6 +158,7 @@ def test_killed_between_the_rows_commit_and_their_bad_records(table, database, p
     assert database.staging() == set()
 
 
+@pytest.mark.thorough
 def test_an_aborted_interval_sets_nothing_aside(files):
     flow = files.flow
     flow.produce(20)

@@ -320,7 +320,7 @@ class KeepsQuarantine(Protocol[T]):
         """The records in files of the table of bad records, in the order of the paths and their rows.
 
         Args:
-            paths: relative to that table.
+            paths: relative to that table, as participants have named them to the commit.
 
         Raises:
             RetryableError, ActionRequiredError: they can't be read.

@@ -44,7 +44,15 @@ from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 _TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", "partition", "stretch", "chunk"))
 _WRITTEN: Final = "sluice_written"
 _AT_ONCE: Final = "spark.sql.maxConcurrentOutputFileWriters"
-_SESSION: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}  # else INT96, which few read
+_SESSION: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which few read
+}
+# Days of before 1582 as everybody but an old Spark counts them; else Spark refuses to write them. Asked for by tasks,
+# which see what the job's thread says, and not the session: this is no query of Spark SQL's.
+_TASKS: Final = {
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
+}
 _FEW: Final = "4"  # files that a task has open at once: of one Kafka partition it needs one
 _UNPACKED: Final = "uncompressed"
 _FORMATS: Final = {
@@ -225,9 +233,14 @@ class FilesWriter(SinkWriter):
         before = {name: self._spark.conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             self._spark.conf.set(name, value)
+        context = self._spark.sparkContext
+        for name, value in _TASKS.items():
+            context.setLocalProperty(name, value)
         try:
             yield
         finally:
+            for name in _TASKS:
+                context.setLocalProperty(name, None)  # type: ignore[arg-type] # which takes it away
             for name, known in before.items():
                 if known is None:
                     self._spark.conf.unset(name)
