@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
-from sluice.connect.draft import HIDDEN, Draft, Of, RefusedError
+from sluice.connect.draft import HIDDEN, Draft, Of, RefusedError, address, is_provided
 from sluice.redact import redact_text
 
 Part = Literal["key", "value"]
@@ -152,16 +151,17 @@ def _registry(draft: Draft, settings: _Settings, section: dict[str, Any]) -> Non
             "add it; where it is the worker's, name the worker's file by --worker.",
             settings.prefix,
         )
-    url = urlsplit(urls[0])
+    key = f"{settings.prefix}.{_REGISTRY}"
+    url = address("" if is_provided(urls[0]) else urls[0], key)
     port = f":{url.port}" if url.port else ""
-    address = f"{url.scheme}://{url.hostname or ''}{port}{url.path.rstrip('/')}"
+    place = f"{url.scheme}://{url.hostname or ''}{port}{url.path.rstrip('/')}" if url.netloc else HIDDEN
     kind = "registry"
     known = draft.connections.get(kind)
-    if known is not None and known.fields.get("host") != address:
+    if known is not None and known.fields.get("host") != place:
         kind = f"registry of {settings.part}s"
         draft.ids[kind] = f"{draft.ids['registry']}_{settings.part}"
     connection = draft.connection(kind, "http")
-    connection.fields["host"] = redact_text(address)
+    connection.fields["host"] = redact_text(place)
     section["registry"] = connection.id
     if "@" in url.netloc:
         connection.fields |= {"login": HIDDEN, "password": HIDDEN}

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
 
 from sluice.connect.configs import ConnectorConfig
 
@@ -122,7 +123,7 @@ class Draft:
             RefusedError: it is with one of Connect's config providers, where nobody can look from here.
         """
         value = self.given.config.get(key, "").strip() or default
-        if _PROVIDED.search(value):
+        if is_provided(value):
             raise RefusedError(
                 f"The value of {key} is with a config provider of Connect's.",
                 "put the value itself into a copy of the configuration.",
@@ -140,7 +141,7 @@ class Draft:
 
     def is_provided(self, key: str) -> bool:
         """Whether the value is with a config provider."""
-        return bool(_PROVIDED.search(self.given.config.get(key, "")))
+        return is_provided(self.given.config.get(key, ""))
 
     # What the pipeline file says
 
@@ -204,3 +205,22 @@ def in_words(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(in_words, value)) + "]"
     return str(value)
+
+
+def is_provided(value: str) -> bool:
+    """Whether a value is with one of Connect's config providers, as `${file:/secrets:password}`."""
+    return _PROVIDED.search(value) is not None
+
+
+def address(text: str, key: str) -> SplitResult:
+    """An address in its parts.
+
+    Raises:
+        RefusedError: it can't be read; it isn't quoted, since it may hold a login.
+    """
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise RefusedError("The address can't be read.", f"correct {key}.", key) from None
+    return parts

@@ -147,8 +147,13 @@ def _database(draft: Draft, user: str) -> None:
             f"there are {', '.join(sorted(DIALECTS))}: what the SQL of another one would do was never tried.",
             _URL,
         )
-    _address(connection, kind[1], url)
-    draft.honoured(_URL, f"the Airflow connection {connection.id}, of type {connection.type}")
+    try:
+        _address(connection, kind[1], url)
+    except ValueError:  # its message may quote the URL
+        raise RefusedError("The URL can't be read.", "correct it.", _URL) from None
+    relative = connection.type == "sqlite" and not connection.fields["host"].startswith("/")
+    step = "give the file's absolute path: each process opens it from a folder of its own" if relative else ""
+    draft.honoured(_URL, f"the Airflow connection {connection.id}, of type {connection.type}", step)
 
 
 def _address(connection: AirflowConnection, kind: str, url: str) -> None:

@@ -7,9 +7,8 @@ https://docs.confluent.io/kafka-connectors/s3-sink/current/configuration_options
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError
+from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError, address
 from sluice.connect.rules import Harmless, Lost, Table, Takes, duration, names, one_of, whole_number
 from sluice.sinks.files.options import Files
 
@@ -146,7 +145,7 @@ def _place(draft: Draft, key: str, url: str) -> None:
             draft.lost(key, "the endpoint of S3 is Hadoop's setting", "set spark.hadoop.fs.s3a.endpoint in write.conf")
         return
     base = (draft.folder or url).rstrip("/")
-    parts = urlsplit(base)
+    parts = address(base, key)
     if not base:
         raise RefusedError("It doesn't say where files go.", f"add {key}, or name a folder by --path.", key)
     if parts.username or parts.password or "?" in base:
