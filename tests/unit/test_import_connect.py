@@ -380,6 +380,20 @@ def test_the_group_is_connects_unless_it_is_overridden():
     assert one({**TABLE, "consumer.override.group.id": "own"}).group == "own"
 
 
+def test_settings_without_their_converter_are_ignored_as_connect_does_it():
+    bare = {key: value for key, value in FOLDER.items() if key != "value.converter"}
+    made = one(bare, worker={"value.converter": JSON["value.converter"]})
+    assert made.pipeline is not None
+    assert made.pipeline["source"]["kafka"]["value"]["options"] == {"schemas.enable": True}
+    assert verdicts(made)["value.converter.schemas.enable"] == "harmless"
+
+
+def test_a_name_leads_out_of_no_folder():
+    made = one(FOLDER, name="../..")
+    assert made.pipeline is not None
+    assert made.pipeline["sink"]["files"]["path"] == "hdfs://namenode:8020/_"
+
+
 # Transforms
 
 

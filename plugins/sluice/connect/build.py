@@ -134,7 +134,7 @@ def _refused(connector: ConnectorConfig, name: str) -> Imported:
 
 
 def _made(connector: ConnectorConfig, known: Known, given: Given, name: str, topics: list[str]) -> Imported:
-    pipeline_name = _NAME.sub("_", name)[:200] or "connector"
+    pipeline_name = _NAME.sub("_", name).strip(".")[:190] or "connector"
     ids = {
         "kafka": given.kafka,
         "registry": "schema_registry_default",

@@ -101,9 +101,7 @@ def read_keys(draft: Draft, one_column: str = "key") -> None:
 def _converter(draft: Draft, part: Part, one_column: str) -> None:
     own = f"{part}.converter" in draft.given.config
     settings = _Settings(part, "connector" if own else "worker", draft.given.config if own else draft.worker)
-    for key in draft.worker if own else ():
-        if key == settings.prefix or key.startswith(f"{settings.prefix}."):
-            draft.say(key, "harmless", "the connector names a converter of its own", of="worker")
+    _others(draft, settings.prefix, own)
     name = settings.given.get(settings.prefix, "").strip()
     if not name:
         raise RefusedError(
@@ -130,6 +128,16 @@ def _converter(draft: Draft, part: Part, one_column: str) -> None:
         _registry(draft, settings, section)
     for rest in settings.names():
         _other(draft, settings, rest, kind)
+
+
+def _others(draft: Draft, prefix: str, own: bool) -> None:
+    """Name the settings of the converter that isn't taken: the worker's, or the connector's without a class."""
+    for key in draft.worker if own else ():
+        if key == prefix or key.startswith(f"{prefix}."):
+            draft.say(key, "harmless", "the connector names a converter of its own", of="worker")
+    for key in () if own else draft.given.config:
+        if key.startswith(f"{prefix}."):
+            draft.say(key, "harmless", f"Connect reads it beside {prefix} alone, and takes the worker's converter")
 
 
 def _envelope(draft: Draft, settings: _Settings, section: dict[str, Any]) -> None:

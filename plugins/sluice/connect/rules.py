@@ -117,6 +117,29 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def number_up_to(most: int, instead: str) -> Callable[[str], int]:
+    """Makes what takes whole numbers up to this one; `instead` says what to do with a larger one."""
+
+    def form(text: str) -> int:
+        number = whole_number(text)
+        if number > most:
+            raise UnfitError(f"there are {most} at most", instead)
+        return number
+
+    return form
+
+
+def retries(text: str) -> int:
+    """A number of retries.
+
+    Raises:
+        UnfitError: it isn't one.
+    """
+    if not text.isdecimal():
+        raise UnfitError("it is no number of retries")
+    return int(text)
+
+
 def duration(text: str) -> str:
     """Milliseconds as a pipeline file has times.
 

@@ -283,10 +283,11 @@ def _extract(one: Transform) -> None:
     field = one.get("field")
     if one.on_key:
         draft = one.draft
-        if field in draft.key_from_value or not draft.key_from_value:
+        columns = draft.list("pk.fields") or draft.list("primary.key.fields") or (field,)
+        if field in (draft.key_from_value or columns) and field in columns:
             one.done("the key's field is a column by its name", "field")
         else:
-            one.not_here("the key has no such field")
+            one.not_here("a key's column is called as its field here", "call the table's column so, or `rename` it")
         return
     said = one.step(select=[f"{quoted(field)}.*"])
     one.done(f"{said}; where {field} is null, the row has nulls", "field", differs=True)

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluice.connect.draft import UnfitError
-from sluice.connect.rules import Harmless, Lost, Table, Takes, whole_number
-
-_MOST_RANGES = 1000
-
-
-def _ranges(text: str) -> int:
-    number = whole_number(text)
-    if number > _MOST_RANGES:
-        raise UnfitError(f"there are {_MOST_RANGES} ranges at most", "set write.ranges")
-    return number
-
+from sluice.connect.rules import Harmless, Lost, Table, Takes, number_up_to
 
 KEYS: Final[Table] = {
-    "tasks.max": Takes("write.ranges", _ranges, "so many Spark jobs at most share an interval"),
+    "tasks.max": Takes(
+        "write.ranges", number_up_to(1000, "set write.ranges"), "so many Spark jobs at most share an interval"
+    ),
     "tasks.max.enforce": Harmless("the number of ranges is never passed"),
     "header.converter": Harmless("headers don't reach a row unless `columns` names them, as they are"),
     "header.converter.*": Harmless("headers don't reach a row unless `columns` names them, as they are"),

@@ -19,9 +19,10 @@ from sluice.connect.rules import (
     Takes,
     duration,
     names,
+    number_up_to,
     one_of,
+    retries,
     true_or_false,
-    whole_number,
 )
 from sluice.records.transforms import quoted
 from sluice.redact import redact
@@ -29,7 +30,7 @@ from sluice.sinks.jdbc.dialects import DIALECTS
 
 _URL = "connection.url"
 _RETRIES = Harmless("a task whose database doesn't answer fails and is tried again, `retries` times")
-_BATCH = Takes("sink.batch_size", whole_number)
+_BATCH = Takes("sink.batch_size", number_up_to(100_000, "set batch_size"))
 _BY_CONNECTION = Lost(
     "properties of the driver stand in the Airflow connection",
     "put it into `properties` of the connection's extra field",
@@ -52,7 +53,7 @@ CONFLUENT: Final[Table] = {
     "quote.sql.identifiers": Lost(
         "names are always quoted; a column is found in whatever case the database has it", "", ("always",)
     ),
-    "max.retries": Takes("retries", whole_number, "of a task"),
+    "max.retries": Takes("retries", retries, "of a task"),
     "retry.backoff.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
     "trim.sensitive.log": Harmless("no value of a record goes to a log"),
     "mssql.use.merge.holdlock": Harmless("it is for another database"),
@@ -72,7 +73,7 @@ DEBEZIUM: Final[Table] = {
     "connection.restart.on.errors": _RETRIES,
     "connection.*": _BY_CONNECTION,
     "hibernate.*": _BY_CONNECTION,
-    "flush.max.retries": Takes("retries", whole_number, "of a task"),
+    "flush.max.retries": Takes("retries", retries, "of a task"),
     "flush.retry.delay.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
     "insert.mode": Takes("sink.insert_mode", one_of("insert", "upsert", "update")),
     "batch.size": _BATCH,
