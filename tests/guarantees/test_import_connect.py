@@ -18,6 +18,7 @@ from sluice.pipeline.edit import with_value
 from .harness import CLUSTER, environment, kafka_settings
 from .harness.databases import CONNECTION, SqliteFile
 
+SMT = "org.apache.kafka.connect.transforms"
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
@@ -85,6 +86,60 @@ def test_rows_go_on_where_the_connectors_group_stood(tmp_path, cluster, create_t
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert sorted(database.query("SELECT id, v FROM orders")) == [(n, f"v{n}") for n in (7, 8, 9, *range(100, 105))]
+
+
+STEPS = {
+    "skip": {"type": f"{SMT}.Filter", "predicate": "header"},
+    "ours": {"type": f"{SMT}.Filter", "predicate": "topic", "negate": "true"},
+    "name": {"type": f"{SMT}.ReplaceField$Value", "exclude": "junk", "renames": "old:new"},
+    "cast": {"type": f"{SMT}.Cast$Value", "spec": "new:int32,other:string"},
+    "mask": {"type": f"{SMT}.MaskField$Value", "fields": "card", "replacement": "it's"},
+    "hide": {"type": f"{SMT}.MaskField$Value", "fields": "pin"},
+    "ms": {"type": f"{SMT}.TimestampConverter$Value", "field": "ms", "target.type": "Timestamp"},
+    "text": {
+        "type": f"{SMT}.TimestampConverter$Value",
+        "field": "at",
+        "target.type": "string",
+        "format": "yyyy-MM-dd'T'HH:mm:ss.SSS",
+    },
+    "unix": {
+        "type": f"{SMT}.TimestampConverter$Value",
+        "field": "since",
+        "target.type": "unix",
+        "unix.precision": "seconds",
+    },
+    "some": {"type": f"{SMT}.ReplaceField$Value", "include": "s,ms,at,since,new,card,pin"},
+    "place": {"type": f"{SMT}.InsertField$Value", "partition.field": "part", "timestamp.field": "sent"},
+    "from": {"type": f"{SMT}.InsertField$Value", "static.field": "src", "static.value": "it's \\ x"},
+    "flat": {"type": f"{SMT}.Flatten$Value", "delimiter": "_"},
+}
+FIELDS = (
+    "junk INT, old STRING, other INT, card STRING, pin INT, ms BIGINT, at TIMESTAMP, since TIMESTAMP, "
+    "s STRUCT<x: INT, y: STRUCT<z: STRING>>"
+)
+COLUMNS = (
+    "new INT, card STRING, pin INT, ms TIMESTAMP, at STRING, since BIGINT, s_x INT, s_y_z STRING, part INT, "
+    "sent TIMESTAMP, src STRING"
+)
+
+
+def test_sparks_analyzer_takes_every_step_that_a_transform_becomes(tmp_path, home):
+    settings = {f"transforms.{alias}.{name}": value for alias, of in STEPS.items() for name, value in of.items()}
+    predicates = {
+        "predicates": "header,topic",
+        "predicates.header.type": f"{SMT}.predicates.HasHeaderKey",
+        "predicates.header.name": "skip",
+        "predicates.topic.type": f"{SMT}.predicates.TopicNameMatches",
+        "predicates.topic.pattern": "ord\\w+",
+    }
+    file = connector(tmp_path, "steps", "orders", transforms=",".join(STEPS), **settings, **predicates)
+    done = CliRunner().invoke(app, ["import-connect", str(file), "--out", str(tmp_path)])
+    assert done.exit_code == 2, done.output  # `hide` has null in place of 0
+    made = tmp_path / "steps.yaml"
+    text = with_value(made.read_text(), ("source", "kafka", "value", "schema"), FIELDS)
+    made.write_text(with_value(text, ("sink", "jdbc", "schema"), COLUMNS))
+    checked = CliRunner().invoke(app, ["validate", str(made)])
+    assert checked.exit_code == 0, checked.output
 
 
 def test_a_group_that_has_members_is_refused(tmp_path, cluster, create_topic, topic_name):

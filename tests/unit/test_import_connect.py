@@ -467,6 +467,33 @@ def test_parts_of_a_record_are_columns_that_a_choice_of_fields_before_lets_throu
     assert made.pipeline["transforms"] == [{"select": ["`a`", "`place`", "`at`"]}]
 
 
+def test_parts_that_a_choice_of_fields_comes_after_are_taken_away_by_it():
+    made = transformed(
+        {
+            "at": {"type": f"{SMT}.InsertField$Value", "timestamp.field": "at"},
+            "some": {"type": f"{SMT}.ReplaceField$Value", "include": "a"},
+        }
+    )
+    assert made.pipeline is not None
+    assert made.pipeline["transforms"] == [{"select": ["`a`"]}]
+
+
+def test_columns_of_the_key_are_no_fields_of_the_value():
+    key = {"pk.mode": "record_key", "pk.fields": "id", "key.converter": f"{KAFKAS}.storage.StringConverter"}
+    made = transformed(
+        {
+            "some": {"type": f"{SMT}.ReplaceField$Value", "include": "a,b", "exclude": "id,b"},
+            "in": {"type": f"{SMT}.ExtractField$Value", "field": "a"},
+        },
+        **key,
+    )
+    assert made.pipeline is not None
+    assert made.pipeline["transforms"] == [{"drop": ["b"]}, {"select": ["`id`", "`a`"]}, {"select": ["`id`", "`a`.*"]}]
+    listed = one({**TABLE, **key, "fields.whitelist": "a"})
+    assert listed.pipeline is not None
+    assert listed.pipeline["transforms"] == [{"select": ["`id`", "`a`"]}]
+
+
 def test_a_filter_by_topic_or_header():
     topics = transformed(
         {"t": {"type": f"{SMT}.Filter", "predicate": "p", "negate": "true"}},

@@ -142,18 +142,24 @@ def _replace_field(one: Transform) -> None:
     include, exclude = one.list("include", "whitelist"), one.list("exclude", "blacklist")
     renames = dict(pair.split(":", 1) for pair in one.list("renames") if ":" in pair)
     missing = "; a field that no record has is an error here"
-    if exclude:
-        one.done(one.step(drop=list(exclude)) + missing, "exclude", "blacklist")
+    key = _of_key(one.draft)
+    dropped = [name for name in exclude if name not in key]
+    if dropped:
+        one.done(one.step(drop=dropped) + missing, "exclude", "blacklist")
+    elif exclude:
+        one.done("the column is there by the record's key", "exclude", "blacklist")
     if include:
-        kept = [name for name in include if name not in exclude]
-        parts = list(one.draft.value_of("source.columns") or {})
-        one.done(
-            one.step(select=[quoted(n) for n in (*kept, *(p for p in parts if p not in kept))]) + missing,
-            "include",
-            "whitelist",
-        )
+        kept = [name for name in include if name not in (*exclude, *key)]
+        one.done(one.step(select=[quoted(name) for name in (*key, *kept)]) + missing, "include", "whitelist")
     if renames:
         one.done(one.step(rename=renames) + missing, "renames")
+
+
+def _of_key(draft: Draft) -> tuple[str, ...]:
+    """Columns that are from the record's key, which no transform of its value takes away."""
+    if not draft.key_wanted or draft.key_from_value:
+        return ()
+    return draft.list("pk.fields") or draft.list("primary.key.fields")
 
 
 def _cast(one: Transform) -> None:
@@ -222,7 +228,7 @@ def _insert_field(one: Transform) -> None:
 def _keep_column(draft: Draft, name: str) -> None:
     """A part of the record is a column from the beginning: a choice of columns before has to let it through."""
     for step in draft.steps_of_rows:
-        if "select" in step and quoted(name) not in step["select"] and not any("*" in e for e in step["select"]):
+        if "select" in step and quoted(name) not in step["select"]:
             step["select"].append(quoted(name))
 
 
@@ -281,15 +287,15 @@ def _timestamp(one: Transform) -> None:
 
 def _extract(one: Transform) -> None:
     field = one.get("field")
+    draft = one.draft
     if one.on_key:
-        draft = one.draft
         columns = draft.list("pk.fields") or draft.list("primary.key.fields") or (field,)
         if field in (draft.key_from_value or columns) and field in columns:
             one.done("the key's field is a column by its name", "field")
         else:
             one.not_here("a key's column is called as its field here", "call the table's column so, or `rename` it")
         return
-    said = one.step(select=[f"{quoted(field)}.*"])
+    said = one.step(select=[*map(quoted, _of_key(draft)), f"{quoted(field)}.*"])
     one.done(f"{said}; where {field} is null, the row has nulls", "field", differs=True)
 
 
@@ -304,6 +310,8 @@ def _hoist(one: Transform) -> None:
     if not draft.steps_of_rows and section and "as" in section:
         section["as"] = field
         one.done(f"{'.'.join(draft.place('source.value.as'))}: {field}", "field")
+    elif _of_key(draft) or draft.value_of("source.columns"):
+        one.not_here("the row has columns of the record's key and place, which don't belong into the struct")
     else:
         one.done(one.step(select=[f"struct(*) AS {quoted(field)}"]), "field")
 
