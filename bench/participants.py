@@ -48,6 +48,8 @@ class Job:
     starting: dict[int, int] | None = None
     master: str = "local[2]"
     driver_memory: str = "2g"
+    database: str = ""
+    """A JDBC URL, in scenarios that load a database."""
 
     @property
     def table(self) -> Path:
@@ -144,6 +146,15 @@ def plain_parquet(job: Job) -> list[list[str]]:
     return _peer(job, "plain_parquet.py", *_window(job), hudi=False)
 
 
+def plain_jdbc(job: Job) -> list[list[str]]:
+    where = ["--bootstrap", job.bootstrap, "--topic", job.topic, "--url", job.database]
+    return _peer(job, "plain_jdbc.py", *where, hudi=False)
+
+
+def plain_jdbc_rewritten(job: Job) -> list[list[str]]:
+    return [[*plain_jdbc(job)[0], "--rewrite"]]
+
+
 def bare_session(job: Job) -> list[list[str]]:
     return _peer(job, "bare_session.py", hudi=False)
 
@@ -180,6 +191,7 @@ print(json.dumps(sluice_commands(Job(**pickle.load(sys.stdin.buffer)))))
 
 SLUICE = Participant("sluice", "Sluice: start, write, commit", sluice)
 SLUICE_FILES = replace(SLUICE, reads="parquet")
+SLUICE_JDBC = replace(SLUICE, reads="jdbc")
 STREAMING = Participant("structured_streaming", "(a) Structured Streaming, availableNow", structured_streaming)
 FOREACH_BATCH = Participant(
     "streaming_foreach_batch", "(a') Structured Streaming, foreachBatch", streaming_foreach_batch
@@ -187,4 +199,8 @@ FOREACH_BATCH = Participant(
 DATASOURCE = Participant("hudi_datasource", "(b) Kafka batch, Hudi DataSource", hudi_datasource)
 SKIP_EMPTY = Participant("datasource_skip_empty", "(b') Hudi DataSource, looks first", datasource_skip_empty)
 PARQUET = Participant("plain_parquet", "(c) Kafka batch, plain Parquet", plain_parquet, reads="parquet")
+JDBC = Participant("plain_jdbc", "(e) Kafka batch, df.write.jdbc", plain_jdbc, reads="jdbc")
+JDBC_REWRITTEN = Participant(
+    "plain_jdbc_rewritten", "(e') the same, reWriteBatchedInserts", plain_jdbc_rewritten, reads="jdbc"
+)
 BARE = Participant("bare_session", "(d) bare Spark session", bare_session, reads=None)

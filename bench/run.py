@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +14,15 @@ from rich.console import Console
 
 from bench import report
 from bench.broker import embedded_broker
+from bench.database import database
 from bench.runner import Bench, Sample
 from bench.scenarios import Scenario, scenarios
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[append|upsert|small|empty|coordinator]…")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[append|upsert|files|jdbc|small|empty|coordinator]…")
+    ] = None,
     records: Annotated[int, typer.Option(help="Records in append and upsert.", min=8)] = 2_000_000,
     runs: Annotated[int, typer.Option(help="Runs of each participant, interleaved.", min=1)] = 3,
     only: Annotated[list[str] | None, typer.Option(help="Only this participant; may be repeated.")] = None,
@@ -46,7 +51,7 @@ def main(
     how = report.setting(records, runs, seed, master, driver_memory)
     measured: dict[str, tuple[Scenario, list[Sample]]] = {}
     try:
-        with embedded_broker(folder) as bootstrap:
+        with embedded_broker(folder) as bootstrap, ExitStack() as stack:
             bench = Bench(
                 bootstrap,
                 folder,
@@ -59,7 +64,8 @@ def main(
             for scenario in chosen:
                 samples: list[Sample] = []
                 measured[scenario.name] = scenario, samples
-                for sample in bench.samples(scenario, runs, frozenset(only or ())):
+                own = replace(bench, database=stack.enter_context(database())) if scenario.name == "jdbc" else bench
+                for sample in own.samples(scenario, runs, frozenset(only or ())):
                     samples.append(sample)
                     _tell(console, sample)
                     report.write(

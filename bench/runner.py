@@ -19,6 +19,7 @@ from bench.participants import Job, Participant, environment, spark_submit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from bench.database import BenchDatabase
     from bench.records import Expected
     from bench.scenarios import Scenario
 
@@ -66,6 +67,7 @@ class Bench:
     driver_memory: str
     timeout: float
     say: Callable[[str], None]
+    database: BenchDatabase | None = None
 
     def samples(self, scenario: Scenario, runs: int, only: frozenset[str]) -> Iterator[Sample]:
         """Every run of every participant, interleaved. Whoever could not be seeded is void throughout."""
@@ -83,6 +85,7 @@ class Bench:
                 None,
                 self.master,
                 self.driver_memory,
+                self.database.url if self.database else "",
             )
             for p in scenario.participants
             if not only or p.name in only
@@ -143,6 +146,8 @@ class Bench:
             shutil.copytree(_kept(job), job.home)
         else:
             job.home.mkdir(parents=True)
+        if self.database is not None:
+            self.database.clear()
         try:
             steps = self._steps(participant, job)
         except StepError as reason:
@@ -206,7 +211,7 @@ class Bench:
                 spark_submit(
                     HERE / "check_rows.py",
                     participant.reads,
-                    str(job.table),
+                    job.database or str(job.table),
                     str(out),
                     master=self.master,
                     driver_memory=self.driver_memory,

@@ -79,6 +79,13 @@ def scenarios(records: int, onto_empty: bool = False, before: Path | None = None
             Window(0, records),
         ),
         Scenario(
+            "jdbc",
+            f"{records:,} records into a new table of PostgreSQL",
+            "bulk_insert",
+            (who.SLUICE_JDBC, who.JDBC, who.JDBC_REWRITTEN),
+            Window(0, records),
+        ),
+        Scenario(
             "small",
             f"{SMALL:,} records into a new copy-on-write table",
             "bulk_insert",
@@ -144,6 +151,8 @@ TARGETS = (
     Target("upsert", "cpu", (who.STREAMING, who.DATASOURCE), 0.6),
     Target("files", "wall", (who.PARQUET,), 1.1),
     Target("files", "cpu", (who.PARQUET,), 1.1),
+    Target("jdbc", "wall", (who.JDBC,), 1.1),
+    Target("jdbc", "cpu", (who.JDBC,), 1.1),
     Target("small", "wall", (who.STREAMING,), 0.7),
     Target("small", "cpu", (who.STREAMING,), 0.7),
     Target("empty", "wall", (who.DATASOURCE,), 0.15),

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from bench.database import TABLE
 from bench.records import DDL
+from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import submit_command
@@ -31,12 +33,21 @@ def sluice_commands(job: Job) -> list[list[str]]:
     pipeline = load_pipeline(file)
     settings = KafkaSettings("bench", {"bootstrap.servers": job.bootstrap})
     environment = [f"{name}={value}" for name, value in settings.to_environment("source").items()]
+    if job.database:
+        warehouse = ConnectionSettings("bench", "jdbc", host=job.database)
+        environment += [f"{name}={value}" for name, value in to_environment([warehouse]).items()]
     step = ["env", *environment, sys.executable, "-m", "sluice.cli", "interval"]
     start = [*step, "start", str(file)]
     if job.scenario == "empty" and job.run != "seed":
         return [start]
     write = submit_command(pipeline, Started("", 0, ()), 0, job.master)
     return [start, ["env", *environment, *write], [*step, "commit", str(file), "--control-offset", "0"]]
+
+
+def _sink(job: Job) -> dict[str, object]:
+    if job.scenario == "jdbc":
+        return _jdbc()
+    return _files(job) if job.scenario == "files" else _hudi(job)
 
 
 def _hudi(job: Job) -> dict[str, object]:
@@ -59,6 +70,10 @@ def _files(job: Job) -> dict[str, object]:
     return {"files": {"path": str(job.table), "schema": DDL, **form}}
 
 
+def _jdbc() -> dict[str, object]:
+    return {"jdbc": {"connection": "bench", "table": TABLE, "auto_create": True, "schema": DDL}}
+
+
 def _pipeline_file(job: Job) -> Path:
     starting: object = "earliest"
     if job.starting is not None:
@@ -66,7 +81,7 @@ def _pipeline_file(job: Job) -> Path:
     pipeline = {
         "name": "bench",
         "source": {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}},
-        "sink": _files(job) if job.scenario == "files" else _hudi(job),
+        "sink": _sink(job),
         "write": {"ranges": 1, "driver_memory": job.driver_memory},
         "control": {"topic": f"control-{uuid.uuid4()}"},
     }

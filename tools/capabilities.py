@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.options import SinkOptions
 from sluice.sinks.files.options import Files
 from sluice.sinks.hudi.options import Hudi
 from sluice.sinks.jdbc.options import Jdbc
@@ -17,15 +18,15 @@ BEGIN, END = "<!-- capabilities -->\n", "<!-- /capabilities -->\n"
 _KEYED = {"path": "/lake/t", "schema": "id BIGINT", "operation": "upsert", "record_key": "id"}
 _JDBC = {"connection": "warehouse", "table": "t", "schema": "id BIGINT"}
 _UPSERTED = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
-SINKS: dict[str, SinkCapabilities] = {
-    "Hudi, append": Hudi.model_validate({"path": "/lake/t", "schema": "id BIGINT"}).capabilities,
-    "Hudi, upsert by partition": Hudi.model_validate({**_KEYED, "key_placement": "trusted"}).capabilities,
+SINKS: dict[str, SinkOptions] = {
+    "Hudi, append": Hudi.model_validate({"path": "/lake/t", "schema": "id BIGINT"}),
+    "Hudi, upsert by partition": Hudi.model_validate({**_KEYED, "key_placement": "trusted"}),
     "Hudi, upsert by hash": Hudi.model_validate(
         {**_KEYED, "key_placement": "hashed", "buckets": 4, "ordering_field": "id"}
-    ).capabilities,
-    "JDBC, insert": Jdbc.model_validate(_JDBC).capabilities,
-    "JDBC, upsert": Jdbc.model_validate({**_JDBC, **_UPSERTED}).capabilities,
-    "files": Files.model_validate({"path": "/lake/t", "schema": "id BIGINT"}).capabilities,
+    ),
+    "JDBC, insert": Jdbc.model_validate(_JDBC),
+    "JDBC, upsert": Jdbc.model_validate({**_JDBC, **_UPSERTED}),
+    "files": Files.model_validate({"path": "/lake/t", "schema": "id BIGINT"}),
 }
 ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
     "rows and offsets in one commit, each record once": lambda can: can.atomic_with_checkpoint,
@@ -41,6 +42,12 @@ ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
     "`table_services`": lambda can: ", ".join(sorted(can.services)) or False,
     "`catalog_sync`": lambda can: can.catalogs,
 }
+SHOWN: dict[str, Callable[[SinkOptions], bool | str]] = {
+    "the page shows the table's own commits": lambda section: bool(section.commit_log),
+    "`sluice verify`": lambda section: (
+        bool(section.table_rows) and ("each interval" if section.rows_are_told_apart else "the whole table")
+    ),
+}
 
 
 def table() -> str:
@@ -52,7 +59,9 @@ def _lines() -> Iterator[str]:
     yield f"| | {' | '.join(SINKS)} |"
     yield "|---" * (len(SINKS) + 1) + "|"
     for what, asked in ROWS.items():
-        yield f"| {what} | {' | '.join(_word(asked(can)) for can in SINKS.values())} |"
+        yield f"| {what} | {' | '.join(_word(asked(one.capabilities)) for one in SINKS.values())} |"
+    for what, of in SHOWN.items():
+        yield f"| {what} | {' | '.join(_word(of(one)) for one in SINKS.values())} |"
 
 
 def _word(answer: bool | str) -> str:

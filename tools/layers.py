@@ -18,7 +18,19 @@ BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
 
 # What the JDBC sink sends to a database, and what fits there: text and rules, without a database.
 _JDBC_RULES = tuple(
-    f"sinks.jdbc.{module}" for module in ("address", "columns", "dialects", "fits", "names", "statements")
+    f"sinks.jdbc.{module}"
+    for module in (
+        "address",
+        "columns",
+        "dialect",
+        "dialects",
+        "fits",
+        "mariadb",
+        "names",
+        "postgresql",
+        "sqlite",
+        "statements",
+    )
 )
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"base": ("errors", "failpoints", "logs", "packed", "private", "process", "redact", "runtime", "sections")},
@@ -30,6 +42,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
             "sources.kafka.options",
             "sinks.hudi.options",
             "sinks.files.options",
+            "sinks.files.compatibility",
             "sinks.files.names",
             "sinks.files.partitioning",
             "sinks.files.path_format",

@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1_000_000), help="draws the faults, not their moments"
     )
+    parser.add_argument("--only", nargs="+", help="topics of pipelines: append, upsert, changes, streams, files, jdbc")
     parser.add_argument("--tell", action="store_true", help="show the story as it happens")
     arguments = parser.parse_args()
     make_many_cheap()
@@ -39,7 +40,7 @@ def main() -> int:
             print(line, flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # with all that it has started
-    campaign, keep = Campaign(folder, arguments.seed, listen), False
+    campaign, keep = Campaign(folder, arguments.seed, listen, arguments.only), False
     try:
         has_disk = campaign.open()
         print(f"seed {arguments.seed}, in {folder}{'' if has_disk else '; no disk is filled: that needs root'}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,7 +22,9 @@ from sluice.errors import SluiceError
 from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 
+from ..cluster.servers import PostgreSql, missing, postgresql_programs
 from ..guarantees.harness import Drivers, Flow, Job, SharedJvm, finish, once_the_lease_is_free
+from ..guarantees.harness.databases import CONNECTION, PostgresDatabase
 from ..guarantees.harness.files import FileFlow
 from ..guarantees.harness.streams import Streams
 from ..guarantees.test_deletes import TOMBSTONES, deleted, written
@@ -216,6 +219,45 @@ class StreamsPipeline(Pipeline):
         return self._streams.rows_of(("east", TOPIC), ("west", TOPIC)).total()
 
 
+class JdbcPipeline(Pipeline):
+    """A pipeline that loads a table of PostgreSQL, whose server dies, too: of each record a row, or of each key."""
+
+    def __init__(self, flow: Flow, server: PostgreSql, kind: str) -> None:
+        super().__init__("changes" if kind == "upsert" else "append", flow)
+        database = PostgresDatabase(server)
+        section = {
+            "connection": CONNECTION,
+            "auto_create": True,
+            "schema": "id BIGINT NOT NULL, v STRING",
+            "table": "t",
+        }
+        if kind == "upsert":
+            keyed = {"pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
+            section |= {"insert_mode": "upsert", **keyed}
+            flow.set(changes={"format": "tombstones"}, source__kafka__key={"converter": "json"})
+        flow.set(sink={"jdbc": section})
+        flow.secret_environment = database.environment()
+        os.environ.update(database.environment())  # of the steps that run in this process
+        self._database = database
+
+    def check(self) -> int:
+        """See `Pipeline`."""
+        if self.kind == "append":
+            expected = Counter((sent.id, sent.value) for sent in self.flow.sent)
+        else:
+            expected = Counter((i, v) for i, v in self._last.items() if v is not None)
+        seen = Counter(self._database.query("SELECT id, v FROM t"))
+        more, fewer = seen - expected, expected - seen
+        if more or fewer:
+            raise ViolationError(
+                f"jdbc: {more.total()} rows too many {list(more)[:5]}, {fewer.total()} missing {list(fewer)[:5]}"
+            )
+        pending = self._database.query("SELECT instant FROM _sluice_instants WHERE state <> 'completed'")
+        if pending or self._database.staging():
+            raise ViolationError(f"jdbc: left under way: {pending}, {self._database.staging()}")
+        return seen.total()
+
+
 @dataclass
 class Counts:
     """What happened in a campaign."""
@@ -226,15 +268,18 @@ class Counts:
 
 
 class Campaign:
-    """Rounds of DAG runs on five pipelines, with brokers, drivers and a disk that break.
+    """Rounds of DAG runs on six pipelines, with brokers, drivers, a database and a disk that break.
 
     Args:
         folder: where everything is.
         seed: of what happens.
         listen: takes each line of the story.
+        only: the topics of the pipelines that have rounds; all of them by default.
     """
 
-    def __init__(self, folder: Path, seed: int, listen: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, seed: int, listen: Callable[[str], None], only: Collection[str] | None = None
+    ) -> None:
         self.rng = random.Random(seed)
         self.counts = Counts()
         self._listen = listen
@@ -247,6 +292,9 @@ class Campaign:
         self._broker = LocalBroker(home, folder / "broker", settings=_QUIET)
         self._west = LocalBroker(home, folder / "west", settings=_QUIET, cluster_id="c2x1aWNlLXdlc3QtMDAwMg")
         self._sleepers = Sleepers(self.tell)
+        programs = postgresql_programs() if missing() is None else None
+        self._database = PostgreSql(programs) if programs is not None else None
+        self._only = only
         self._runs = 0
         self._pipelines: list[Pipeline] = []
 
@@ -260,6 +308,13 @@ class Campaign:
         files = FileFlow(self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, "files", **COMMON)
         files.set(sink__files__layout=self.rng.choice(("interval", "connect"))).create_topic(2)
         self._pipelines += [streams, FilesPipeline(files)]
+        if self._database is not None:
+            self._database.start()
+            kind = self.rng.choice(("insert", "upsert"))
+            self.tell(f"the table of the database is loaded by {kind}")
+            self._pipelines.append(JdbcPipeline(self._flow("jdbc"), self._database, kind))
+        if self._only is not None:
+            self._pipelines = [one for one in self._pipelines if one.flow.topic in self._only]
         return has_disk
 
     def _flow(self, kind: str) -> Flow:
@@ -277,6 +332,7 @@ class Campaign:
             "frozen for long",
             "the broker dies",
             "cluster's broker dies",
+            "the database dies",
             "disk is full",
             "wakes up",
         ):
@@ -288,7 +344,8 @@ class Campaign:
         """Some records, one DAG run or two at once, and whatever goes wrong meanwhile."""
         rng = self.rng
         pipeline = rng.choice(self._pipelines)
-        self.tell(f"round {number}: {pipeline.produce(rng)} records for {pipeline.kind}")
+        database = self._database if isinstance(pipeline, JdbcPipeline) else None
+        self.tell(f"round {number}: {pipeline.produce(rng)} records for {pipeline.flow.topic}")
         change = pipeline.disturb(rng)
         if change:
             self.tell(change)
@@ -297,6 +354,8 @@ class Campaign:
                 trouble.enter_context(Trouble(*self._dies(self._broker, "the broker"), 8, 4, rng))
             if pipeline.kind == "streams" and rng.random() < 0.25:
                 trouble.enter_context(Trouble(*self._dies(self._west, "the other cluster's broker"), 8, 10, rng))
+            if database is not None and rng.random() < 0.25:
+                trouble.enter_context(Trouble(*self._crashes(database), 8, 4, rng))
             if self._disk.mounted and rng.random() < 0.08:
                 trouble.enter_context(Trouble(self._fill_disk, self._clear_disk, 6, 5, rng))
             with ThreadPoolExecutor(2) as airflow:
@@ -325,6 +384,19 @@ class Campaign:
             self.tell(f"{what} is back")
 
         return kill, start
+
+    def _crashes(self, database: PostgreSql) -> tuple[Callable[[], None], Callable[[], None]]:
+        """How the database's server dies, and how it comes back."""
+
+        def crash() -> None:
+            self.tell("the database dies")
+            database.kill()
+
+        def run() -> None:
+            database.restart()
+            self.tell("the database is back")
+
+        return crash, run
 
     def _fill_disk(self) -> None:
         self.tell("the disk is full")
@@ -421,5 +493,7 @@ class Campaign:
         self._jvm.close()
         self._broker.kill()
         self._west.kill()
+        if self._database is not None:
+            self._database.stop()
         if not keep:
             self._disk.unmount()

@@ -45,6 +45,110 @@ def missing() -> str | None:
     return None
 
 
+def mariadb_programs() -> tuple[Path, Path] | None:
+    """MariaDB's server, and what makes its first files. Debian keeps the former off an ordinary user's path."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    found = [shutil.which(name, path=path) for name in ("mariadbd", "mariadb-install-db")]
+    return (Path(found[0]), Path(found[1])) if found[0] and found[1] else None
+
+
+def missing_mariadb() -> str | None:
+    """What this machine lacks for tests of MariaDB, and how to get it."""
+    if find_spec("pymysql") is None:
+        return "pymysql missing: install the extra `dev`"
+    if mariadb_programs() is None:
+        return "MariaDB's server (mariadbd, mariadb-install-db) is missing: on Debian it is in `mariadb-server`"
+    return None
+
+
+class MariaDb:
+    """A MariaDB server of its own on the loopback interface, with a password, gone without a trace at the end.
+
+    Args:
+        programs: of `mariadb_programs`.
+        settings: more of the server's.
+    """
+
+    def __init__(self, programs: tuple[Path, Path], **settings: str | int) -> None:
+        self._programs, self._settings = programs, settings
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-mariadb-"))
+        self._server: subprocess.Popen[bytes] | None = None
+        self._account = _unprivileged("mysql")
+        self.data = self._folder / "data"
+        self.log = self._folder / "log"
+        self.port = free_port()
+        self.password = secrets.token_urlsafe(16)
+
+    def start(self) -> None:
+        if self._account:
+            shutil.chown(self._folder, self._account, pwd.getpwnam(self._account).pw_gid)
+        # Its first statements are in a file: a command line shows to all users of the machine.
+        first = self._folder / "first.sql"
+        with first.open("x") as file:
+            first.chmod(0o600)
+            file.write(
+                "CREATE DATABASE lake;\n"  # one a line
+                f"CREATE USER 'sluice'@'%' IDENTIFIED BY '{self.password}';\n"
+                "GRANT ALL ON *.* TO 'sluice'@'%' WITH GRANT OPTION;\n"
+            )
+        if self._account:
+            shutil.chown(first, self._account)
+        made = [self._programs[1], "--no-defaults", f"--datadir={self.data}", "--skip-test-db", "--skip-name-resolve"]
+        subprocess.run(made, check=True, capture_output=True, timeout=300, **_as_of(self._account, self._folder))
+        self._start([f"--init-file={first}"])
+        first.unlink()
+
+    def restart(self) -> None:
+        """Start it again after it was killed."""
+        self._start([])
+
+    def kill(self) -> None:
+        """As a crash ends it."""
+        assert self._server is not None
+        self._server.kill()
+        self._server.wait()
+
+    def connect(self) -> Any:
+        """A connection of PyMySQL's, which takes names in quotes as the SQL of other databases does."""
+        import pymysql
+
+        return pymysql.connect(
+            host=LOOPBACK, port=self.port, user="sluice", password=self.password, database="lake", autocommit=True,
+            init_command="SET sql_mode = 'STRICT_ALL_TABLES,ANSI_QUOTES'",
+        )  # fmt: skip
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            try:
+                self._server.wait(20)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
+        shutil.rmtree(self._folder)
+
+    def _start(self, more: list[str]) -> None:
+        settings = {
+            "datadir": self.data, "port": self.port, "bind-address": LOOPBACK, "socket": self._folder / "socket",
+            "pid-file": self._folder / "pid", "innodb-flush-log-at-trx-commit": 0, "skip-name-resolve": 1,
+            "character-set-server": "latin1", **self._settings,
+        }  # fmt: skip
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        with self.log.open("ab") as log:
+            command = [self._programs[0], "--no-defaults", *options, *more]
+            process = _as_of(self._account, self._folder)
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, **process)
+        try:
+            Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(60), reraise=True)(self.query, "SELECT 1")
+        except Exception as error:
+            raise AssertionError(self.log.read_text()[-3000:]) from error
+
+
 class PostgreSql:
     """A PostgreSQL server of its own on the loopback interface, with a password, gone without a trace at the end."""
 
@@ -53,7 +157,8 @@ class PostgreSql:
         # Not below pytest's folder: where root runs the tests that is root's alone, and PostgreSQL refuses to be root.
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
         self._server: subprocess.Popen[bytes] | None = None
-        self._account = _unprivileged()
+        self._options: list[str] = []
+        self._account = _unprivileged("postgres")
         self.data = self._folder / "data"
         self.log = self._folder / "log"
         self.port = free_port()
@@ -75,11 +180,26 @@ class PostgreSql:
         subprocess.run(command, check=True, capture_output=True, timeout=300, **self._process())
         password.unlink()
         settings = {"port": self.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with self.log.open("wb") as log:
-            command = [self._programs / "postgres", "-D", self.data, *options]
+        self._options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        self.restart()
+
+    def restart(self) -> None:
+        """Start it again after it was killed."""
+        with self.log.open("ab") as log:
+            command = [self._programs / "postgres", "-D", self.data, *self._options]
             self._server = subprocess.Popen(command, stdout=log, stderr=log, **self._process())
-        Retrying(wait=wait_fixed(0.2), stop=stop_after_delay(300), reraise=True)(self.query, "SELECT 1")
+        Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(300), reraise=True)(self.query, "SELECT 1")
+
+    def kill(self) -> None:
+        """As a crash ends it, all of its processes at once."""
+        assert self._server is not None
+        children = psutil.Process(self._server.pid).children(recursive=True)
+        self._server.kill()
+        self._server.wait()
+        for child in children:
+            with contextlib.suppress(psutil.Error):  # it has ended
+                child.kill()
+        psutil.wait_procs(children, 20)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         import psycopg2
@@ -94,6 +214,16 @@ class PostgreSql:
         finally:
             connection.close()
 
+    def run(self, sql: str) -> None:
+        """Carry out statements that answer nothing, each by itself."""
+        import psycopg2
+
+        where = {"host": LOOPBACK, "port": self.port, "dbname": "postgres"}
+        with contextlib.closing(psycopg2.connect(**where, user="airflow", password=self.password)) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+
     def stop(self) -> None:
         if self._server is not None:
             self._server.send_signal(signal.SIGINT)  # PostgreSQL's fast shutdown
@@ -105,17 +235,22 @@ class PostgreSql:
         shutil.rmtree(self._folder)
 
     def _process(self) -> dict[str, Any]:
-        environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # none of the caller's PGDATA, PGPORT, …
-        account = {"user": self._account, "group": pwd.getpwnam(self._account).pw_gid} if self._account else {}
-        return {**account, "extra_groups": [] if account else None, "env": environment, "cwd": self._folder}
+        return _as_of(self._account, self._folder)
 
 
-def _unprivileged() -> str | None:
-    """Whom the server runs as: PostgreSQL refuses root. None means as we are."""
+def _as_of(account: str | None, folder: Path) -> dict[str, Any]:
+    """How a process of that account is started."""
+    environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # none of the caller's PGDATA, PGPORT, …
+    who = {"user": account, "group": pwd.getpwnam(account).pw_gid} if account else {}
+    return {**who, "extra_groups": [] if who else None, "env": environment, "cwd": folder}
+
+
+def _unprivileged(account: str) -> str | None:
+    """Whom the server runs as: PostgreSQL and MariaDB refuse root. None means as we are."""
     if os.geteuid() != 0:
         return None
-    known = {account.pw_name for account in pwd.getpwall()}
-    return "postgres" if "postgres" in known else "nobody"
+    known = {one.pw_name for one in pwd.getpwall()}
+    return account if account in known else "nobody"
 
 
 class SparkCluster:

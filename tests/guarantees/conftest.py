@@ -12,14 +12,23 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from sluice.local.broker import LocalBroker
 from sluice.registry.config import VARIABLE
 
-from ..cluster.servers import PostgreSql, missing, postgresql_programs
+from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
 from ..registry import LocalRegistry
 from .harness import Drivers, Flow, SharedJvm
-from .harness.databases import PostgresDatabase, Readable, SqliteFile
+from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
+from .harness.jdbc import Table, jdbc_table
 from .harness.streams import Streams
 
-_OTHER_DATABASE = {"test_jdbc_sink": "sqlite", "test_jdbc_conformance": "postgresql"}
-"""Of a file's tests that are tried on each database: that which is left to `make test-thorough`."""
+_OTHER_DATABASES = {
+    "test_jdbc_sink": ("sqlite", "mariadb"),
+    "test_jdbc_deaths": ("sqlite", "mariadb"),
+    "test_jdbc_bad_input": ("sqlite", "mariadb"),
+    "test_jdbc_merge": ("sqlite",),
+    "test_jdbc_conformance": ("postgresql", "mariadb"),
+    "test_verify_of_sinks": ("sqlite", "mariadb"),
+    "test_quarantine_of_sinks": ("sqlite", "mariadb"),
+}
+"""Of a file's tests that are tried on each database: those which are left to `make test-thorough`."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before cells are left out by their marker
@@ -30,7 +39,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
             item.add_marker(pytest.mark.spark)
             database = getattr(item, "callspec", None) and item.callspec.params.get("database")
-            if database is not None and database == _OTHER_DATABASE.get(item.path.stem):
+            others = _OTHER_DATABASES.get(item.path.stem, ())
+            too = [one.args[0] for one in item.iter_markers("also_on")]
+            if database in others and database not in too:
                 item.add_marker(pytest.mark.thorough)
 
 
@@ -62,13 +73,43 @@ def postgresql() -> Iterator[PostgresDatabase]:
         server.stop()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDatabase]:
+    """A MariaDB server that runs for the whole session: tests take tables of their own."""
+    lacks, programs = missing_mariadb(), mariadb_programs()
+    if lacks is not None or programs is None:
+        pytest.skip(str(lacks))
+    server = MariaDb(programs)
+    try:
+        server.start()
+        yield MariaDatabase(server)
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Readable:
     """Each database that the JDBC sink is tried with; those that aren't installed are skipped."""
     if request.param == "sqlite":
         return SqliteFile(tmp_path_factory.mktemp("sqlite") / "warehouse.db")
-    found: PostgresDatabase = request.getfixturevalue("postgresql")
+    found: Readable = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+def make_jdbc(
+    make_flow: Callable[..., Flow], database: Readable, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Table]]:
+    """Makes a pipeline that loads a table of its own in a database: `make_jdbc(2, section={"auto_evolve": True})`."""
+    for variable, value in database.environment().items():
+        monkeypatch.setenv(variable, value)
+
+    def made(partitions: int = 2, *, section: dict[str, Any] | None = None, **settings: Any) -> Table:
+        return jdbc_table(make_flow(partitions, **settings), database, section)
+
+    yield made
+    for name in database.staging():  # the next test looks for its own
+        database.run(f'DROP TABLE "{name}"')
 
 
 def _maker(folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, name: Callable[[str], str]) -> Any:

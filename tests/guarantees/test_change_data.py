@@ -7,6 +7,7 @@ import random
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import SerializationContext
@@ -272,6 +273,7 @@ def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_
     assert (ack.records_read, ack.records_written, ack.records_deleted, ack.records_filtered) == (3, 1, 2, 0)
 
 
+@pytest.mark.thorough
 def test_avro_events_bring_the_tables_columns_with_them(make_flow, registry, monkeypatch):
     """The database adds a column while events of both schemas are in one interval; deletes have but the key."""
     monkeypatch.setenv(VARIABLE, registry.url)

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from sluice.errors import SluiceError
 from sluice.local.broker_config import CLUSTER_ID
 
+from ..thorough import also
 from .harness import CLUSTER, Flow, wait_for
 from .quarantined import TOLERANT, consume, folder, places, quarantine, send
 
@@ -77,7 +78,7 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
     assert _places(flow, topic) == sorted(sent)
 
 
-@pytest.mark.parametrize(("point", "then"), [("before_dead_letters", "next"), ("after_dead_letters", "again")])
+@pytest.mark.parametrize(("point", "then"), [*also(("before_dead_letters", "next")), ("after_dead_letters", "again")])
 def test_killed_round_the_kafka_transaction(make_flow, point, then):
     flow, topic = _tolerant(make_flow)
     flow.produce(20)
@@ -114,6 +115,7 @@ def test_killed_in_the_kafka_transaction(make_flow):
 LETTERS = 12_500  # three chunks, of 5,000 at most
 
 
+@pytest.mark.thorough
 def test_killed_at_every_chunk(make_flow):
     flow, topic = _tolerant(make_flow)
     flow.produce(20)

@@ -71,7 +71,7 @@ def test_intervals_by_the_commands_of_the_product(make_files):
     flow.interval_is_empty()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["connect", *also("interval")])
 def test_killed_between_any_two_renames_while_a_reader_lists(make_files, layout):
     """At each point another interval's commit is killed; the same run or the next one goes on."""
     flow = make_files(sink__files__layout=layout)
@@ -319,7 +319,7 @@ def test_the_log_says_what_the_commit_of_a_table_says(make_files):
     assert flow.log()[0]["extra"].keys() >= {TRANSACTION_KEY, "sluice.offsets", "kafka.commit.offsets"}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["connect", *also("interval")])
 def test_topics_of_two_clusters_have_files_of_their_own(make_files, bootstrap, west, layout):
     """Topics, partitions and offsets are the same on both."""
     flow = make_files(partitions=1, sink__files__layout=layout)
@@ -330,3 +330,16 @@ def test_topics_of_two_clusters_have_files_of_their_own(make_files, bootstrap, w
         assert flow.interval().records == 40
     streams.check(("east", streams.topic), ("west", streams.topic))
     assert flow.committed() == [1, 2]
+
+
+@pytest.mark.thorough
+def test_a_takeover_is_refused_for_streams(make_files, bootstrap, west):
+    """Kafka Connect's names say nothing of clusters."""
+    flow = make_files(partitions=1, sink__files__layout="connect", sink__files__takeover="confluent")
+    streams = two_clusters(Streams(flow, east=bootstrap, west=west))
+    streams.send("east", streams.topic, 5)
+    file = flow.topics / streams.topic / f"{streams.topic}+0+0000000000+0000000001.avro"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(ActionRequiredError, match="streams may be on several"):
+        flow.start()

@@ -95,6 +95,7 @@ def test_what_was_aborted_meanwhile_is_taken_off_by_the_late_one_itself(flow):
     _goes_on(flow, started, committed=False)
 
 
+@pytest.mark.thorough
 def test_what_was_aborted_and_completed_by_one_that_died_is_taken_off_by_the_next(flow):
     run = flow.run()
     with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):
@@ -131,7 +132,7 @@ def test_what_was_finished_by_another_is_completed_once(flow, dies):
     _goes_on(flow, started, committed=True)
 
 
-@pytest.mark.parametrize("again", ["done again", *also("taken back, and not done again")])
+@pytest.mark.parametrize("again", also("done again", "taken back, and not done again"))
 def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
     """The second job deletes what the first has written; the first completes the compaction all the same."""
     flow = make_flow(control__commit_timeout="5 seconds", **COMPACTED)

@@ -97,6 +97,7 @@ class Mirror:
             flow.produce_to(self.syncs, key, struct.pack(">qq", upstream, downstream))
 
 
+@pytest.mark.thorough
 def test_without_a_mirror_both_are_read_in_one_commit(make_streams, dying, new):
     """Other partitions, transactions' gaps, a limit that leaves records behind, and a commit that is killed."""
     with dying:

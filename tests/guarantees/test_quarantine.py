@@ -195,6 +195,7 @@ def test_completed_twice_by_one_that_stood_still_inside_of_hudi(make_flow):
     assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
 
 
+@pytest.mark.thorough
 def test_what_dead_attempts_leave(make_flow):
     flow = make_flow(**TOLERANT)
     flow.produce(20)

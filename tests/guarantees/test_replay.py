@@ -6,6 +6,7 @@ import pytest
 
 from sluice.errors import ActionRequiredError
 
+from ..thorough import also
 from .harness import DDL
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -54,7 +55,7 @@ def test_readers_see_the_old_rows_until_the_commit(make_flow):
     flow.interval_is_empty()
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_what_was_replayed_is_replayed_by_its_new_instant(make_flow, settings):
     flow = make_flow(**settings)
     flow.produce(10)
@@ -108,7 +109,7 @@ def test_fewer_records_than_the_interval_had_take_no_rows_away(make_flow):
     assert flow.rows(metadata=True) == before
 
 
-@pytest.mark.parametrize("ordering", [None, "n"], ids=["by arrival", "by an ordering field"])
+@pytest.mark.parametrize("ordering", [*also(None), "n"], ids=["by arrival", "by an ordering field"])
 def test_the_replay_of_an_upsert_never_lets_an_older_version_win(make_flow, ordering):
     flow = make_flow(**UPSERT, sink__hudi__ordering_field=ordering, sink__hudi__schema=f"{DDL}, n BIGINT")
     flow.produce(10, values="a", fields={"n": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -9,9 +10,12 @@ import pytest
 from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.local.broker import LocalBroker
-from sluice.protocol.offsets import Checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
+from ..thorough import also
+from .harness.databases import SqliteFile
+from .harness.jdbc import jdbc_table, refused
 from .harness.streams import Streams, two_clusters
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -31,7 +35,7 @@ def _known(streams: Streams) -> dict:
     return streams.flow.note()["streams"]["logs"]
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_clusters_are_read_in_one_interval(make_streams, settings):
     """Topics, partitions and offsets have the same names and numbers on both."""
     streams = two_clusters(make_streams(**settings))
@@ -383,6 +387,7 @@ def test_a_window_of_one_cluster_is_backfilled(make_streams):
     streams.check(*_logs(streams, "east", "west"))
 
 
+@pytest.mark.thorough
 def test_the_product_s_own_command_line(streams, monkeypatch):
     """A whole interval by `sluice`, whose driver gets each cluster's settings in its environment only."""
     for broker in ("east", "west"):
@@ -393,3 +398,58 @@ def test_the_product_s_own_command_line(streams, monkeypatch):
     assert done.status == 0, done.err
     assert "8 rows" in done.out
     streams.check(*_logs(streams, "east", "west"))
+
+
+def test_a_database_has_the_records_of_both_clusters_once(make_streams, tmp_path, monkeypatch):
+    """Also where the coordinator dies in the transaction that has them; offsets of both are in it."""
+    streams = make_streams()
+    database = SqliteFile(tmp_path / "warehouse.db")
+    for variable, value in database.environment().items():
+        monkeypatch.setenv(variable, value)
+    table = jdbc_table(streams.flow, database, {"pk_mode": "kafka"})
+    two_clusters(streams)
+
+    def send() -> None:
+        streams.send("east", streams.topic, 20)
+        streams.send("west", streams.topic, 20)
+
+    send()
+    assert streams.flow.interval().records == 40
+    send()
+    started = streams.flow.start()
+    streams.flow.write_all(started)
+    offset = str(started.control_offset)
+    step = streams.flow.step("commit", "--control-offset", offset, failpoint="jdbc.before_database_commit=kill")
+    assert step.killed, step.err
+    assert len(table.rows()) == 40
+    assert streams.flow.commit(started).records == 40
+    logs = _logs(streams, "east", "west")
+    assert Counter(table.rows()) == streams.rows_of(*logs)
+    places = Counter(topic for (topic,) in table.rows("__connect_topic"))
+    assert places == {f"east/{streams.topic}": 40, f"west/{streams.topic}": 40}
+    note = database.query("SELECT metadata FROM _sluice_positions")[0][0]
+    covered = Checkpoint.model_validate_json(json.loads(note)[OFFSETS_KEY])
+    assert set(covered.clusters) == {"east", "west"}
+    assert table.staging() == set()
+    streams.flow.interval_is_empty()
+
+
+def test_a_key_that_is_on_two_clusters_is_refused_by_a_database(make_streams, tmp_path, monkeypatch):
+    """Nothing says which version is the last, until a column does."""
+    streams = make_streams()
+    database = SqliteFile(tmp_path / "warehouse.db")
+    for variable, value in database.environment().items():
+        monkeypatch.setenv(variable, value)
+    keyed = {"schema": "id BIGINT NOT NULL, v STRING, ts BIGINT", "insert_mode": "upsert", "pk_mode": "record_value"}
+    table = jdbc_table(streams.flow, database, {**keyed, "pk_fields": "id"})
+    two_clusters(streams)
+    streams.send("east", streams.topic, 1, partitions=[0], ids=[1], values="a", fields={"ts": 2})
+    streams.send("west", streams.topic, 1, partitions=[0], ids=[1], values="b", fields={"ts": 1})
+    error = str(refused(streams.flow))
+    assert "A key is in two partitions" in error
+    assert f"east/{streams.topic}[0]" in error
+    assert f"west/{streams.topic}[0]" in error
+    assert table.rows() == []
+    streams.flow.set(sink__jdbc__ordering_field="ts")
+    streams.flow.interval()
+    assert table.rows() == [(1, "a1")]

@@ -37,6 +37,7 @@ def test_a_table_is_verified_with_all_of_its_clusters(make_streams):
     assert [(i["in_topic"], i["in_table"]) for i in _verified(streams)["intervals"]] == [(10, 10), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_an_upsert_is_verified_with_all_of_its_clusters(make_streams):
     streams = two_clusters(make_streams(**UPSERT))
     streams.send("east", streams.topic, 4)
@@ -60,6 +61,7 @@ def _letters(streams: Streams, broker: str, topic: str) -> list[dict[str, bytes]
         return [dict(record.headers()) for record in consume(there, topic)]
 
 
+@pytest.mark.thorough
 def test_bad_records_are_told_and_sent_again_by_cluster(make_streams, tmp_path):
     """Both clusters have bad records at the same places."""
     streams = two_clusters(make_streams(**TOLERANT))

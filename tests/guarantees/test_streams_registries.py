@@ -16,6 +16,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.registry.config import VARIABLE
 
 from ..registry import LocalRegistry, ensure_registry
+from ..thorough import also
 from .avro_records import avro, avro_schema
 from .harness.flow import invoke
 from .harness.streams import Streams, two_clusters
@@ -129,7 +130,7 @@ SAME_BYTES = {
 }
 
 
-@pytest.mark.parametrize("converter", SAME_BYTES)
+@pytest.mark.parametrize("converter", ["avro", *also("json_schema", "protobuf")])
 def test_the_same_bytes_mean_what_their_own_cluster_s_registry_says(make, registries, converter):
     """The id, too, is the same on both clusters: only the cluster says of which schema a record is."""
     streams = make(converter)
@@ -192,6 +193,7 @@ def test_schemas_of_both_registries_go_on_and_a_cluster_gets_another_name(make, 
     assert [(row["id"], row["n"], row["m"]) for row in _rows(streams)][6:] == [(7, 9, None), (8, None, 10)]
 
 
+@pytest.mark.thorough
 def test_an_append_is_verified_by_each_cluster_s_registry_also_after_a_rename(make, registries):
     streams = make()
     schema, payload = SAME_BYTES["avro"]
@@ -208,6 +210,7 @@ def test_an_append_is_verified_by_each_cluster_s_registry_also_after_a_rename(ma
     assert (interval["in_topic"], interval["in_table"], interval["same"]) == (2, 2, True)
 
 
+@pytest.mark.thorough
 def test_bad_records_name_the_registry_and_are_read_when_it_knows_their_schema(make, registries):
     streams = make(**{**TOLERANT, **UPSERT})
     flow, subject, own = streams.flow, f"{streams.topic}-value", str(streams.flow.file)

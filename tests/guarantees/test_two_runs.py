@@ -179,11 +179,12 @@ def test_a_start_that_died_over_the_table_s_creation_is_cleared_up_after(make_fl
     flow.check()
 
 
-def test_many_runs_in_parallel(make_flow):
+@pytest.mark.parametrize("rounds", [1, *also(3)])
+def test_many_runs_in_parallel(make_flow, rounds):
     """Each does all of an interval's coordinator steps with no regard for the others; rows are exactly once."""
     flow = make_flow()
     committed = 0
-    for _ in range(2):
+    for _ in range(rounds):
         flow.produce(30)
         starting = [flow.spawn("start", "--run-id", f"run-{committed}-{i}") for i in range(3)]
         steps = [finish(process) for process in starting]

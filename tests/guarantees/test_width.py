@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
@@ -105,6 +106,7 @@ def test_a_job_has_the_counts_of_so_many_partitions_and_no_more(make_flow):
     assert sorted(tasks_of_jobs.values()) == [3, AT_ONCE]
 
 
+@pytest.mark.thorough
 def test_an_upsert_whose_partitions_are_several_jobs(make_flow):
     partitions = AT_ONCE + 3
     flow = make_flow(partitions=partitions, sink__hudi__operation="upsert", sink__hudi__record_key="id")

@@ -43,12 +43,14 @@ class LocalHdfs:
         return f"hdfs://127.0.0.1:{self._port}"
 
     def start(self, timeout: float = 300.0) -> Self:
-        """Start it and wait until its data node has reported."""
+        """Start it, with what it held if it ran before, and wait until its data node has reported."""
         details = self._data / "details.json"
+        details.unlink(missing_ok=True)
+        format_it = [] if (self._data / "dfs").exists() else ["-format"]
         command = [
             *(java_command(), *_JVM, f"-Dhadoop.log.dir={self._data}", f"-Dtest.build.data={self._data / 'dfs'}"),
             *("-cp", os.pathsep.join(map(str, sorted(self._jars.glob("*.jar")))), _MAIN),
-            *("-format", "-datanodes", "1", "-nnport", str(self._port), "-writeDetails", str(details)),
+            *(*format_it, "-datanodes", "1", "-nnport", str(self._port), "-writeDetails", str(details)),
             # With one data node, and without the half minute of safe mode that a large cluster waits for its nodes.
             *("-D", "dfs.replication=1", "-D", "dfs.namenode.safemode.extension=0"),
         ]
@@ -65,7 +67,8 @@ class LocalHdfs:
         raise TimeoutError(f"HDFS did not start within {timeout:.0f} s:\n{self._daemon.log_tail(40)}")
 
     def stop(self) -> None:
-        self._daemon.kill()  # there is nothing to keep
+        """End it at once, as a machine does that fails."""
+        self._daemon.kill()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -28,7 +28,12 @@ from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
 from sluice.protocol.messages import TableSpec
+from sluice.sinks.files.options import Files
+from sluice.sinks.files.renames import RenamedTable
+from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.hudi.opening import open_table
+from sluice.sinks.jdbc.dialects import DIALECTS
+from sluice.sinks.jdbc.statements import Target, bookkeeping
 from sluice_lines.sink import JsonLinesTable, write_file
 
 from ..examples.package import install
@@ -49,6 +54,18 @@ name: visits
 source: {{lines: {{folder: {folder}, topics: a.log, value: {{converter: string, as: line}}}}}}
 sink: {{json_lines: {{path: {path}, schema: line STRING}}}}
 control: {{connection: kafka_default, topic: control-visits}}
+"""
+OF_FILES = """
+name: exported
+source: {{kafka: {{topics: flights}}}}
+sink: {{files: {{path: {path}, schema: "id BIGINT"}}}}
+control: {{topic: control-sinks}}
+"""
+OF_A_DATABASE = """
+name: orders
+source: {{kafka: {{topics: flights}}}}
+sink: {{jdbc: {{connection: warehouse, table: orders, schema: "id BIGINT"}}}}
+control: {{topic: control-sinks}}
 """
 MANY = 10_000
 REGIONS = ("kafka_east", "kafka_west")  # both have the topic
@@ -73,6 +90,7 @@ class Site:
     story: Story
     on_timeline: list[str]
     visits: Story
+    sinks: dict[str, Story]
     log: Path
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
     _tokens: dict[str, str] = field(default_factory=dict)
@@ -159,6 +177,9 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
     visits = _of_a_user(base, dags, now)
     create_topic(bootstrap, "control-visits")
     send(bootstrap, "control-visits", visits.messages)
+    sinks = {"exported": _of_files(base, dags, now), "orders": _of_a_database(base, dags, now)}
+    create_topic(bootstrap, "control-sinks")
+    send(bootstrap, "control-sinks", [message for story in sinks.values() for message in story.messages])
     many = Story(f"{lake}/many", "many", "flights", datetime(2026, 1, 1, tzinfo=UTC))
     for _ in range(MANY):
         many.committed()
@@ -170,7 +191,7 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         subprocess.run([sys.executable, "-c", _DATABASE], env=environment.variables(), check=True, timeout=600)
         daemon.start(command("airflow", "api-server"), environment.variables(), base)
         passwords = json.loads(environment.credentials().passwords_file.read_text())
-        site = Site(environment.url, passwords, broker, story, on_timeline, visits, daemon.log)
+        site = Site(environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log)
         site.until("the API server answers", lambda: _answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
         _add_runs(site, environment.airflow_home / "airflow.db")
@@ -217,6 +238,44 @@ def _of_a_user(base: Path, dags: Path, now: datetime) -> Story:
     return story
 
 
+def _of_files(base: Path, dags: Path, now: datetime) -> Story:
+    """A pipeline that writes files; of its two commits one is in the table's log."""
+    (dags / "pipelines" / "exported.yaml").write_text(OF_FILES.format(path=base / "lake" / "exported"))
+    story = _two_commits(f"file://{base / 'lake' / 'exported'}", "exported", now, "files")
+    folder = base / "lake" / "exported"
+    writer = Files(path=str(folder), schema_="id BIGINT").writer("exported", None, maintained=False)
+    table = RenamedTable(LocalStorage(folder), writer, timedelta(minutes=1), "this")
+    table.prepare()
+    instant = story.messages[0].transaction
+    table.last_checkpoint()
+    table.open(instant)
+    table.commit(instant, [], {})
+    table.publish(instant)
+    return story
+
+
+def _of_a_database(base: Path, dags: Path, now: datetime) -> Story:
+    """The same for a table of SQLite's."""
+    (dags / "pipelines" / "orders.yaml").write_text(OF_A_DATABASE.format())
+    story = _two_commits("jdbc://warehouse/orders", "orders", now, "jdbc")
+    instant = story.messages[0].transaction
+    with closing(sqlite3.connect(base / "warehouse.db")) as connection, connection:
+        for _, statement in bookkeeping(Target(DIALECTS["sqlite"], "", "orders")):
+            connection.execute(statement)
+        row = ("orders", instant, "completed", instant)
+        columns = "(sink_table, instant, state, completed)"
+        connection.execute(f"INSERT INTO _sluice_instants {columns} VALUES (?, ?, ?, ?)", row)
+    return story
+
+
+def _two_commits(table: str, name: str, now: datetime, sink: str) -> Story:
+    story = Story(table, name, "flights", now - timedelta(minutes=2), 1, ends={"sink": sink})
+    for _ in range(2):
+        story.committed()
+        story.pause(10)
+    return story
+
+
 def _commit(table: str, instants: list[str]) -> list[str]:
     """Real commits of a real table, one of them another writer's."""
     with lean_jvm() as jvm:
@@ -246,6 +305,7 @@ def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> Ai
         paused=False,
         extra={
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps({"conn_type": "kafka", "extra": kafka}),
+            "AIRFLOW_CONN_WAREHOUSE": json.dumps({"conn_type": "sqlite", "host": str(base / "warehouse.db")}),
             "PYTHONPATH": f"{PROJECT / 'plugins'}:{Path(__file__).parent}:{base / 'site'}",
             **{f"AIRFLOW__CORE__{name}": value for name, value in auth.items()},
         },

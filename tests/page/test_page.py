@@ -178,6 +178,15 @@ def test_a_pipeline_with_a_user_s_source_and_sink_is_shown_as_any_other(site: Si
     assert any("doesn't hold the commit any more" in b["text"] for b in gone["banners"])
 
 
+@pytest.mark.parametrize("key", ["exported", "orders"])
+def test_the_commits_of_files_and_of_a_database_s_table_are_compared_with_the_topic_s(site: Site, key: str) -> None:
+    found = whole_window(site, key)
+    assert found["banners"] == []
+    assert found["table"] == site.sinks[key].table
+    assert [t["timeline"] for t in found["transactions"]] == ["absent", "completed"]
+    assert found["others"]["commits"] == []
+
+
 def test_a_transaction_with_its_attempts_audit_and_messages(site: Site) -> None:
     whole_window(site)
     instant = next(m.transaction for m in site.story.messages if m.type == "ABORT-COMMIT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -13,6 +14,7 @@ from sluice.protocol.request import Request
 
 from .events import EVENTS, Events
 from .kafka import CLUSTER, TOPIC
+from .lake import TABLE
 from .runs import Steps
 from .streams import STREAM_EVENTS, StreamEvents
 from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
@@ -83,7 +85,11 @@ class History(StreamEvents):
             self.world.dates = dates
             self.by_date = dates.random() < 0.6
         self.world.spread = self.random.choice((1, 2, 2, 5))
-        super().__init__(self.world, len(self.world.logs), operation, ordered=ordered)
+        sinks = Random(f"{seed}, sinks 512")  # and are of Hudi tables
+        if self.mapped is None and sinks.random() < 0.12:
+            operation = self._lay_another_table(sinks, operation)
+        table = "jdbc://warehouse/orders" if self.sink == "jdbc" else TABLE
+        super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
         self.went: Process | None = None
         self.replayed: str | None = None
         self.cut_under: list[str] = []  # intervals that had read a log before it came to have another leader
@@ -91,6 +97,19 @@ class History(StreamEvents):
         self.waits_for: dict[str, list[Process]] = {}
         self.runs = self.services = 0
         self.faulty = True
+
+    def _lay_another_table(self, draw: Random, operation: str) -> str:
+        """A table of files, or of a database; what it is loaded by."""
+        self.sink = draw.choice(("files", "jdbc"))
+        self.world.lists = self.sink == "files"
+        self.serves = False
+        self.events[Events._others_cluster] = 0  # nobody else writes there
+        self.asks = {kind: rate for kind, rate in self.asks.items() if kind != "replay"}  # which is refused
+        self.asks["range"] = 30
+        self.is_duel = draw.random() < 0.6
+        hot = (*HOT_SPOTS, *_STOPS_OF[self.sink])
+        self.world.faults = replace(self.world.faults, hot=tuple(draw.sample(hot, draw.choice((0, 1, 1, 2, 2)))))
+        return "append" if self.sink == "files" else operation
 
     def _faults(self) -> Faults:
         """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
@@ -175,7 +194,7 @@ class History(StreamEvents):
         chosen = [ends[0], *self.random.choices(ends, k=self.random.choice((1, 1, 2, 3)))]
         for number, (name, work) in enumerate(chosen):
             process = world.spawn(f"duel {name}/{number}", work, faults=False)
-            process.stops_before = self.random.choice(("", *_STOPS[name]))
+            process.stops_before = self.random.choice(("", *_STOPS[name], *_STOPS_OF.get(self.sink, ())))
         self._go_on_beside_each_other()
         for next_one in begun:
             self._finish(Run("orders", "next", Request()), next_one)
@@ -442,3 +461,5 @@ _STOPS = {
     "start": ("asks Kafka", "sends START", "begins to roll", "sweeps", "clears", "begins Hudi's"),
 }
 """Before what a process of a duel may freeze."""
+_STOPS_OF = {"files": ("shows", "marks", "clears"), "jdbc": ("takes the turn", "drops")}
+"""Besides, where the table is none of Hudi's."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from sluice.coordinator import Started
 from sluice.protocol.identity import under_present_names
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED
-from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import State, TableLog
 
 from .kafka import CLUSTER, TOPIC, Record, Where
@@ -28,21 +28,25 @@ class Invariants:
         partitions: of the topic that is loaded.
         operation: of the pipeline, append or upsert.
         ordered: whether the table has an ordering field.
+        table: its id.
     """
 
-    def __init__(self, world: World, partitions: int, operation: str, *, ordered: bool) -> None:
+    def __init__(self, world: World, partitions: int, operation: str, *, ordered: bool, table: str = TABLE) -> None:
         self.world = world
         self.partitions = partitions
         self.operation = operation
         self.ordered = ordered
         self.told_committed: dict[str, str] = {}  # by instant: who was told
         self.told_done: dict[str, str] = {}  # by a service's plan: who was told
-        self.log = TableLog(TABLE)
+        self.table = table
+        self.log = TableLog(table)
         world.on_change = self.check_rows
         world.is_void = self._is_void
         world.on_plan = self._check_turn
         world.has_turn = self._has_turn
         world.on_report = self._check_report
+
+    sink: str
 
     @property
     def control_topic(self) -> str:
@@ -136,7 +140,7 @@ class Invariants:
     def _check_turn(self, process: Process, what: str, decided: bool) -> None:
         """Who changes a plan had the table when it last looked, and has decided before readers see it."""
         messages = self.world.topics[self.control_topic][: process.knows]
-        known = TableLog(TABLE).extend(enumerate(messages)).get(process.turn)
+        known = TableLog(self.table).extend(enumerate(messages)).get(process.turn)
         wanted = State.DECIDED if decided else State.OPEN
         if known is None or known.state is not wanted:
             is_now = "unknown" if known is None else known.state.value
@@ -148,7 +152,7 @@ class Invariants:
         if transaction is None or transaction.is_open:
             return
         messages = self.world.topics[self.control_topic][: process.closed_at]
-        known = TableLog(TABLE).extend(enumerate(messages)).get(instant)
+        known = TableLog(self.table).extend(enumerate(messages)).get(instant)
         if known is not None and not known.is_open:
             raise ViolationError(f"{process.name} reports files for {instant} that it closed when that was over")
 
@@ -191,6 +195,11 @@ class Invariants:
         pending = [name for name, instant in self.world.timeline.items() if not instant.completed]
         if pending:
             raise ViolationError(f"instants are pending for good: {pending}")
+        if self.sink != "hudi":
+            named = {p for i in self.world.timeline.values() for c in i.completed for p in c.paths}
+            left = sorted(self.world.files.keys() - named)
+            if left:
+                raise ViolationError(f"{len(left)} files are left where participants write: {left[0]}")
         if self.world.rollbacks:
             raise ViolationError(f"roll-backs were begun and never finished: {sorted(self.world.rollbacks)}")
 

@@ -71,6 +71,14 @@ class Lake:
         self.undone: set[str] = set()  # plans whose files were deleted by who stood still while others had the table
         self.rollbacks: set[str] = set()  # begun, with their instants still on the timeline or off it
         self.chosen: set[str] = set()  # instants that coordinators have chosen, on the timeline or not
+        # Of a table of files: its log, the files that readers see, and the intervals of which all are seen.
+        self.lists = False
+        self.log_of_files: list[str] = []
+        self.shown: set[str] = set()
+        self.marked: set[str] = set()
+        # Of a table of a database: the last interval, and of each one the interval on which its plan rests.
+        self.position: str | None = None
+        self.rests_on: dict[str, str | None] = {}
         self.attempts = 0
         self.spread = 2  # table partitions, by key
 
@@ -100,6 +108,8 @@ class Lake:
 
     def listed_files(self) -> dict[str, File]:
         """The files that a reader reads who lists folders and takes a file's instant for its proof."""
+        if self.lists:
+            return {path: self.files[path] for path in self.shown}
         taken = {group for i in self.timeline.values() for c in i.completed for group in c.replaced}
         done = {name for name, instant in self.timeline.items() if instant.completed}
         return {p: f for p, f in self.files.items() if f.instant in done and f.group not in taken}

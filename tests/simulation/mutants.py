@@ -18,17 +18,19 @@ from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.participant.participant import Watch
-from sluice.protocol import identity, plan, policy
+from sluice.protocol import identity, known_streams, plan, policy
 from sluice.protocol import streams as protocol_streams
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import Lost
 from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
 from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownStreams
+from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 
+from .other_sinks import SimDatabase, SimFiles
 from .table import SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -157,6 +159,7 @@ _FIND_LOST = plan.find_lost
 _GIVE_UP = Committer.give_up
 _START_MESSAGE = Starter._start_message
 _END_SUPERSEDED = Starter.end_superseded
+_COMMIT_FILES = SimFiles.commit
 
 
 def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
@@ -164,9 +167,27 @@ def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
         _END_SUPERSEDED(self, table, *rest)
 
 
+def _commit_and_show(self: SimFiles, instant: str, *rest: Any, **more: Any) -> None:
+    """Files are shown with the commit, and not when the control topic was read once more."""
+    _COMMIT_FILES(self, instant, *rest, **more)
+    self.publish(instant)
+
+
+def _leave_the_turn(self: SimDatabase, instant: str) -> bool:
+    """Nobody sees to it that a commit that stands still can't go on."""
+    return self.state_of(instant) != "completed"
+
+
+def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
+    """Windows are loaded into a table that can't tell older versions from newer ones."""
+    return planning.Task(found)
+
+
 _UNCOMPARED = _replaced(commit, "moved_offsets", lambda *_: None)
 # Of this rule alone the histories say nothing within thousands: it has a test of its own.
 LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: False)
+# Nor of this one, where the table is a database's.
+LEAVES_THE_TURN = _replaced(SimDatabase, "forbid_commit", _leave_the_turn)
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
 # The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {
@@ -246,7 +267,7 @@ MUTANTS: dict[str, Mutant] = {
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
     "a cluster is known by its name alone": _together(
-        _replaced(identity, "present_names", _same_names), _replaced(protocol_streams, "present_names", _same_names)
+        _replaced(identity, "present_names", _same_names), _replaced(known_streams, "present_names", _same_names)
     ),
     "what was read of another cluster under a name is forgotten": _replaced(ClusterCheckpoint, "is_known", False),
     "one cluster may have two names": _together(
@@ -258,10 +279,13 @@ MUTANTS: dict[str, Mutant] = {
         KnownStreams, "identified", lambda self, _ids: self
     ),
     "a topic that was moved away is left at once": _replaced(protocol_streams, "_is_read", lambda *_: True),
-    "a topic that is read to an end counts as drained": _replaced(protocol_streams, "_is_drained", lambda *_: True),
+    "a topic that is read to an end counts as drained": _replaced(known_streams, "_is_drained", lambda *_: True),
     "a cluster that is skipped is no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read
     ),
+    "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
+    "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
+    "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
 }
 """By what is wrong."""
 

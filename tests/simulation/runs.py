@@ -43,8 +43,8 @@ def _pipeline(
     max_records: int,
     serves: bool,
     streams: tuple[str, str] | None,
+    sink: str,
 ) -> Pipeline:
-    upsert: dict[str, Any] = {"record_key": "id", "key_placement": "trusted", "ordering_field": "v" if ordered else []}
     services = {"wait": "60 seconds", **({"clustering": {}} if operation == "append" else {})}
     read: dict[str, Any] = {"topics": TOPIC}
     if streams is not None:
@@ -55,21 +55,24 @@ def _pipeline(
         {
             "name": "orders",
             "source": {"kafka": {**read, "on_offset_loss": on_offset_loss, "max_records": max_records}},
-            "sink": {
-                "hudi": {
-                    "path": TABLE,
-                    "schema": "id BIGINT, v BIGINT, p STRING",
-                    "partition_fields": "p",
-                    "operation": operation,
-                    **(upsert if operation == "upsert" else {}),
-                }
-            },
+            "sink": {sink: {**_section(sink, operation, ordered), "schema": "id BIGINT, v BIGINT, p STRING"}},
             "write": {"ranges": ranges},
             "on_missing_range": on_missing_range,
             **({"table_services": services} if serves else {}),
             "control": {"commit_timeout": "60 seconds", "clock_wait": "300 seconds"},
         }
     )
+
+
+def _section(sink: str, operation: str, ordered: bool) -> dict[str, Any]:
+    by = {"ordering_field": "v" if ordered else []} if operation == "upsert" else {}
+    if sink == "files":
+        return {"path": TABLE}
+    if sink == "jdbc":
+        keyed = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"} if by else {}
+        return {"connection": "warehouse", "table": "orders", **keyed, **by}
+    upsert = {"record_key": "id", "key_placement": "trusted"} if by else {}
+    return {"path": TABLE, "partition_fields": "p", "operation": operation, **upsert, **by}
 
 
 _KAFKA = KafkaSettings(CLUSTER, {"bootstrap.servers": "nowhere:1"})
@@ -88,6 +91,7 @@ class Runs(Invariants):
         active: the runs that go on, by name.
         ranges: as the pipeline file has it, and so are `loss`, `partial` (`on_missing_range`) and `max_records`.
         serves: whether the pipeline has table services.
+        sink: the name of the pipeline's sink.
         mapped: what the metadata service says; None in a history without streams.
         on_removed: of streams, and so is `on_unreachable`.
     """
@@ -104,6 +108,7 @@ class Runs(Invariants):
     partial: str
     max_records: int
     serves: bool
+    sink: str = "hudi"
     mapped: Mapped | None = None
     on_removed: str = "drain"
     on_unreachable: str = "fail"
@@ -112,7 +117,7 @@ class Runs(Invariants):
     def pipeline(self) -> Pipeline:
         return _pipeline(
             self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves,
-            (self.on_removed, self.on_unreachable) if self.mapped is not None else None,
+            (self.on_removed, self.on_unreachable) if self.mapped is not None else None, self.sink,
         )  # fmt: skip
 
     @property
@@ -139,7 +144,7 @@ class Runs(Invariants):
 
     def _participant(self, process: Process, started: Started, number: int) -> None:
         control = SimLog(self.world, process, self.pipeline.control_topic)
-        assignment = Assignment(TABLE, control.topic, started.control_offset, number, started.digest)
+        assignment = Assignment(self.pipeline.table_id, control.topic, started.control_offset, number, started.digest)
         Participant(assignment, control, SimJob(self.world, process)).run()
 
     def _work_of(self, started: Started, number: int, is_broken: bool) -> Callable[[Process], Any]:

@@ -9,6 +9,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableSpec
 from sluice.records.plan import RecordPlan
 
+from .other_sinks import TABLES
 from .services import SimMaintenance
 from .table import SimTable
 from .world import Process, World
@@ -20,7 +21,7 @@ class SimSink:
     def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
         self._world = world
         self._process = process
-        self._table = SimTable(
+        self._table = TABLES[pipeline.sink.name](
             world,
             process,
             pipeline.writer("id BIGINT", "{}"),

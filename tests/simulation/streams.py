@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from sluice.protocol.streams import KnownStreams
+from sluice.protocol.known_streams import KnownStreams
 
 from .events import Events
 from .kafka import TOPIC, Cluster

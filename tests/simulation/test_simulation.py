@@ -19,8 +19,8 @@ from .campaign import play, quiet
 from .history import History
 from .kafka import TOPIC
 from .lake import Instant
-from .mutants import LOOKS_ONCE, MUTANTS, known_seeds
-from .world import Process
+from .mutants import LEAVES_THE_TURN, LOOKS_ONCE, MUTANTS, known_seeds
+from .world import Process, ViolationError
 
 HISTORIES = 600
 _BLOCKS = 6
@@ -197,6 +197,38 @@ def test_an_abort_looks_again_when_it_has_the_lease(history):
 def test_an_abort_that_looks_once_is_missed(history):
     with LOOKS_ONCE():
         assert _aborted_while_its_commit_completes(history)[1]
+
+
+_OF_A_DATABASE = 23  # a seed whose table is a database's
+
+
+def _aborted_before_its_commit_completes() -> History:
+    """A database's commit stands still while its interval is aborted, and goes on before it is rolled back."""
+    history = History(_OF_A_DATABASE)
+    assert history.sink == "jdbc"
+    history.operation, history.max_records, history.faulty, history.loss = "append", 40, False, "earliest"
+    world = history.world
+    world.produce(12, 6)
+    assert history._quiet_run().state == "committed"
+    _, committer = _commit_up_to(history, "completes")
+    world.clock += timedelta(seconds=700)
+    run = Run("orders", "commits", Request())
+    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
+    _up_to(history, aborting, "begins to roll")
+    world.resume(committer)
+    _to_its_end(history, aborting)
+    _to_its_end(history, committer)
+    assert any(isinstance(m, AbortCommit) for m in world.topics[history.pipeline.control_topic])
+    return history
+
+
+def test_a_database_s_commit_has_no_turn_any_more_when_its_interval_is_aborted():
+    _aborted_before_its_commit_completes()._settle()
+
+
+def test_a_turn_that_is_not_taken_away_is_missed():
+    with LEAVES_THE_TURN(), pytest.raises(ViolationError, match="which was aborted"):
+        _aborted_before_its_commit_completes()
 
 
 def test_an_attempt_at_a_missing_range_that_opened_files_when_no_one_looked_any_more():

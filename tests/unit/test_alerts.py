@@ -15,8 +15,8 @@ from sluice.errors import IntervalError
 from sluice.pipeline import Alerts, Notifier
 from sluice.protocol.audit import audit
 from sluice.protocol.interval_facts import interval_facts
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import LostOffsets
-from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import TableLog
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)

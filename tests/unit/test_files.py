@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -16,12 +17,15 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.committable import Committable
+from sluice.sinks.files.compatibility import incompatible
+from sluice.sinks.files.hive import partition_keys, partitions
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.names import DataFile, committable, extension, file_name, files_of, log_entry
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.partitioning import as_options, escaped, partitioning_of
 from sluice.sinks.files.path_format import Texts
 from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.files.takeover import next_offsets
 
 INSTANT = "20261123101112131"
 
@@ -39,7 +43,8 @@ def test_by_default_it_writes_avro_as_folders_of_intervals():
     assert made.table_id == made.writer("t", None, maintained=False).path == "file:///lake/flights"
     can = made.capabilities
     assert can.atomic_with_checkpoint
-    assert not any((can.upsert, can.delete, can.truncate, can.replaces_interval, can.quarantine, can.services))
+    assert can.quarantine
+    assert not any((can.upsert, can.delete, can.truncate, can.replaces_interval, can.services))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +52,9 @@ def test_by_default_it_writes_avro_as_folders_of_intervals():
     [
         ({"record_key": "id"}, "`record_key` is for tables with a row for each key"),
         ({"ordering_field": "at"}, "`ordering_field` is for tables"),
-        ({"path": "s3a://lake/flights"}, "Object stores don't"),
+        ({"path": "gs://lake/flights"}, "a rename, which file, hdfs, viewfs have, or a conditional PUT, which s3a has"),
+        ({"path": "s3a://lake/flights"}, "an object store such as s3a:// has no folders.+layout: connect"),
+        ({"takeover": "confluent"}, "say `layout: connect`, too"),
         ({"codec": "zstd"}, "codec zstd isn't one of avro"),
         ({"topics_dir": "_sluice/topics"}, "Sluice's own"),
         ({"topics_dir": "../elsewhere"}, "a folder below path"),
@@ -77,8 +84,6 @@ def test_what_does_not_fit_is_refused(options, says):
     [
         ({"changes": {"format": "debezium"}}, "they are more than sink.files can do"),
         ({"table_services": {}}, "sink.files has no archiving"),
-        ({"catalog_sync": {"hive": {"uris": "thrift://h:1"}}}, "sink.files doesn't write"),
-        ({"errors": {"tolerance": "all"}}, "sink.files has nowhere to put them"),
     ],
 )
 def test_what_files_cannot_do_is_refused_by_name_when_the_file_is_loaded(tmp_path, more, says):
@@ -93,6 +98,51 @@ def test_what_files_cannot_do_is_refused_by_name_when_the_file_is_loaded(tmp_pat
     with pytest.raises(PipelineFileError) as caught:
         load_pipeline(file)
     assert says in str(caught.value)
+
+
+def test_a_format_that_hive_does_not_read_is_not_told_to_catalogs(tmp_path):
+    file = tmp_path / "flights.yaml"
+    files = {"path": "/lake/flights", "schema": "id BIGINT", "format": "json"}
+    pipeline = {
+        "name": "flights", "schedule": "1 hour", "source": {"kafka": {"topics": "flights"}},
+        "sink": {"files": files}, "catalog_sync": {"hive": {"uris": "thrift://h:1"}},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(pipeline))
+    with pytest.raises(PipelineFileError, match=r"catalog_sync.+need sink\.files\.format avro or parquet"):
+        load_pipeline(file)
+    file.write_text(yaml.safe_dump({**pipeline, "sink": {"files": {**files, "format": "parquet"}}}))
+    assert load_pipeline(file).sink.capabilities.catalogs
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "path", "values"),
+    [
+        ({"layout": "connect"}, "topic partition", "t/partition=3", ("t", "3")),
+        ({}, "interval topic partition", f"{INSTANT}/a%2Fb/partition=3", (INSTANT, "a/b", "3")),
+        ({"layout": "connect", "partitioner": "field", "partition_fields": "Id"}, "topic id",
+         "t/Id=a%2Fb", ("t", "a/b")),
+        ({"layout": "connect", "partitioner": "daily"}, "topic year month day",
+         "t/year=2026/month=11/day=23", ("t", "2026", "11", "23")),
+        ({"layout": "connect", "partitioner": "daily"}, "topic year month day",
+         "t/__HIVE_DEFAULT_PARTITION__", ("t", *["__HIVE_DEFAULT_PARTITION__"] * 3)),
+    ],
+)  # fmt: skip
+def test_folders_are_partitions_of_a_catalog(options, keys, path, values):
+    made = section(**options)
+    found = partition_keys(made.partitioning, made.layout)
+    assert found == keys.split()
+    file = DataFile("s", f"topics/{path}/f.avro", 1, "c")
+    elsewhere = DataFile("s", f"before/{path}/f.avro", 1, "c")
+    record = Record(INSTANT, made.layout, "avro", "", 1, [file, file, elsewhere])
+    assert partitions(record, found, "topics") == {f"topics/{path}": values}
+
+
+def test_a_folder_without_a_name_is_no_partition_of_a_catalog():
+    made = section(partitioner="time", path_format="YYYY/'month'=MM", partition_duration="1 day").partitioning
+    with pytest.raises(ValueError, match="needs a name in each folder"):
+        partition_keys(made, "connect")
+    with pytest.raises(ValueError, match="named topic"):
+        partition_keys(section(partitioner="field", partition_fields="Topic").partitioning, "connect")
 
 
 def test_a_partitioning_travels_in_settings():
@@ -292,3 +342,88 @@ def test_a_full_disk_and_a_missing_right_need_a_person(tmp_path, monkeypatch):
         with pytest.raises(Exception, match="Next step") as caught:
             storage.rename("a", "b")
         assert caught.value.recovery == kind
+
+
+# What Kafka Connect has left
+
+
+def left_by_connect(*ranges: tuple[int, int, int], topic: str = "flights") -> list[str]:
+    return [f"day={n % 3}/{topic}+{p}+{start:010d}+{end:010d}.avro" for n, (p, start, end) in enumerate(ranges)]
+
+
+def test_a_takeover_goes_on_behind_the_last_file_of_each_partition():
+    files = left_by_connect((0, 100, 199), (0, 0, 99), (2, 7, 7), (0, 200, 200))
+    others = ["x.avro", "_SUCCESS", "flights+1+0000000000.avro", *left_by_connect((1, 0, 9), topic="other")]
+    assert next_offsets([*files, *others], "flights", "topics/flights") == {0: 201, 2: 8}
+    assert next_offsets(["a/flights+0+3+0000000004.snappy.parquet", "flights+0+5+5"], "flights", "f") == {0: 6}
+    assert next_offsets([], "flights", "f") == {}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "says"),
+    [
+        ([(0, 0, 9), (0, 12, 19)], r"flights\[0\]: offsets \[10, 12\) are missing between day=0/flights.+19\.avro"),
+        ([(3, 0, 9), (3, 9, 19)], r"flights\[3\]: offsets from 9 on are in both"),
+        ([(0, 0, 9), (0, 0, 9)], "offsets from 0 on are in both"),
+        ([(0, 0, 99), (0, 10, 19), (0, 100, 109)], "offsets from 10 on are in both"),
+        ([(0, 5, 4)], "ends before it begins"),
+        ([(0, n * 2, n * 2) for n in range(9)], "and 3 more"),
+    ],
+)
+def test_a_takeover_refuses_what_does_not_follow_each_other(ranges, says):
+    with pytest.raises(ActionRequiredError, match=says) as caught:
+        next_offsets(left_by_connect(*ranges), "flights", "topics/flights")
+    assert "starting_offsets" in str(caught.value)
+
+
+# Changes of columns
+
+
+def struct(**columns: str) -> dict:
+    """A struct; a type that ends with `!` may not be null."""
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": n, "type": k.removesuffix("!"), "nullable": not k.endswith("!")} for n, k in columns.items()
+        ],
+    }
+
+
+def array(of: str) -> dict:
+    return {"type": "array", "elementType": of}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "backward", "forward"),
+    [
+        ({"a": "long"}, {"a": "long"}, None, None),
+        ({"a": "long"}, {"a": "long", "b": "string"}, None, None),
+        ({"a": "long", "b": "string"}, {"A": "long"}, None, None),
+        ({"a": "long"}, {"a": "long", "b": "string!"}, "new column `b` may not be null", None),
+        ({"a": "long", "b": "string!"}, {"a": "long"}, None, "earlier column `b` may not be null"),
+        ({"a": "integer"}, {"a": "long"}, None, "earlier column `a` is INT, and in new files it is BIGINT"),
+        ({"a": "long"}, {"a": "integer"}, "new column `a` is INT, and in earlier files it is BIGINT", None),
+        ({"a": "byte"}, {"a": "short"}, None, None),
+        ({"a": "integer"}, {"a": "double"}, None, "earlier column `a` is INT"),
+        ({"a": "long"}, {"a": "double"}, "new column `a` is DOUBLE", "earlier column `a` is BIGINT"),
+        ({"a": "string"}, {"a": "long"}, "new column `a` is BIGINT", "earlier column `a` is STRING"),
+        ({"a": "decimal(8,2)"}, {"a": "decimal(10,2)"}, "DECIMAL\\(10,2\\)", "DECIMAL\\(8,2\\)"),
+        ({"a": "long"}, {"a": "long!"}, "in earlier files it may be", None),
+        ({"a": "long!"}, {"a": "long"}, None, "in new files it may be"),
+        ({"a": array("integer")}, {"a": array("long")}, None, r"`a\[\]`"),
+        ({"a": struct(x="long")}, {"a": struct(x="long", y="long!")}, "`a.y` may not be null", None),
+        ({"a": struct(x="long")}, {"a": "string"}, "STRING, and in earlier files it is STRUCT", "STRUCT<x: BIGINT>"),
+    ],
+)  # fmt: skip
+def test_changes_of_columns_are_compatible_or_named(before, now, backward, forward):
+    def columns(of: dict) -> dict:
+        made = struct(**{name: kind for name, kind in of.items() if isinstance(kind, str)})
+        nested = [{"name": n, "type": k, "nullable": True} for n, k in of.items() if not isinstance(k, str)]
+        return {**made, "fields": [*made["fields"], *nested]}
+
+    for wanted, says in (("backward", [backward]), ("forward", [forward]), ("full", [backward, forward])):
+        found = incompatible(columns(before), columns(now), wanted)
+        expected = [one for one in says if one]
+        assert len(found) == len(expected), found
+        assert all(re.search(one, "; ".join(found)) for one in expected), found
+    assert incompatible(columns(before), columns(now), "none") == []

@@ -13,7 +13,8 @@ from sluice.errors import ActionRequiredError
 from sluice.records.plan import Format
 from sluice.registry.proto_files import ProtobufSchemaError, registered_files
 from sluice.sections import expand
-from sluice.sinks.hudi.timeline import TimelineFiles, file_url
+from sluice.sinks.hudi.timeline import TimelineFiles
+from sluice.sinks.reading import file_url
 
 PROTO = 'syntax = "proto3"; message A { int32 a = 1; }'
 

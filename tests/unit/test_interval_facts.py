@@ -8,7 +8,7 @@ from typing import Any
 from protocol_messages import TABLE, TIME, abort, ack, end, planned, start, status
 
 from sluice.protocol.interval_facts import IntervalFacts, interval_facts
-from sluice.protocol.streams import KnownStreams
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.transaction import State, TableLog
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 import pytest
@@ -14,11 +15,13 @@ from sluice.records.settings import Changes, Converter
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
-from sluice.sinks.jdbc.dialects import DIALECTS, DatabaseColumn, parts_of_type
+from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
+from sluice.sinks.jdbc.dialects import DIALECTS
+from sluice.sinks.jdbc.fits import literal
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, quoted, staging_table
 from sluice.sinks.jdbc.statements import Target
 
-POSTGRES, SQLITE = DIALECTS["postgresql"], DIALECTS["sqlite"]
+POSTGRES, SQLITE, MARIADB = DIALECTS["postgresql"], DIALECTS["sqlite"], DIALECTS["mariadb"]
 KEYED = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"}
 INSTANT = "20261123180000000"
 
@@ -63,7 +66,7 @@ def test_what_it_can_do_is_what_its_settings_say():
     assert jdbc(**KEYED).capabilities.upsert
     assert not jdbc(**KEYED).capabilities.delete
     everything = jdbc(**KEYED, delete_enabled=True).capabilities
-    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,6 @@ def test_what_it_can_do_is_what_its_settings_say():
         ({**KEYED, "delete_enabled": True}, {"changes": Changes(format="debezium", truncate="apply")}, "truncate"),
         ({**KEYED, "delete_enabled": True, "ordering_field": "id"}, {"changes": Changes(format="tombstones")}, "leave"),
         ({}, {"table_services": {}}, "has no archiving"),
-        ({}, {"errors": {"tolerance": "all"}}, "nowhere to put them"),
     ],
 )
 def test_what_it_cannot_do_is_refused_when_the_file_is_loaded(section, settings, says):
@@ -97,6 +99,8 @@ def test_the_table_s_id_has_no_address_in_it_and_its_connection_is_asked_for():
         (("postgres", "db", None, "lake"), "jdbc:postgresql://db:5432/lake"),
         (("jdbc", "jdbc:postgresql://db/lake?ssl=true", None, None), "jdbc:postgresql://db/lake?ssl=true"),
         (("sqlite", "/var/lake.db", None, None), "jdbc:sqlite:/var/lake.db"),
+        (("mysql", "db", None, "lake"), "jdbc:mariadb://db:3306/lake"),
+        (("mariadb", "db", 3307, "lake"), "jdbc:mariadb://db:3307/lake"),
     ],
 )
 def test_an_address_is_made_of_an_airflow_connection(connection, url):
@@ -119,6 +123,7 @@ def test_what_libpq_and_the_driver_both_know_is_passed_on():
     ("kind", "host", "says"),
     [
         ("jdbc", "jdbc:oracle:thin:@db:1521/x", r"isn't made for this database: oracle"),
+        ("jdbc", "jdbc:mysql://db/lake", r"isn't made for this database: mysql"),
         ("postgres", None, "no address"),
         ("sqlite", "relative.db", "no address"),
         ("http", "https://db", "no address"),
@@ -169,6 +174,9 @@ HELD = [
     (POSTGRES, "binary", "bytea"), (POSTGRES, "boolean", "boolean"), (POSTGRES, "float", "double precision"),
     (SQLITE, "long", "INTEGER"), (SQLITE, "decimal(38,10)", "TEXT"), (SQLITE, "decimal(15,2)", "DECIMAL(15,2)"),
     (SQLITE, "timestamp", "DATETIME"), (SQLITE, "binary", "BLOB"), (SQLITE, "boolean", "BOOLEAN"),
+    (MARIADB, "boolean", "tinyint(1)"), (MARIADB, "long", "int(10) unsigned zerofill"), (MARIADB, "string", "uuid"),
+    (MARIADB, "string", "enum('a','b')"), (MARIADB, "string", "mediumtext"), (MARIADB, "timestamp", "timestamp(6)"),
+    (MARIADB, "decimal(38,10)", "decimal(65,10)"), (MARIADB, "long", "varchar(20)"), (MARIADB, "float", "float"),
 ]  # fmt: skip
 REFUSED = [
     (POSTGRES, "string", "bigint"), (POSTGRES, "string", "timestamp with time zone"), (POSTGRES, "string", "text[]"),
@@ -177,6 +185,10 @@ REFUSED = [
     (POSTGRES, "binary", "text"), (POSTGRES, "boolean", "integer"), (POSTGRES, "date", "interval"),
     (SQLITE, "string", "NUMERIC"), (SQLITE, "decimal(16,2)", "DECIMAL"), (SQLITE, "long", "REAL"),
     (SQLITE, "binary", "TEXT"), (SQLITE, "double", "INTEGER"), (SQLITE, "timestamp", "INTEGER"),
+    (MARIADB, "string", "set('a','b')"), (MARIADB, "string", "bit(8)"), (MARIADB, "string", "datetime(6)"),
+    (MARIADB, "timestamp_ntz", "timestamp(6)"), (MARIADB, "double", "float"), (MARIADB, "long", "double"),
+    (MARIADB, "binary", "binary(4)"), (MARIADB, "binary", "longtext"), (MARIADB, "boolean", "bit(1)"),
+    (MARIADB, "timestamp", "year(4)"), (MARIADB, "date", "time"), (MARIADB, "double", "decimal(10,2)"),
 ]  # fmt: skip
 
 
@@ -192,15 +204,46 @@ def test_a_column_that_could_lose_something_is_refused_by_name(dialect, kind, de
     assert declared in says
 
 
-@pytest.mark.parametrize("dialect", [POSTGRES, SQLITE])
+@pytest.mark.parametrize("dialect", [POSTGRES, SQLITE, MARIADB])
 def test_a_column_that_the_sink_creates_holds_what_it_was_created_for(dialect):
     kinds = ["boolean", "byte", "short", "integer", "long", "float", "double", "decimal(38,18)", "string", "binary",
              "date", "timestamp", "timestamp_ntz", "decimal(30,15)",
              {"type": "array", "elementType": "long", "containsNull": True}]  # fmt: skip
     for kind in kinds:
-        declared = dialect.made(kind).lower() if dialect is POSTGRES else dialect.made(kind)
+        declared = dialect.made(kind) if dialect is SQLITE else dialect.made(kind).lower()
+        # As information_schema has them.
+        declared = (
+            {"boolean": "tinyint(1)", "integer": "int(11)", "json": "longtext"}.get(declared, declared)
+            if (dialect is MARIADB)
+            else declared
+        )
         assert not isinstance(dialect.fit("`c`", kind, DatabaseColumn("c", declared), "UTC"), str), kind
     assert dialect.made("interval") is None
+
+
+def test_a_key_of_mariadb_s_has_room_in_its_index():
+    assert MARIADB.made("string", in_key=1) == "VARCHAR(255)"
+    assert MARIADB.made("string", in_key=4) == "VARCHAR(192)"
+    assert MARIADB.made("binary", in_key=1) == "VARBINARY(255)"
+    assert MARIADB.made({"type": "struct", "fields": []}, in_key=1) is None
+
+
+def test_a_merge_in_mariadb_has_no_statement_that_commits():
+    """DDL would; of temporary tables it doesn't."""
+    target = Target(MARIADB, "lake", "t", ("id", "v"), ("id",))
+    made = [statements.latest(target, ["s"]), statements.ordered(target, ["s"]), statements.latest_of(target, 1, 2)]
+    made += [statements.drop_temporary(target, target.latest), statements.delete(target), statements.insert_new(target)]
+    assert statements.update(target) is not None
+    for statement in [*made, str(statements.update(target))]:
+        assert re.match(r"(CREATE OR REPLACE|DROP) TEMPORARY TABLE|DELETE|UPDATE|INSERT", statement)
+        assert "ON DUPLICATE KEY" not in statement
+    assert not MARIADB.analyze
+
+
+@pytest.mark.parametrize(("code", "kind"), [(1205, "passing"), (1062, "data"), (1045, "login"), (1142, "refused")])
+def test_errors_of_mariadb_s_are_classed_by_their_numbers(code, kind):
+    assert MARIADB.kind_of(code) == kind
+    assert MARIADB.kind_of(1) is None
 
 
 def fields(**kinds):
@@ -264,7 +307,7 @@ def test_what_does_not_fit_is_told_with_its_column():
     (row,) = row_columns(jdbc().writer("t", None, maintained=False), fields(name="string"))
     fit = sent(POSTGRES, row, DatabaseColumn("name", "character varying(3)"), "UTC")
     assert "char_length(`name`) > 3" in fit.problem
-    assert "the value of name does not fit character varying(3)" in fit.problem
+    assert literal("the value of name does not fit character varying(3): ") in fit.problem
 
 
 # Statements, as SQLite carries them out

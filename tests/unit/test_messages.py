@@ -10,9 +10,9 @@ from protocol_messages import abort, ack, end, start, status
 from pydantic import ValidationError
 
 from sluice.protocol.confine import start_digest
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import decode, encode, join
-from sluice.protocol.streams import KnownStreams
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 
 

@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import Stream, StreamMapping, mapping_of
 from sluice.protocol.moves import exact_cut, settle_moves
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownStreams, Told, bounded, follow
+from sluice.protocol.streams import Followed, Told, bounded, follow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD, NEW = ("old", "orders"), ("new", "orders")

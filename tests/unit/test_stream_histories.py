@@ -15,12 +15,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import Stream, StreamMapping, mapping_of
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
 from sluice.protocol.plan import IntervalPlan, Limits, plan_interval
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import KnownStreams, Told, bounded, follow, follow_without_answer
+from sluice.protocol.streams import Told, bounded, follow, follow_without_answer
 
 HISTORIES = 400
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

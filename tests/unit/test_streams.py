@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.known_streams import KnownLog, KnownStreams
 from sluice.protocol.mapping import Stream, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
@@ -20,7 +21,7 @@ from sluice.protocol.stream_identity import (
     refuse_two_names,
     refuse_unknown_ids,
 )
-from sluice.protocol.streams import Followed, KnownLog, KnownStreams, bounded, follow, follow_without_answer
+from sluice.protocol.streams import Followed, bounded, follow, follow_without_answer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

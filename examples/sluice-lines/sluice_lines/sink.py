@@ -91,9 +91,8 @@ class JsonLinesSink:
         self, table: JsonLinesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters of streams have schema registries of their own."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
         with self._jvm() as jvm:
-            pinner = RecordPinner(self._pipeline, topics, self._registries, clusters)
+            pinner = RecordPinner(self._pipeline, (), self._registries, clusters)
             return pinner.pin(_Typed(table.writer, None, jvm), last)
 
 

@@ -16,7 +16,11 @@ from sluice.cli.shaping import TransformCheck
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
 
-app = typer.Typer(help="Exactly-once Kafka-to-Hudi ingestion.", no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    help="Exactly-once ingestion from Kafka into Hudi tables, files and databases.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 app.add_typer(interval.app, name="interval")
 app.add_typer(control.app, name="control")
 app.add_typer(quarantine.app, name="quarantine")

@@ -14,9 +14,9 @@ from sluice.protocol.identity import LogIds
 
 if TYPE_CHECKING:
     from sluice.kafka.config import KafkaSettings
+    from sluice.protocol.known_streams import KnownStreams
     from sluice.protocol.mapping import Log
     from sluice.protocol.quarantine import Quarantined
-    from sluice.protocol.streams import KnownStreams
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,9 @@ def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) ->
     if required.quarantine and not sink.can.quarantine:
         yield f"`errors.tolerance: all` sets bad records aside, and {sink.place} has nowhere to put them"
     if required.catalogs and not sink.can.catalogs:
-        yield f"`catalog_sync` tells catalogs of tables that {sink.place} doesn't write"
+        needed = sink.needs.get("catalogs")
+        why = f"which need {sink.place}.{needed}" if needed else f"that {sink.place} doesn't write"
+        yield f"`catalog_sync` tells catalogs of tables{',' if needed else ''} {why}"
     for service in sorted(required.services - sink.can.services):
         needed = sink.needs.get(service)
         yield f"`table_services.{service}` is for {needed}" if needed else f"{sink.place} has no {service}"

@@ -1,14 +1,17 @@
 """The Airflow connections that the sections of a source and a sink name, as their code gets them. Pure.
 
 They may hold secrets, and travel by environment alone: from the task, whose process asks Airflow for them, to the Spark
-driver that it starts. None of them stands in a pipeline file, a message, an XCom, a command line, a repr or a log.
+driver that it starts. The page asks Airflow itself, for as long as it reads (`given`). None of them stands in a
+pipeline file, a message, an XCom, a command line, a repr or a log.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -44,12 +47,31 @@ def to_environment(connections: Iterable[ConnectionSettings]) -> dict[str, str]:
     return {VARIABLE: json.dumps(found)} if found else {}
 
 
+_given: ContextVar[Mapping[str, ConnectionSettings] | None] = ContextVar("sluice_connections", default=None)
+
+
+@contextmanager
+def given(connections: Iterable[ConnectionSettings]) -> Iterator[None]:
+    """Give the code of this block these connections, in place of those of the environment.
+
+    For a process that serves many pipelines, such as Airflow's API server: their secrets stay out of its environment.
+    """
+    token = _given.set({one.id: one for one in connections})
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
 def connections() -> dict[str, ConnectionSettings]:
-    """The connections that this process was given, by their ids.
+    """The connections that this process, or the code that calls, was given, by their ids.
 
     Raises:
         ActionRequiredError: the variable can't be read; its text shows nowhere.
     """
+    here = _given.get()
+    if here is not None:
+        return dict(here)
     text = os.environ.get(VARIABLE)
     if not text:
         return {}

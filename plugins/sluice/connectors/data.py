@@ -6,7 +6,7 @@ so that a job on any machine finds them among the packages installed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -202,18 +202,23 @@ class MakesServiceJob(Protocol):
 
 INSTANT = "_sluice_instant"
 """The column of `ReadsRows` that says which interval wrote a row."""
+PLACE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
+"""Columns that may stand in its place: of which record it is a row."""
 
 
 class ReadsRows(Protocol):
     """What a section's `table_rows` names."""
 
-    def __call__(self, spark: Any, writer: TableSpec) -> DataFrame:
-        """A table's rows as its readers find them now: the columns of `writer.schema_ddl`, and `INSTANT`.
+    def __call__(self, spark: Any, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
+        """A table's rows as its readers find them now: the columns of `writer.schema_ddl`, and `INSTANT` or `PLACE`.
+
+        A column may be missing whose values the table's storage writes in another way than they were given: it is not
+        compared, which is said. Where the section's `rows_are_told_apart` is False, neither of the others is needed.
 
         Args:
             spark: the job's `SparkSession`.
-            writer: the table, as an interval would be written now. Of an upsert table `INSTANT` may be null: its rows
-                are what all intervals come to.
+            writer: the table, as an interval would be written now.
+            instants: the intervals that are asked for; None asks for all. Rows of others do no harm.
         """
         ...
 

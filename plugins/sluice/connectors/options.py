@@ -180,6 +180,16 @@ class SinkOptions(Section):
         """Ids of the Airflow connections that the sink and its writer need, as of `SourceOptions.connections`."""
         return ()
 
+    @property
+    def rows_are_told_apart(self) -> bool:
+        """Whether `table_rows` says of each row which interval or record it is of; else all are compared at once."""
+        return not self.capabilities.upsert
+
+    @property
+    def not_comparable(self) -> str:
+        """Why rows and records can't be compared though `table_rows` reads them, in words; empty where they can."""
+        return ""
+
     def require(self, changes: Changes | None, ranges: int) -> None:
         """Check what else of the pipeline the section depends on.
 

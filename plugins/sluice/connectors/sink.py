@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -348,6 +348,23 @@ class HasServices(Protocol[T_contra]):
 
     def maintenance(self, table: T_contra) -> Maintenance:
         """The table's services, for whoever holds the table."""
+        ...
+
+
+@runtime_checkable
+class TakesOver(Protocol):
+    """A sink whose place another loader may have filled before, which has left word of what it has loaded."""
+
+    def taken_over(self, topics: Collection[str]) -> Mapping[str, Mapping[int, int]]:
+        """Where to go on, by topic and partition; nothing where the pipeline doesn't ask for it.
+
+        Args:
+            topics: the topics that the table has never read.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+            ActionRequiredError: what the other loader has left doesn't say which records are there.
+        """
         ...
 
 

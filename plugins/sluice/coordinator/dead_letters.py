@@ -16,10 +16,10 @@ from sluice.kafka.config import KafkaSettings
 from sluice.kafka.sent_letters import SUFFIX, Sent, SentLetters
 from sluice.kafka.transactional import Headers, Record, TransactionalSender, chunks, ensure_topic, identity_of
 from sluice.logs import log
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.quarantine import Quarantined, log_read, logs_by_row_topic, set_aside
-from sluice.protocol.streams import KnownStreams
 from sluice.protocol.transaction import Transaction
 from sluice.records.settings import CONVERTERS
 

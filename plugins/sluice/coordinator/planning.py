@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import Table, TakesOver
 from sluice.coordinator.checks import require_whole, truncated_since_read
 from sluice.coordinator.session import Committed, Session, known_streams
 from sluice.errors import ActionRequiredError
+from sluice.logs import log
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
 from sluice.protocol.held_back import refuse_held_back
@@ -21,6 +22,7 @@ from sluice.protocol.identity import (
     refuse_truncated_logs,
     under_present_names,
 )
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
@@ -29,7 +31,6 @@ from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
-from sluice.protocol.streams import KnownStreams
 
 Start = int | Literal["earliest", "latest"]
 """Where a partition begins that was never read."""
@@ -166,8 +167,15 @@ class Planner:
 
     def _starting(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
         followed = self._session.followed
+        taken_over = self._taken_over(checkpoint, state)
         if followed is None:
-            return _starting(self._starts_at(checkpoint), state)
+            return {**_starting(self._starts_at(checkpoint), state), **taken_over}
+        if taken_over:
+            raise ActionRequiredError(
+                "What another loader has written is of one cluster, and streams may be on several.",
+                next_step="leave `takeover` out, and give the streams' starting_offsets.",
+                table=self._table_id,
+            )
         starting: dict[TopicPartition, Start] = {}
         for bounds in state.partitions:
             tp = bounds.topic_partition
@@ -176,6 +184,42 @@ class Planner:
             wanted = mapped.starting if mapped is not None else known.starting
             starting[tp] = wanted if isinstance(wanted, str) else wanted.get(tp.partition, "earliest")
         return starting
+
+    def _taken_over(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
+        """Where another loader has stopped, of topics that the table has never read.
+
+        Raises:
+            ActionRequiredError: the topic doesn't have the records that come next.
+        """
+        sink = self._session.sink
+        if not isinstance(sink, TakesOver):
+            return {}
+        bounds = {b.topic_partition: b for b in state.partitions}
+        known = {(tp.cluster, tp.topic): checkpoint.topic(tp.cluster, tp.topic) for tp in bounds}
+        unread = {topic for (_, topic), read in known.items() if read is None or not read.partitions}
+        positions = sink.taken_over(unread) if unread else {}
+        found: dict[TopicPartition, Start] = {}
+        for tp, there in bounds.items():
+            position = positions.get(tp.topic, {}).get(tp.partition)
+            if position is None:
+                continue
+            if not there.log_start <= position <= there.log_end:
+                raise ActionRequiredError(
+                    "A partition can't be read from where another loader has stopped.",
+                    next_step="if retention has removed records, they are lost to both; if the topic was made again, "
+                    "its offsets are those of other records. Leave `takeover` out, and set starting_offsets to where "
+                    "reading is to begin.",
+                    table=self._table_id,
+                    **tp._asdict(),
+                    position=position,
+                    log_start=there.log_start,
+                    log_end=there.log_end,
+                )
+            found[tp] = position
+        if found:
+            where = ", ".join(f"{tp}@{position}" for tp, position in sorted(found.items()))
+            log.info("goes on where another loader has stopped", table=self._table_id, positions=where)
+        return found
 
     def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
         """Where a topic begins that was never read.
@@ -191,12 +235,16 @@ class Planner:
         """The plan with what an upsert has to look out for: later versions of the rows that it reads."""
         if not self._sink.upsert:
             return Task(plan)
-        always = policy_of(kind).keeps_newer == "always"
-        if (always or plan.out_of_order) and not self._sink.keeps_newer:
+        policy = policy_of(kind)
+        always = policy.keeps_newer == "always"
+        # A window ahead of the table would be in order, and what is before it never again.
+        window = policy.reads == "window" and bool(plan.ranges)
+        if (always or window or plan.out_of_order) and not self._sink.keeps_newer:
             raise ActionRequiredError(
                 f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
                 "rows, and would put older versions in their place.",
-                next_step="load the topic into a new table, from its earliest offset.",
+                next_step="let runs read on from where the table stands; what lies before that can be had by loading "
+                "the topic into a new table, from its earliest offset.",
                 table=self._table_id,
                 kind=kind,
             )

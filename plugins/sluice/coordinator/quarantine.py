@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from sluice.connectors.sink import Table, quarantine_of
+from sluice.connectors.sink import Publishes, Table, quarantine_of
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.fence import keep_first_completions
 from sluice.coordinator.session import Session
@@ -63,6 +63,8 @@ class Quarantine:
             note = {"instant": transaction.id, "table": start.table, "dag_id": start.dag_id, "run_id": start.run_id}
             quarantine.commit(transaction.id, committables, {TRANSACTION_KEY: json.dumps(note)})
             log.info("quarantine committed", instant=transaction.id, quarantine=quarantine.writer.path)
+        if isinstance(quarantine, Publishes):
+            quarantine.publish(transaction.id)
         reach("coordinator.after_quarantine_commit")
         send_dead_letters(self._session, transaction, [c.path for c in committables])
         reach("coordinator.after_dead_letters")

@@ -18,6 +18,7 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.identity import under_present_names
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.protocol.moves import settle_moves
@@ -25,7 +26,7 @@ from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
-from sluice.protocol.streams import Followed, KnownStreams, bounded
+from sluice.protocol.streams import Followed, bounded
 from sluice.protocol.transaction import Transaction
 from sluice.records.plan import RecordPlan
 

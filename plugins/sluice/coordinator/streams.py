@@ -16,10 +16,11 @@ from sluice.coordinator.sources import AT_ONCE, Sources
 from sluice.errors import RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress, Log, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.stream_identity import refuse_copied_ids, refuse_lost_address, refuse_two_names
-from sluice.protocol.streams import Followed, KnownStreams, Told, follow, follow_without_answer
+from sluice.protocol.streams import Followed, Told, follow, follow_without_answer
 
 
 class Streams:

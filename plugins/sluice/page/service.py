@@ -23,7 +23,7 @@ from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
 from sluice.page.health import Health, Schedule, health
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
-from sluice.page.tables import Cluster, LogEnds, Tables, commit_facts
+from sluice.page.tables import Cluster, LogEnds, Shown, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.redact import redact
@@ -256,7 +256,7 @@ class Page:
     def _cached_timeline(self, entry: Entry) -> list[Cached[Timeline | None]]:
         if entry.table is None or not may_look_at(entry):
             return []
-        cached = self._tables.timeline(entry.sink, entry.table)
+        cached = self._tables.timeline(_shown(entry, entry.table))
         return [] if cached is None else [cached]
 
     def _timeline_banner(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> list[Json]:
@@ -292,7 +292,7 @@ class Page:
         for instant in commits[:_OTHERS]:
             row = present.other_commit(instant)
             try:
-                row["facts"] = present.facts(commit_facts(entry.sink, entry.table, instant))
+                row["facts"] = present.facts(commit_facts(_shown(entry, entry.table), instant))
             except SluiceError as error:
                 row["error"] = redact(str(error))
             rows.append(row)
@@ -340,6 +340,10 @@ class Page:
                 for t in islice((t for t in history.newest() if self._may_read(viewer, entry, t)), _SPARK)
             ][::-1],
         }
+
+
+def _shown(entry: Entry, table: str) -> Shown:
+    return Shown(entry.sink, table, entry.pipeline.sink.options.connections if entry.pipeline is not None else ())
 
 
 def _operation(entry: Entry) -> str | None:

@@ -7,7 +7,8 @@ from functools import lru_cache, partial
 from threading import Lock
 from typing import NamedTuple
 
-from sluice.airflow.connections import kafka_settings
+from sluice.airflow.connections import kafka_settings, source_connections
+from sluice.connectors.connections import given
 from sluice.connectors.views import CommitFacts, Instant, Timeline, commit_log_of, shows_commits
 from sluice.control.reader import log_ends
 from sluice.page.cache import Cached
@@ -17,6 +18,20 @@ _LASTS = 5.0  # seconds until a log's end or a timeline is read again
 _REMEMBERED = 2000  # commits whose metadata is cached; a completed one never changes
 
 LogEnds = dict[TopicPartition, int]
+
+
+class Shown(NamedTuple):
+    """A table whose own commits are shown.
+
+    Attributes:
+        sink: its sink's name.
+        table: its id.
+        connections: ids of the Airflow connections by which it is read; of a pipeline file alone, never of a message.
+    """
+
+    sink: str
+    table: str
+    connections: tuple[str, ...] = ()
 
 
 class Cluster(NamedTuple):
@@ -31,17 +46,17 @@ class Tables:
     """One for each API server process."""
 
     def __init__(self) -> None:
-        self._timelines: dict[tuple[str, str], Cached[Timeline | None] | None] = {}
+        self._timelines: dict[Shown, Cached[Timeline | None] | None] = {}
         self._ends: dict[tuple[Cluster, frozenset[str], str], Cached[LogEnds]] = {}
         self._lock = Lock()
 
-    def timeline(self, sink: str, table: str) -> Cached[Timeline | None] | None:
+    def timeline(self, shown: Shown) -> Cached[Timeline | None] | None:
         """The table's active timeline, None in it where there is no table yet; None where its sink shows none."""
         with self._lock:
-            if (sink, table) not in self._timelines:
-                cached = Cached(f"The timeline of {table}", partial(_timeline, sink, table), _LASTS)
-                self._timelines[sink, table] = cached if shows_commits(sink) else None
-            return self._timelines[sink, table]
+            if shown not in self._timelines:
+                cached = Cached(f"The timeline of {shown.table}", partial(_timeline, shown), _LASTS)
+                self._timelines[shown] = cached if shows_commits(shown.sink) else None
+            return self._timelines[shown]
 
     def log_ends(self, cluster: Cluster, topics: Collection[str], isolation_level: str) -> Cached[LogEnds]:
         """The log ends of a cluster's topics."""
@@ -53,8 +68,9 @@ class Tables:
             return self._ends[key]
 
 
-def _timeline(sink: str, table: str) -> Timeline | None:
-    return commit_log_of(sink, table).read()
+def _timeline(shown: Shown) -> Timeline | None:
+    with given(source_connections(shown.connections)):
+        return commit_log_of(shown.sink, shown.table).read()
 
 
 def _log_ends(cluster: Cluster, topics: frozenset[str], isolation_level: str) -> LogEnds:
@@ -63,10 +79,11 @@ def _log_ends(cluster: Cluster, topics: frozenset[str], isolation_level: str) ->
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def commit_facts(sink: str, table: str, instant: Instant) -> CommitFacts:
+def commit_facts(shown: Shown, instant: Instant) -> CommitFacts:
     """A summary of a completed commit's metadata.
 
     Raises:
         RetryableError, ActionRequiredError: it can't be read.
     """
-    return commit_log_of(sink, table).facts(instant)
+    with given(source_connections(shown.connections)):
+        return commit_log_of(shown.sink, shown.table).facts(instant)

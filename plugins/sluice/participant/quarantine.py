@@ -16,7 +16,7 @@ from sluice.participant.parts import AT_ONCE
 from sluice.protocol.bad_records import certainly_too_many
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import BadRecord, PlannedRange, StartCommit
-from sluice.protocol.quarantine import day_of, log_read
+from sluice.protocol.quarantine import INSTANT, day_of, log_read
 from sluice.rows.records import KAFKA_COLUMNS, PROBLEM, RECORD, Counted, RecordChain, parse_ddl
 
 Read = Callable[[Sequence[PlannedRange]], DataFrame]
@@ -118,6 +118,7 @@ def _rows(bad: DataFrame, start: StartCommit, attempt: tuple[int, str]) -> DataF
         F.lit(attempt[0]).alias("range_number"),
         F.lit(attempt[1]).alias("attempt"),
         F.lit(day_of(start.transaction)).alias("day"),
+        F.lit(start.transaction).alias(INSTANT),
         _by_topic({topic: log.topic for topic, log in logs.items()}).alias("kafka_topic_id"),
         _by_topic({topic: log.cluster for topic, log in logs.items()}).alias("kafka_cluster_id"),
         *KAFKA_COLUMNS,

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from sys import intern
 
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import (
     COUNTS,
     AbortCommit,
@@ -26,7 +27,6 @@ from sluice.protocol.messages import (
 )
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import policy_of
-from sluice.protocol.streams import KnownStreams
 from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
 from sluice.protocol.transaction import State, TableLog, Transaction
 

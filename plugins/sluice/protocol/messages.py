@@ -14,12 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sluice.errors import Recovery
 from sluice.protocol.committable import TravellingCommittable
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import OffsetLoss
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.policy import IntervalKind, RequestPolicy, policy_of
-from sluice.protocol.streams import KnownStreams
 from sluice.records.plan import RecordPlan
 
 PROTOCOL_VERSION = 1

@@ -14,10 +14,11 @@ from datetime import datetime
 from itertools import pairwise
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.known_streams import KnownMove
 from sluice.protocol.mapping import Log, Move
 from sluice.protocol.offsets import Checkpoint, OffsetSync
 from sluice.protocol.state import ClusterState, PartitionBounds
-from sluice.protocol.streams import Followed, KnownMove, Told
+from sluice.protocol.streams import Followed, Told
 
 _Bounds = Mapping[Log, Mapping[int, PartitionBounds]]
 

@@ -23,6 +23,8 @@ SCHEMA = (
 New columns go at the end: a table of an earlier release gets them with its next commit, null in its existing rows.
 """
 PARTITION_FIELD = "day"
+INSTANT = "instant"
+"""A further column, for a sink whose rows don't say by themselves which interval has written them."""
 
 
 @dataclass(frozen=True)

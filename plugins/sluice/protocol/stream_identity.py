@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.offsets import Checkpoint
-from sluice.protocol.streams import Followed, KnownStreams
+from sluice.protocol.streams import Followed
 
 
 def refuse_two_names(present: Mapping[str, str | None], table: str) -> None:

@@ -72,7 +72,7 @@ class RecordPinner:
 
     Args:
         pipeline: whose records they are.
-        topics: the topics that are read.
+        topics: the topics that are read; none where `clusters` have them.
         registries: where a schema registry is, by its connection's id.
         clusters: what is read of each cluster, where some have registries of their own.
     """
@@ -85,7 +85,7 @@ class RecordPinner:
         clusters: Sequence[ClusterTopics] = (),
     ) -> None:
         self._pipeline = pipeline
-        self._topics = tuple(topics)
+        self._topics = tuple(topics) or tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
         self._registries = registries
         self._clusters = clusters
         self._table_id = pipeline.table_id
@@ -295,7 +295,7 @@ class RecordPinner:
         wrong = unholdable(columns)
         if wrong:
             raise ActionRequiredError(
-                f"A Hudi table can't hold some of the columns: {'; '.join(wrong)}.",
+                f"A table can't hold some of the columns: {'; '.join(wrong)}.",
                 next_step=f"give them other names or types in {self._sink}.schema; a record's own fields may have any "
                 f"name in {self._source}.value.schema, and `transforms` make columns of them.",
                 table=self._table_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -11,14 +11,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import INSTANT, ReadsRows, SourceReader
+from sluice.connectors.data import INSTANT, PLACE, ReadsRows, SourceReader
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
+from sluice.records.changes import POSITION
 from sluice.records.plan import RecordPlan
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.reading import read_range
 from sluice.rows.records import RecordChain, parse_ddl
-from sluice.verification.verify import WHOLE_TABLE, Compared
+from sluice.verification.verify import WHOLE_TABLE, Compared, Verification
 
 _OFFSET = "_kafka_offset"
 
@@ -26,7 +27,11 @@ _OFFSET = "_kafka_offset"
 Readers = Callable[[str], SourceReader]
 
 
-def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Mapping[str, Any]) -> list[Compared]:
+_FIRST, _LAST = "_sluice_first_log", "_sluice_last_log"
+_EXACT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+
+
+def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Mapping[str, Any]) -> Verification:
     """Compare what the task names; `sluice.verification.verify` writes it.
 
     Args:
@@ -36,23 +41,33 @@ def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Map
         task: what to compare.
     """
     writer = TableSpec.model_validate(task["writer"])
-    names = parse_ddl(spark, writer.schema_ddl).names
-    in_table = rows_of(spark, writer)
-    if task["record_key"]:
+    given = parse_ddl(spark, writer.schema_ddl).names
+    instants = None if task["whole"] else [interval["instant"] for interval in task["intervals"]]
+    in_table = rows_of(spark, writer, instants)
+    names = [name for name in given if name in in_table.columns]
+    if task["whole"]:
         in_table = in_table.withColumn(INSTANT, F.lit(WHOLE_TABLE))
+    elif INSTANT not in in_table.columns:
+        ranges = [(i["instant"], PlannedRange(**r)) for i in task["intervals"] for r in i["ranges"]]
+        in_table = _with_instants(spark, in_table, ranges, names)
     topic: dict[str, tuple[int, int]] = {}
+    keys_left_out = 0
     with adaptive(spark):
-        table = _fingerprints(in_table, names)
         for named, intervals in groupby(sorted(task["intervals"], key=_clusters_then), _clusters_then):
-            present = json.loads(named)
-            here = partial(_reader_of, readers, present)
-            topic |= _fingerprints(_records(spark, here, task, list(intervals), names), names)
+            here = partial(_reader_of, readers, json.loads(named))
+            rows = _records(spark, here, task, list(intervals), names)
+            if task["record_key"]:
+                rows, in_table, keys_left_out = _last_versions(rows, in_table, task, writer.ordering_fields)
+            topic |= _fingerprints(rows, names)
+        table = _fingerprints(in_table, names)
     nothing = (0, 0)
-    return [
+    compared = tuple(
         Compared(instant, topic.get(instant, nothing)[0], table.get(instant, nothing)[0], same)
         for instant in (interval["instant"] for interval in task["intervals"])
         for same in [topic.get(instant, nothing) == table.get(instant, nothing)]
-    ]
+    )
+    left_out = tuple(name for name in given if name not in names and name != POSITION)
+    return Verification(compared, columns_left_out=left_out, keys_left_out=keys_left_out)
 
 
 def _clusters_then(interval: Mapping[str, Any]) -> str:
@@ -77,11 +92,7 @@ def _records(
     now = intervals[0]["clusters"]
     plan = plan.under_names({r["cluster"]: now.get(r["cluster"], r["cluster"]) for i in intervals for r in i["ranges"]})
     chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"])
-    rows = _topic(spark, readers, task, intervals, chain, names)
-    if not task["record_key"]:
-        return rows
-    rows = _last_versions(rows, task["record_key"], writer.ordering_fields)
-    return rows.where(~F.col(CHANGE).isin(*DELETES)) if CHANGE in rows.columns else rows
+    return _topic(spark, readers, task, intervals, chain, {*names, *writer.ordering_fields})
 
 
 def _topic(
@@ -90,19 +101,28 @@ def _topic(
     task: Mapping[str, Any],
     intervals: Sequence[Mapping[str, Any]],
     chain: RecordChain,
-    names: Sequence[str],
+    names: Collection[str],
 ) -> DataFrame:
     ranges = [(i["instant"], PlannedRange(**r)) for i in intervals for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
     rows = chain.rows(read_range(readers, joined, task["isolation_level"], of_streams=task["of_streams"]))
+    kept = [*(name for name in rows.columns if name in names), *({CHANGE} & set(rows.columns)), *PLACE]
+    return _with_instants(spark, rows, ranges, kept)
+
+
+def _with_instants(
+    spark: SparkSession, rows: DataFrame, ranges: Sequence[tuple[str, PlannedRange]], names: Sequence[str]
+) -> DataFrame:
+    """Columns of those rows whose records are in the ranges of an interval, with that interval's instant."""
     whose = spark.createDataFrame(
         [(instant, r.named_topic, r.partition, r.start, r.end) for instant, r in ranges],
         "instant string, topic string, partition int, start bigint, end bigint",
     )
-    here = (F.col("_kafka_topic") == F.col("topic")) & (F.col("_kafka_partition") == F.col("partition"))
-    here &= (F.col(_OFFSET) >= F.col("start")) & (F.col(_OFFSET) < F.col("end"))
-    fields = [rows[f"`{name}`"] for name in (*names, *({CHANGE} & set(rows.columns)))]
-    return rows.join(F.broadcast(whose), here).select(*fields, rows[_OFFSET], whose["instant"].alias(INSTANT))
+    topic, partition, offset = (rows[name] for name in PLACE)
+    here = (topic == whose["topic"]) & (partition == whose["partition"])
+    here &= (offset >= whose["start"]) & (offset < whose["end"])
+    fields = [rows[f"`{name}`"] for name in names]
+    return rows.join(F.broadcast(whose), here).select(*fields, whose["instant"].alias(INSTANT))
 
 
 def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
@@ -117,15 +137,40 @@ def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
     return merged
 
 
-def _last_versions(rows: DataFrame, key: Sequence[str], ordering: Sequence[str]) -> DataFrame:
+def _last_versions(
+    rows: DataFrame, in_table: DataFrame, task: Mapping[str, Any], ordering: Sequence[str]
+) -> tuple[DataFrame, DataFrame, int]:
+    """What the records come to, by the sink's rules: the largest by the ordering columns, of equal ones by offset.
+
+    Offsets order versions within one partition only. Where keys may move and no column orders their versions, those of
+    several partitions are left out on either side, and counted.
+    """
+    key = [f"`{name}`" for name in task["record_key"]]
+    of_key = Window.partitionBy(*map(F.col, key))
     newest = [*(F.col(f"`{name}`").desc() for name in ordering), F.col(_OFFSET).desc()]
-    place = F.row_number().over(Window.partitionBy(*(F.col(f"`{name}`") for name in key)).orderBy(*newest))
-    return rows.withColumn("_sluice_place", place).where(F.col("_sluice_place") == 1)
+    topic, partition, _ = map(F.col, PLACE)
+    log = F.struct(topic, partition)
+    ranked = rows.select(
+        "*",
+        F.row_number().over(of_key.orderBy(*newest)).alias("_sluice_place"),
+        F.min(log).over(of_key).alias(_FIRST),
+        F.max(log).over(of_key).alias(_LAST),
+    )
+    last, scattered = ranked.where(F.col("_sluice_place") == 1), 0
+    if not ordering and not task["keys_stay"]:
+        last = last.persist()
+        moved = last.where(F.col(_FIRST) != F.col(_LAST)).select(*key)
+        scattered = moved.count()
+        if scattered:
+            last = last.where(F.col(_FIRST) == F.col(_LAST))
+            in_table = in_table.join(moved, list(task["record_key"]), "left_anti")
+    kept = last.where(~F.col(CHANGE).isin(*DELETES)) if CHANGE in rows.columns else last
+    return kept, in_table, scattered
 
 
 def _fingerprints(rows: DataFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Count and checksum of the rows by instant; a sum of hashes doesn't know their order, but sees a row twice."""
-    hashed: Column = F.xxhash64(*(F.to_json(F.struct(F.col(f"`{name}`"))) for name in names))
+    hashed: Column = F.xxhash64(*(F.to_json(F.struct(F.col(f"`{name}`")), _EXACT) for name in names))
     counted = rows.groupBy(INSTANT).agg(
         F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(38,0)")).alias("checksum")
     )

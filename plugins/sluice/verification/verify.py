@@ -43,10 +43,19 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared, and what could not be: intervals whose records are in no log any more that is read."""
+    """What was compared, and what could not be.
+
+    Attributes:
+        intervals: what was.
+        not_in_topic: intervals whose records are in no log any more that is read.
+        columns_left_out: columns whose values the table's storage writes in another way than they were given.
+        keys_left_out: how many keys have versions in several partitions, of which nothing says which is the last.
+    """
 
     intervals: tuple[Compared, ...]
     not_in_topic: tuple[str, ...] = ()
+    columns_left_out: tuple[str, ...] = ()
+    keys_left_out: int = 0
 
     @property
     def same(self) -> bool:
@@ -58,6 +67,12 @@ class Verification:
         rows = sum(i.in_table for i in self.intervals)
         gone = "are not in Kafka any more, or on a cluster that isn't read now"
         left_out = f" {len(self.not_in_topic)} intervals {gone}." if self.not_in_topic else ""
+        if self.columns_left_out:
+            left_out += (
+                f" Not compared, since the table writes them in its own way: {', '.join(self.columns_left_out)}."
+            )
+        if self.keys_left_out:
+            left_out += f" {self.keys_left_out:,} keys were left out: they are in several partitions, without an order."
         if self.same:
             return f"Topic and table are the same, row for row: {rows:,} rows.{left_out}"
         wrong = [i.instant for i in self.intervals if not i.same]
@@ -113,8 +128,15 @@ def require_comparable(pipeline: Pipeline) -> None:
     """Check that the sink's rows can be read for a comparison.
 
     Raises:
-        ActionRequiredError: its section names nothing that reads them.
+        ActionRequiredError: its section names nothing that reads them, or says why they can't be.
     """
+    if pipeline.sink.options.not_comparable:
+        raise ActionRequiredError(
+            f"Topic and table can't be compared: {pipeline.sink.options.not_comparable}.",
+            next_step="compare the table with its source by other means; `sluice transactions` says what each interval "
+            "has read and written.",
+            table=pipeline.table_id,
+        )
     if not pipeline.sink.options.table_rows:
         raise ActionRequiredError(
             f"Topic and table can't be compared: {pipeline.sink.place} has nothing that reads its rows for it.",
@@ -163,12 +185,12 @@ def verify_table(
         return all(log_start.get(tp, r.end) <= r.start for tp, r in zip(logs, interval.ranges, strict=True))
 
     intervals = committed_intervals(history)
-    if pipeline.sink.capabilities.upsert:
+    if not pipeline.sink.options.rows_are_told_apart:
         intervals = [Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)]
         if not is_there(intervals[0]):
             raise ActionRequiredError(
-                "An upsert table can be compared only while Kafka has every record that it was loaded from, in topics "
-                "and on clusters that are read.",
+                f"{_why_whole(pipeline)}, so it can be compared only while Kafka has every record that it was loaded "
+                "from, in topics and on clusters that are read.",
                 next_step="compare it with the system that produced the records.",
                 table=pipeline.table_id,
                 not_read=", ".join(sorted(position.checkpoint.clusters.keys() - ids.keys())) or None,
@@ -180,7 +202,13 @@ def verify_table(
     task = _task(pipeline, rows, there, position)
     of_streams = {address["connection"] for address in task["clusters"].values()}
     environment = driver_environment(source, control, master, map(connections, of_streams))
-    return Verification(_compare(pipeline, task, environment, master), gone)
+    return _compare(pipeline, task, environment, master, gone)
+
+
+def _why_whole(pipeline: Pipeline) -> str:
+    if pipeline.sink.capabilities.upsert:
+        return "An upsert table's rows are what all records come to"
+    return "The table's rows don't say which records they are of"
 
 
 def _covered(checkpoint: Checkpoint) -> tuple[OffsetRange, ...]:
@@ -203,6 +231,8 @@ def _task(
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
         "record_key": pipeline.sink.options.record_key if pipeline.sink.capabilities.upsert else (),
+        "whole": not pipeline.sink.options.rows_are_told_apart,
+        "keys_stay": pipeline.sink.capabilities.finds_keys_by_partition,
         "isolation_level": pipeline.source.options.read_isolation,
         "of_streams": streams is not None,
         "clusters": {name: streams.clusters[name].model_dump() for name in ids} if streams is not None else {},
@@ -228,8 +258,8 @@ def _named(r: OffsetRange, present: Mapping[str, str], position: Position) -> Pl
 
 
 def _compare(
-    pipeline: Pipeline, task: Mapping[str, Any], environment: Mapping[str, str], master: str
-) -> tuple[Compared, ...]:
+    pipeline: Pipeline, task: Mapping[str, Any], environment: Mapping[str, str], master: str, gone: tuple[str, ...]
+) -> Verification:
     with tempfile.TemporaryDirectory(prefix="sluice-verify-") as folder:
         given, answer = Path(folder) / "task.json", Path(folder) / "answer.json"
         given.write_text(json.dumps(task))
@@ -242,9 +272,11 @@ def _compare(
                 table=pipeline.table_id,
                 log="\n".join((done.stdout + done.stderr).strip().splitlines()[-15:]),
             )
-        return tuple(Compared(**found) for found in json.loads(answer.read_text()))
+        found = json.loads(answer.read_text())
+        intervals = tuple(Compared(**one) for one in found["intervals"])
+        return Verification(intervals, gone, tuple(found["columns_left_out"]), found["keys_left_out"])
 
 
-def as_json(compared: Sequence[Compared]) -> str:
+def as_json(found: Verification) -> str:
     """The answer of the Spark job."""
-    return json.dumps([asdict(c) for c in compared])
+    return json.dumps(asdict(found))

@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice.connectors.connections import VARIABLE, ConnectionSettings
 
-from ...cluster.servers import LOOPBACK, PostgreSql
+from ...cluster.servers import LOOPBACK, MariaDb, PostgreSql
 
 CONNECTION = "warehouse"
 
@@ -91,13 +91,32 @@ class PostgresDatabase(Readable):
         return self.server.query(sql)
 
     def run(self, sql: str) -> None:
-        import psycopg2
-
-        where = {"host": LOOPBACK, "port": self.server.port, "dbname": "postgres"}
-        with closing(psycopg2.connect(**where, user="airflow", password=self.server.password)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                cursor.execute(sql)
+        self.server.run(sql)
 
     def tables(self) -> set[str]:
         return {name for (name,) in self.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+
+
+class MariaDatabase(Readable):
+    """The only database of a MariaDB server of the tests' own."""
+
+    name = "mariadb"
+
+    def __init__(self, server: MariaDb) -> None:
+        self.server = server
+
+    @property
+    def connection(self) -> ConnectionSettings:
+        where = {"host": LOOPBACK, "port": self.server.port, "schema": "lake"}
+        return ConnectionSettings(CONNECTION, "mysql", **where, login="sluice", password=self.server.password)
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.server.query(sql)
+
+    def run(self, sql: str) -> None:
+        with closing(self.server.connect()) as connection, connection.cursor() as cursor:
+            for statement in sql.split(";"):
+                cursor.execute(statement)
+
+    def tables(self) -> set[str]:
+        return {n for (n,) in self.query("SELECT table_name FROM information_schema.tables WHERE table_schema='lake'")}

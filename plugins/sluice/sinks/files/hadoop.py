@@ -14,17 +14,42 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.jvm.causes import causes, is_refused
-from sluice.sinks.files.storage import in_the_way, is_data
+from sluice.sinks.files.storage import in_the_way, is_data, lost_jvm
 
 _MISSING = "FileNotFoundException"
 _THERE = ("FileAlreadyExistsException", "ParentNotDirectoryException", "PathIsNotEmptyDirectoryException")
-_FULL = ("QuotaExceededException", "could only be written to 0 of")
+_FULL = ("QuotaExceededException", "could only be written to 0 of", "No space left on device", "Disk quota exceeded")
 _WRONG = ("UnknownHostException", "UnsupportedFileSystemException", "No AbstractFileSystem", "InvalidPathException",
           "Incomplete HDFS URI")  # fmt: skip
 
 
+def refusal(chain: list[str], where: str) -> ActionRequiredError | None:
+    """What a person has to do where a file system refuses to write; None where it says something else.
+
+    Args:
+        chain: an exception and its causes, as `sluice.jvm.causes` has them.
+        where: the path.
+    """
+    text = " <- ".join(chain)
+    if is_refused(text):
+        return ActionRequiredError(
+            "No permission on the table's folder.",
+            next_step="grant the user of Airflow's workers and of Spark read and write access to it.",
+            path=where,
+            reason=chain[-1],
+        )
+    if any(sign in text for sign in _FULL):
+        return ActionRequiredError(
+            "The table's file system is full, or a quota of it is.",
+            next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has written.",
+            path=where,
+            reason=chain[-1],
+        )
+    return None
+
+
 class HadoopStorage:
-    """One table's folder; see `sluice.sinks.files.storage.Storage`.
+    """One table's folder; see `sluice.sinks.files.storage.Renames`.
 
     Args:
         jvm: Py4J's view of a JVM with Hadoop's client.
@@ -154,11 +179,7 @@ class HadoopStorage:
         except Py4JJavaError as error:
             raise self._classed(causes(error.java_exception), path) from error
         except Py4JError as error:
-            raise RetryableError(
-                "The JVM that writes to the table's file system was lost.",
-                next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
-                path=self._full(path),
-            ) from error
+            raise lost_jvm(self._full(path)) from error
 
     def _classed(self, chain: list[str], path: str) -> OSError | SluiceError:
         where = self._full(path)
@@ -167,21 +188,9 @@ class HadoopStorage:
             return FileNotFoundError(where)
         if first.startswith(_THERE):
             return FileExistsError(where)
-        if is_refused(text):
-            return ActionRequiredError(
-                "No permission on the table's folder.",
-                next_step="grant the user of Airflow's workers and of Spark read and write access to it.",
-                path=where,
-                reason=chain[-1],
-            )
-        if any(sign in text for sign in _FULL):
-            return ActionRequiredError(
-                "The table's file system is full, or a quota of it is.",
-                next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has "
-                "written.",
-                path=where,
-                reason=chain[-1],
-            )
+        refused = refusal(chain, where)
+        if refused is not None:
+            return refused
         if any(sign in text for sign in _WRONG):
             return ActionRequiredError(
                 "The table's path can't be used.",

@@ -7,13 +7,12 @@ the file fails where there is one already: of two commits that rest on the same 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.names import DataFile, Layout, log_entry
-from sluice.sinks.files.storage import Storage
 
 _VERSION = 1
 
@@ -30,6 +29,8 @@ class Record:
         rows: how many rows they have.
         files: the files.
         extra: what the coordinator has given: offsets and its note.
+        voids: an interval that was rolled back, and which this entry keeps from being committed in its place. Such an
+            entry stands for no interval; `instant` is then no earlier than those before it, by which others are found.
     """
 
     instant: str
@@ -39,12 +40,23 @@ class Record:
     rows: int
     files: Sequence[DataFile] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
+    voids: str = ""
 
     def to_json(self) -> bytes:
         """As it stands in the log."""
         names = {"instant": "transaction", "data_format": "format"}
-        own = {names.get(k, k): v for k, v in vars(self).items() if k != "files"}
+        own = {names.get(k, k): v for k, v in vars(self).items() if k != "files" and (v or k != "voids")}
         return json.dumps({"version": _VERSION, **own, "files": [asdict(one) for one in self.files]}).encode()
+
+    @classmethod
+    def void(cls, position: str, instant: str) -> Record:
+        """An entry that stands for no interval, and takes the number of one that was rolled back.
+
+        Args:
+            position: the instant after which it comes in the log.
+            instant: the interval that was rolled back.
+        """
+        return cls(position, "connect", "", "", 0, voids=instant)
 
     @classmethod
     def of_json(cls, text: bytes, path: str) -> Record:
@@ -70,6 +82,7 @@ class Record:
                 found["rows"],
                 files,
                 found["extra"],
+                found.get("voids", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise ActionRequiredError(
@@ -81,10 +94,22 @@ class Record:
             ) from error
 
 
+class ReadsFiles(Protocol):
+    """What the log asks of a table's folder; see `sluice.sinks.files.storage.Storage`."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """A file's content."""
+        ...
+
+
 class IntervalLog:
     """The log of one table."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ReadsFiles) -> None:
         self._storage = storage
 
     def last(self) -> int:
@@ -117,6 +142,17 @@ class IntervalLog:
                 path=path,
             ) from error
 
+    def newest_first(self, last: int | None = None) -> Iterator[tuple[int, Record]]:
+        """The intervals with their numbers, without entries that stand for none.
+
+        Args:
+            last: the number to begin with, by default the last one.
+        """
+        for number in range(self.last() if last is None else last, 0, -1):
+            record = self.read(number)
+            if not record.voids:
+                yield number, record
+
     def find(self, instant: str) -> tuple[int, Record] | None:
         """An interval's number and record; None if it isn't committed.
 
@@ -128,9 +164,9 @@ class IntervalLog:
         while high >= there:
             number = max(there, high - step + 1) if step else (there + high) // 2
             record = self.read(number)
-            if record.instant == instant:
+            if record.instant == instant and not record.voids:
                 return number, record
-            if record.instant > instant:
+            if record.instant >= instant:
                 high, step = number - 1, step * 2
             else:
                 there, step = number + 1, 0

@@ -27,6 +27,9 @@ COMMITTED: Final = f"{INNER}/committed"
 PENDING: Final = f"{INNER}/pending"
 ABORTING: Final = f"{INNER}/aborting"
 WHOLE: Final = "whole"
+APART: Final = "apart"
+"""An option of bad records' files: what a job writes at one time has a folder of its own, since it may write several
+times of one stretch of offsets."""
 _DIGITS: Final = 10  # as Kafka Connect pads offsets
 _PACKED: Final = {"gzip": ".gz", "bzip2": ".bz2", "deflate": ".deflate"}
 

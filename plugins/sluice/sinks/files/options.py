@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, model_validator
@@ -14,6 +16,7 @@ from sluice.connectors.options import SinkOptions
 from sluice.protocol.messages import TableSpec
 from sluice.records.settings import Changes
 from sluice.sections import Duration, TablePath
+from sluice.sinks.files.compatibility import Compatibility
 from sluice.sinks.files.names import INNER, Format, Layout
 from sluice.sinks.files.partitioning import (
     DURATIONS,
@@ -32,6 +35,8 @@ CODECS = {
 }
 """How each format can be packed; the first is the default."""
 _RENAMES = ("file", "hdfs", "viewfs")  # file systems with a rename that is one step and never goes over another file
+_PUTS = ("s3a",)  # object stores with a PUT that is refused where there is an object already
+_IN_HIVE = ("avro", "parquet")  # formats of which Hive's own classes read each file by the catalog's columns
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})*")
 _NOT_HERE = {
     "record_key": "is for tables with a row for each key",
@@ -44,9 +49,14 @@ class Files(SinkOptions):
 
     connector: ClassVar[str] = "sluice.sinks.files.sink:FilesSink"
     row_writer: ClassVar[str] = "sluice.sinks.files.writer:FilesWriter"
+    commit_log: ClassVar[str] = "sluice.sinks.files.commits:FileCommits"
+    table_rows: ClassVar[str] = "sluice.sinks.files.rows:table_rows"
+    quarantine_reader: ClassVar[str] = "sluice.sinks.files.quarantine:QuarantineFiles"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"catalogs": f"format {' or '.join(_IN_HIVE)}"})
 
     path: TablePath
-    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights. `_sluice` in it has the
+    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights,
+    the latter with layout connect. `_sluice` in it has the
     log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
     topics_dir: str = "topics"
     """The folder below `path` in which readers find the files."""
@@ -56,8 +66,8 @@ class Files(SinkOptions):
     """How files are packed. avro: snappy (default), none, deflate, bzip2, xz, zstandard. parquet: snappy (default),
     none, gzip, zstd. json and csv: none (default), gzip, bzip2, deflate."""
     layout: Layout = "interval"
-    """interval: a folder for each interval, which appears whole. connect: Kafka Connect's paths; files appear one by
-    one, and `_sluice/committed/<number>` says when all of an interval are there."""
+    """interval: a folder for each interval, which appears whole; not on S3. connect: Kafka Connect's paths; files
+    appear one by one, and `_sluice/committed/<number>` says when all of an interval are there."""
     partitioner: Partitioner = "default"
     """default: a folder for each Kafka partition. field: for each value of `partition_fields`. time, daily, hourly: for
     each stretch of time."""
@@ -79,11 +89,23 @@ class Files(SinkOptions):
     max_rows_per_file: Annotated[int, Field(gt=0)] | None = None
     """A file has rows of a stretch of at most so many offsets, and so at most so many rows. Default: an interval has
     one file for each Kafka partition and folder."""
+    target_bytes_per_file: Annotated[int, Field(gt=0)] | None = None
+    """About how large a file becomes, in bytes as they lie there: a stretch has as many offsets as had that many bytes
+    by the last interval's average. An estimate and no limit: rows that are larger make larger files, and a table's
+    first interval isn't divided by it. `max_rows_per_file` holds besides."""
+    schema_compatibility: Compatibility = "none"
+    """Which changes of the columns are refused, compared with the last interval's. none: no change. backward: what
+    readers by the new columns can't read of earlier files. forward: what readers by the earlier columns can't read of
+    new files. full: both."""
+    takeover: Literal["confluent"] | None = None
+    """confluent: Kafka Connect's HDFS sink has written to `topics_dir` before. A topic that was never read here begins
+    behind the last offset in the names of its files; partitions without files begin at `starting_offsets`. Requires
+    layout connect."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
         """One file of the log has rows and checkpoint. Rows are only ever added."""
-        return SinkCapabilities(atomic_with_checkpoint=True)
+        return SinkCapabilities(atomic_with_checkpoint=True, quarantine=True, catalogs=self.format in _IN_HIVE)
 
     @property
     def table_id(self) -> str:
@@ -145,17 +167,25 @@ class Files(SinkOptions):
                 raise ValueError(f"`{key}` {why}: every record is a row of a file, and no file is changed afterwards")
         if self.codec not in (None, *CODECS[self.format]):
             raise ValueError(f"codec {self.codec} isn't one of {self.format}: {', '.join(CODECS[self.format])}")
+        if self.takeover is not None and self.layout != "connect":
+            raise ValueError("takeover confluent goes on with Kafka Connect's paths: say `layout: connect`, too")
         self._require_place()
         self._require_partitioner()
         return self
 
     def _require_place(self) -> None:
         scheme = self.path.partition("://")[0]
-        if scheme not in _RENAMES:
+        if scheme not in (*_RENAMES, *_PUTS):
             raise ValueError(
-                f"path is on {scheme}://, and files are committed by a rename that is one step and never goes over "
-                f"another file: of the file systems known here {', '.join(_RENAMES)} have one. Object stores don't; "
-                "a Hudi table can be on those"
+                f"path is on {scheme}://, and files are committed by a step that never goes over another file: a "
+                f"rename, which {', '.join(_RENAMES)} have, or a conditional PUT, which {', '.join(_PUTS)} has. A Hudi "
+                "table can be on other stores"
+            )
+        if scheme in _PUTS and self.layout == "interval":
+            raise ValueError(
+                f"layout interval: an object store such as {scheme}:// has no folders, so an interval can't appear "
+                "whole. Say `layout: connect`: each file appears whole, and `_sluice/committed/<number>` when all are "
+                "there"
             )
         parts = self.topics_dir.split("/")
         if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(("_", ".")):

@@ -85,6 +85,21 @@ class Partitioning:
         """
         return parse(self.path_format)
 
+    def keys(self) -> list[str]:
+        """The names of the folders' values.
+
+        Raises:
+            ValueError: a folder has none: `YYYY/MM` in place of `'year'=YYYY/'month'=MM`.
+        """
+        if self.partitioner == "field":
+            return list(self.fields)
+        if not self.by_time:
+            return ["partition"]
+        parts = [part.partition("=") for part in self.path_format.split("/")]
+        if not all(name.strip("'") and equals for name, equals, _ in parts):
+            raise ValueError("path_format needs a name in each folder, such as 'year'=YYYY")
+        return [name.strip("'") for name, _, _ in parts]
+
     def columns(self, types: Mapping[str, str], record_time: str) -> dict[str, str]:
         """The columns by which Spark splits rows, as SQL; none where all rows of a Kafka partition have one folder.
 

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
 from sluice.jvm.schema import struct_of_ddl
+from sluice.pipeline.catalog import HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import hadoop_settings
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.quarantine import Quarantined, quarantine_path
 from sluice.records.plan import RecordPlan
+from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
+from sluice.sinks.files.compatibility import incompatible
 from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.hive import HiveCatalog, HiveTable, partition_keys, partitions
+from sluice.sinks.files.names import topic_folder
+from sluice.sinks.files.objects import ObjectTable
+from sluice.sinks.files.options import Files
 from sluice.sinks.files.partitioning import partitioning_of
+from sluice.sinks.files.quarantine import bad_records, quarantine_writer, require_own
+from sluice.sinks.files.remote import remote_storage
+from sluice.sinks.files.renames import RenamedTable
+from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.storage import LocalStorage, local_folder
 from sluice.sinks.files.table import FilesTable
+from sluice.sinks.files.takeover import next_offsets
+
+_Storage = LocalStorage | HadoopStorage | S3Storage
 
 
 @dataclass
@@ -65,20 +82,114 @@ class FilesSink:
         with self._table() as table:
             yield table if table.is_there() else None
 
-    @contextmanager
-    def _table(self) -> Iterator[FilesTable]:
-        path, wait = self._pipeline.table_id, self._pipeline.control.clock_wait
+    def sync_catalogs(self) -> list[str]:
+        """Tell the Hive metastore of the folders with files; see `sluice.connectors.sink.TellsCatalogs`."""
+        catalogs, options = self._pipeline.catalog_sync, self._options
+        hive = catalogs.hive if catalogs is not None else None
+        if catalogs is None or hive is None or catalogs.glue is not None:
+            raise ActionRequiredError(
+                "Of the catalogs, a table of files is registered in a Hive metastore alone.",
+                next_step="take catalog_sync.glue out. Glue's crawlers find the folders by themselves.",
+                table=self._pipeline.table_id,
+            )
+        try:
+            keys = partition_keys(options.partitioning, options.layout)
+        except ValueError as error:
+            raise ActionRequiredError(
+                f"The table's folders can't be partitions of a catalog: {error}.",
+                next_step=f"correct {self._pipeline.sink.place}, or leave catalog_sync out.",
+                table=self._pipeline.table_id,
+            ) from error
+        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+            before, self._running = self._running, jvm
+            try:
+                with self._table() as table:
+                    self._tell(jvm, hive, table, keys)
+            finally:
+                self._running = before
+        return [f"hive {hive.database}.{hive.table or self._pipeline.table_name}"]
+
+    def _tell(self, jvm: HudiJvm, hive: HiveMetastore, table: FilesTable, keys: Sequence[str]) -> None:
+        ddl, options = table.last_schema(), self._options
+        if ddl is None:
+            return  # there is nothing yet
+        types = jvm.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).fields()
+        columns = {str(one.name()).lower(): str(one.dataType().catalogString()) for one in types}
+        base = self._pipeline.table_id
+        wanted = HiveTable(
+            hive.database.lower(),
+            (hive.table or self._pipeline.table_name).lower(),
+            f"{base}/{options.topics_dir}",
+            options.format,
+            {name: kind for name, kind in columns.items() if name not in keys},
+            keys,
+        )
+        shown = ((n, partitions(record, keys, options.topics_dir)) for n, record in table.published())
+        HiveCatalog(jvm, hive).tell(wanted, shown, base)
+
+    def taken_over(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
+        """Where Kafka Connect has stopped; see `sluice.connectors.sink.TakesOver`."""
+        options = self._options
+        if options.takeover is None:
+            return {}
+        found: dict[str, dict[int, int]] = {}
+        with self._storage() as (storage, _):
+            for topic in topics:
+                folder = f"{options.topics_dir}/{topic_folder(topic)}"
+                at = f"{self._pipeline.table_id}/{folder}"
+                found[topic] = next_offsets(storage.files(folder), topic, at)
+        return found
+
+    def pin_quarantine(self, table: FilesTable, writer: TableSpec) -> TableSpec:  # noqa: ARG002
+        """The folder of bad records, as START-COMMIT names it; see `sluice.connectors.sink`."""
+        return quarantine_writer(writer, self._pipeline.errors)
+
+    def open_quarantine(self, table: FilesTable, pinned: TableSpec) -> FilesTable:
+        """The folder of bad records, made on first use; see `sluice.connectors.sink`."""
+        storage = self._beside(pinned.path)
+        opened = _table_of(storage, pinned, table.clock_wait, table.process)
+        opened.prepare()
+        require_own(storage, pinned.path, self._pipeline.table_id)
+        return opened
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records that a commit has named; see `sluice.connectors.sink`."""
+        path = quarantine_path(self._pipeline.table_id, self._pipeline.errors)
+        return bad_records(self._beside(path), paths)
+
+    def _beside(self, path: str) -> _Storage:
+        """The folder of bad records, on the file system of this process or by the JVM of the table."""
         local = local_folder(path)
         if local is not None:
-            yield FilesTable(LocalStorage(local), self._pipeline.writer(), wait, identity(os.getpid()))
+            return LocalStorage(local)
+        if self._running is None:
+            raise ActionRequiredError(
+                "The quarantine is on another kind of file system than the table.",
+                next_step="leave errors.quarantine out, or name a folder where the table's is.",
+                table=self._pipeline.table_id,
+                quarantine=path,
+            )
+        return remote_storage(self._running.jvm, self._running.storage.unwrap(), path)
+
+    @contextmanager
+    def _table(self) -> Iterator[FilesTable]:
+        with self._storage() as (storage, process):
+            yield _table_of(storage, self._pipeline.writer(), self._pipeline.control.clock_wait, process)
+
+    @contextmanager
+    def _storage(self) -> Iterator[tuple[_Storage, str]]:
+        """The folder, and the process that writes to it."""
+        path = self._pipeline.table_id
+        local = local_folder(path)
+        if local is not None:
+            yield LocalStorage(local), identity(os.getpid())
             return
-        with self._jvm() as jvm:
-            self._running = jvm
+        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+            before, self._running = self._running, jvm
             try:
-                storage = HadoopStorage(jvm.jvm, jvm.storage.unwrap(), path)
-                yield FilesTable(storage, self._pipeline.writer(), wait, identity(jvm.pid))
+                yield remote_storage(jvm.jvm, jvm.storage.unwrap(), path), identity(jvm.pid)
             finally:
-                self._running = None
+                self._running = before
 
     def pin(self, table: FilesTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
@@ -92,15 +203,48 @@ class FilesSink:
         self, table: FilesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries, clusters))
+        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
         with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
             plan, writer = pinner.pin(_Pinned(table.writer, table.columns, jvm), last)
-            fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
+            columns = struct_of_ddl(jvm, writer.schema_ddl)
+            self._require_compatible(table, columns, jvm)
+        fields = columns["fields"]
         self._require_types(writer, {str(f["name"]): f["type"] for f in fields})
-        return plan, writer
+        return plan, self._divided(table, writer)
+
+    def _divided(self, table: FilesTable, writer: TableSpec) -> TableSpec:
+        """The settings with the rows of a file; all attempts at an interval have the same."""
+        wanted, average = self._options.target_bytes_per_file, table.bytes_per_row()
+        if wanted is None or average is None:
+            return writer
+        most = self._options.max_rows_per_file or sys.maxsize
+        rows = min(most, max(1, int(wanted / average)))
+        return writer.model_copy(update={"options": {**writer.options, "max_rows_per_file": str(rows)}})
+
+    def _require_compatible(self, table: FilesTable, columns: Type, jvm: HudiJvm) -> None:
+        """Check that the columns changed as `schema_compatibility` allows it."""
+        wanted = self._options.schema_compatibility
+        before = table.last_schema() if wanted != "none" else None
+        if before is None:
+            return
+        wrong = incompatible(struct_of_ddl(jvm, before, "the table's log"), columns, wanted)
+        if wrong:
+            raise ActionRequiredError(
+                f"The columns are not {wanted} compatible with those of the last interval's files: {'; '.join(wrong)}.",
+                next_step="let new columns be null, and types only become wider, in `schema`, the registry or "
+                "`transforms`; or allow the change by schema_compatibility none for one run, or by a table of its own.",
+                table=table.writer.path,
+                columns_before=before[:2000],
+            )
+
+    @property
+    def _options(self) -> Files:
+        options = self._pipeline.sink.options
+        if not isinstance(options, Files):
+            raise TypeError(f"not sink.files: {type(options).__name__}")
+        return options
 
     def _require_types(self, writer: TableSpec, types: dict[str, Any]) -> None:
         """Check that folders can be made of the columns, and that the format holds them."""
@@ -126,3 +270,10 @@ class FilesSink:
                 next_step=f"choose another {place}.format, or leave these columns out in `transforms`.",
                 table=writer.path,
             )
+
+
+def _table_of(storage: _Storage, writer: TableSpec, clock_wait: timedelta, process: str) -> FilesTable:
+    """The table that the storage makes: what decides a commit is a rename, or a conditional PUT."""
+    if isinstance(storage, S3Storage):
+        return ObjectTable(storage, writer, clock_wait, process)
+    return RenamedTable(storage, writer, clock_wait, process)

@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -59,6 +59,18 @@ class Storage(Protocol):
         """Write a whole file in a folder that is there; other processes may see it half written."""
         ...
 
+    def delete(self, path: str) -> bool:
+        """Delete a file, or a folder with all in it; whether there was one."""
+        ...
+
+    def checksum(self, path: str) -> str:
+        """A file's checksum, with its kind before a colon."""
+        ...
+
+
+class Renames(Storage, Protocol):
+    """A storage on which a rename is one step."""
+
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder in one step, never over another one, into a folder that is there."""
         ...
@@ -67,12 +79,32 @@ class Storage(Protocol):
         """Whether two names are one file, as a rename may leave it that a process died in."""
         ...
 
-    def delete(self, path: str) -> bool:
-        """Delete a file, or a folder with all in it; whether there was one."""
+
+class Objects(Storage, Protocol):
+    """A storage that makes each object whole, and only where there is none, in one step for all processes."""
+
+    def require_conditions(self, path: str) -> None:
+        """Check that it does, by an object that is made for it.
+
+        Raises:
+            ActionRequiredError: it doesn't.
+        """
         ...
 
-    def checksum(self, path: str) -> str:
-        """A file's checksum, with its kind before a colon."""
+    def replace(self, path: str, content: bytes) -> None:
+        """Make an object in place of the one that is there."""
+        ...
+
+    def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
+        """Copy objects, each given with its source, target and size; a copy carries the tag.
+
+        Raises:
+            FileNotFoundError: a source is not there; others may have been copied.
+        """
+        ...
+
+    def is_copy(self, path: str, size: int, tag: str) -> bool | None:
+        """Whether an object is a copy of that size and tag; None if there is no object."""
         ...
 
 
@@ -239,6 +271,15 @@ def _to_disk(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def lost_jvm(path: str) -> RetryableError:
+    """The error of a call to a JVM that is gone."""
+    return RetryableError(
+        "The JVM that writes to the table's file system was lost.",
+        next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
+        path=path,
+    )
 
 
 def in_the_way(path: str) -> ActionRequiredError:

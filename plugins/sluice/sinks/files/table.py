@@ -1,17 +1,18 @@
 """A folder of files as the coordinator sees it: its log, its checkpoint, and the steps of a two-phase commit.
 
-Who may still commit is decided by one rename. An interval's record is written in `_sluice/pending/<instant>`, which
-only `open` makes, and renamed from there into the log. A roll-back first renames that folder away. So of a commit and a
-roll-back one wins, and a process that stood still between its looks and its rename finds nothing to rename.
+What of a commit and a roll-back wins is decided in one step, which depends on what the storage has: a rename
+(`sluice.sinks.files.renames`) or a conditional PUT (`sluice.sinks.files.objects`).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
@@ -25,7 +26,6 @@ from sluice.sinks.files.names import (
     COMMITTED,
     LOG,
     PENDING,
-    WHOLE,
     DataFile,
     Layout,
     committed_mark,
@@ -37,10 +37,9 @@ from sluice.sinks.files.names import (
 from sluice.sinks.files.storage import Storage
 
 _RECENT = 3  # whoever completes an interval that was aborted is found by the very next START
-_TAKEN_OFF = "taken-off.json"
 
 
-class FilesTable:
+class FilesTable(ABC):
     """The folder, opened by one process; see `sluice.connectors.sink.Table`.
 
     Args:
@@ -78,21 +77,36 @@ class FilesTable:
         """See `Table`."""
         return self._process
 
-    def written_as(self, writer: TableSpec) -> FilesTable:
+    def written_as(self, writer: TableSpec) -> Self:
         """See `Table`."""
-        return FilesTable(self._storage, writer, self.clock_wait, self._process, self._based_on)
+        return type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
 
     # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
         """Extra metadata of the newest interval that holds a checkpoint. A commit has to follow on that interval."""
         self._based_on = last = self._log.last()
-        records = (self._log.read(number) for number in range(last, 0, -1))
+        records = (record for _, record in self._log.newest_first(last))
         return next((dict(record.extra) for record in records if holds_checkpoint(record.extra)), None)
+
+    def last_schema(self) -> str | None:
+        """The columns of the last interval's files as Spark DDL; None before the first."""
+        return next((record.schema for _, record in self._log.newest_first() if record.schema), None)
+
+    def bytes_per_row(self) -> float | None:
+        """How large a row is in files, on the average of the last interval that had some; None before that."""
+        found = next((record for _, record in self._log.newest_first() if record.rows and record.files), None)
+        return None if found is None else sum(one.bytes for one in found.files) / found.rows
+
+    def published(self) -> Iterator[tuple[int, Record]]:
+        """The intervals whose files are all where readers look, newest first."""
+        for number, record in self._log.newest_first():
+            if self._storage.exists(committed_mark(number)):
+                yield number, record
 
     def is_empty(self) -> bool:
         """See `Table`."""
-        return self._log.last() == 0
+        return next(self._log.newest_first(), None) is None
 
     def state_of(self, instant: str) -> InstantState:
         """The log outranks the folder of an interval that is under way, which may be left behind."""
@@ -172,29 +186,27 @@ class FilesTable:
         """
         if replaced is not None:
             raise ValueError("nothing can be replaced: `open` has refused it")
-        if self.state_of(instant) != "pending":
+        # First the number: whoever rolls the interval back after this look at its state is noticed when it is taken.
+        number = (self._log.last() if self._based_on is None else self._based_on) + 1
+        if not self._is_open(instant):
             raise self._overtaken(instant)
         options, written = self.writer.options, list(committables)
         layout: Layout = "interval" if options["layout"] == "interval" else "connect"
         files = files_of(written, instant, options["topics_dir"], layout)
         self._require_there(instant, files)
         self._require_free(instant, layout, files)
-        number = (self._log.last() if self._based_on is None else self._based_on) + 1
         rows = sum(one.rows for one in written)
         record = Record(instant, layout, options["format"], self.writer.schema_ddl, rows, files, dict(extra))
-        aside = f"{PENDING}/{instant}/{uuid.uuid4().hex}.json"
         try:
-            self._storage.create(aside, record.to_json())
-            reach("sink.before_log")
-            self._storage.rename(aside, log_entry(number))
+            self._enter(number, record)
         except (FileNotFoundError, FileExistsError) as error:
             raise self._overtaken(instant) from error
         self._based_on = number
 
     def publish(self, instant: str) -> None:
-        """Rename a committed interval's files to where readers look; whoever comes after a death goes on.
+        """Put a committed interval's files where readers look; whoever comes after a death goes on.
 
-        A file that is at its place already has been renamed before. No other process may roll the interval back any
+        A file that is at its place already has been put there before. No other process may roll the interval back any
         more: it is in the log, and the topic says so.
 
         Raises:
@@ -208,10 +220,7 @@ class FilesTable:
             self._clear(instant)
             return
         try:
-            if record.layout == "connect":
-                self._rename_each(record, lambda one: one.path)
-            elif record.files:
-                self._rename_whole(record)
+            self._show(record)
         except ActionRequiredError:
             if not self._is_published(number, record):
                 raise
@@ -221,91 +230,21 @@ class FilesTable:
 
     def _is_published(self, number: int, record: Record) -> bool:
         """Whether a process that goes on with the same commit has done it all while this one stood still."""
-        whole = record.layout == "interval" and record.files and self._storage.exists(_folder_of(record))
+        whole = record.layout == "interval" and record.files and self._storage.exists(folder_of(record))
         return bool(whole) or self._storage.exists(committed_mark(number))
-
-    def _rename_whole(self, record: Record) -> None:
-        """One rename of one folder, so that a reader finds all of the interval or nothing."""
-        target = _folder_of(record)
-        if self._storage.exists(target):
-            return
-        whole = f"{staging(record.instant)}/{WHOLE}"
-        self._rename_each(record, lambda one: f"{whole}/{one.path.removeprefix(f'{target}/')}")
-        self._storage.make_folder(target.rpartition("/")[0])
-        reach("sink.before_publish")
-        try:
-            self._storage.rename(whole, target)
-        except (FileNotFoundError, FileExistsError) as error:
-            if not self._storage.exists(target):  # else a process that goes on with the same commit was first
-                raise self._overtaken(record.instant) from error
-
-    def _rename_each(self, record: Record, target_of: Callable[[DataFile], str]) -> None:
-        for folder in sorted({target_of(one).rpartition("/")[0] for one in record.files}):
-            self._storage.make_folder(folder)
-        for i, one in enumerate(record.files):
-            reach(f"sink.before_publish_{i}")
-            self._rename(record.instant, one, target_of(one))
-
-    def _rename(self, instant: str, one: DataFile, target: str) -> None:
-        try:
-            self._storage.rename(one.staged, target)
-            return
-        except FileNotFoundError:
-            if self._storage.size(target) == one.bytes:
-                return
-        except FileExistsError:
-            if not self._storage.exists(one.staged) or self._storage.same_file(one.staged, target):
-                return
-        raise ActionRequiredError(
-            "A committed interval's file can't be put in its place.",
-            next_step=f"the rows are committed, and other files of the interval may be visible. Move what is at "
-            f"{target} away if it is none of Sluice's, or put back {one.staged}; the next run goes on.",
-            table=self.writer.path,
-            instant=instant,
-            path=target,
-            staged=one.staged,
-            bytes=one.bytes,
-            found=self._storage.size(target),
-        )
 
     def _mark(self, number: int, record: Record) -> None:
         said = {"transaction": record.instant, "files": len(record.files), "rows": record.rows}
         try:
-            self._storage.create(committed_mark(number), json.dumps(said).encode())
-        except FileExistsError:
-            return  # by whoever went on with the same commit
+            self._make(record.instant, committed_mark(number), json.dumps(said).encode())
+        except (FileNotFoundError, FileExistsError) as error:
+            if not self._storage.exists(committed_mark(number)):  # else whoever went on with the same commit was first
+                raise self._overtaken(record.instant) from error
 
     def _clear(self, instant: str) -> None:
         """What a published interval needs no more."""
         self._storage.delete(staging(instant))
         self._storage.delete(f"{PENDING}/{instant}")
-
-    def rollback(self, instant: str) -> bool:
-        """See `Table`. First nobody can commit it any more; then its files go; last what says that it is under way."""
-        pending, aborting = f"{PENDING}/{instant}", f"{ABORTING}/{instant}"
-        if self._log.find(instant) is not None:
-            return False
-        if self._storage.exists(pending):
-            if self._storage.exists(aborting):
-                self._storage.delete(pending)
-            else:
-                self._rename_away(pending, aborting)
-        if not self._storage.exists(aborting):
-            return False
-        if self._log.find(instant) is not None:  # the commit was faster than the rename
-            self._storage.delete(aborting)
-            return False
-        reach("sink.in_rollback")
-        self._storage.delete(staging(instant))
-        self._storage.delete(aborting)
-        return True
-
-    def _rename_away(self, pending: str, aborting: str) -> None:
-        try:
-            self._storage.rename(pending, aborting)
-        except (FileNotFoundError, FileExistsError):
-            if self._storage.exists(pending):  # else another process is rolling it back, too
-                self._storage.delete(pending)
 
     def finish_rollbacks(self) -> list[str]:
         """See `Table`."""
@@ -315,11 +254,9 @@ class FilesTable:
 
     def completions(self) -> dict[str, Completion]:
         """Of the last intervals: one that the topic says was aborted is found by the next START, which looks here."""
-        last = self._log.last()
-        found = {number: self._log.read(number) for number in range(max(1, last - _RECENT + 1), last + 1)}
         return {
             record.instant: Completion("commit", [_name(log_entry(number))], requested=True)
-            for number, record in found.items()
+            for number, record in reversed([*itertools.islice(self._log.newest_first(), _RECENT)])
         }
 
     def registered(self, completion: str) -> Registered:
@@ -338,7 +275,7 @@ class FilesTable:
         found = self._log.find(instant)
         if found is None:
             return
-        number, _ = found
+        number = found[0]
         if number != self._log.last() or self._storage.exists(committed_mark(number)):
             raise ActionRequiredError(
                 "An interval that was aborted is in the table's log, and its files are visible.",
@@ -347,12 +284,7 @@ class FilesTable:
                 instant=instant,
                 files=", ".join(files),
             )
-        self._storage.make_folder(f"{ABORTING}/{instant}")
-        try:
-            self._storage.rename(log_entry(number), f"{ABORTING}/{instant}/{_TAKEN_OFF}")
-        except (FileNotFoundError, FileExistsError) as error:
-            if self._log.find(instant) is not None:  # nobody else has done it
-                raise self._overtaken(instant) from error
+        self._take_out(number, instant)
 
     def marker_partitions(self, instant: str) -> set[str]:
         """The table itself, where the interval has files: folders for readers are made by the commit."""
@@ -382,11 +314,63 @@ class FilesTable:
     # How
 
     def _newest(self) -> list[str]:
-        last = self._log.last()
-        return [self._log.read(last).instant] if last else []
+        return [record.instant for _, record in itertools.islice(self._log.newest_first(), 1)]
 
     def _under_way(self) -> list[str]:
         return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
+
+    def _is_taken(self, path: str) -> bool:
+        """Whether anything has a file's name."""
+        return self._storage.exists(path)
+
+    def _is_open(self, instant: str) -> bool:
+        """Whether an interval may be committed, as far as a look can say."""
+        return self.state_of(instant) == "pending"
+
+    @abstractmethod
+    def _enter(self, number: int, record: Record) -> None:
+        """Put an interval into the log, under a number that nobody has taken: the one step that commits it.
+
+        Raises:
+            FileNotFoundError, FileExistsError: it was rolled back meanwhile, or the number is taken.
+        """
+
+    @abstractmethod
+    def _make(self, instant: str, path: str, content: bytes) -> None:
+        """Make a file that others see whole or not at all.
+
+        Raises:
+            FileNotFoundError, FileExistsError: another process that goes on with the same interval was first.
+        """
+
+    @abstractmethod
+    def _show(self, record: Record) -> None:
+        """Put each file of a committed interval where readers look, unless it is there already.
+
+        Raises:
+            ActionRequiredError: a file is nowhere, or another one has its name.
+        """
+
+    @abstractmethod
+    def _take_out(self, number: int, instant: str) -> None:
+        """Take the last interval out of the log, which nobody has seen."""
+
+    @abstractmethod
+    def rollback(self, instant: str) -> bool:
+        """See `Table`."""
+
+    def _cannot_be_placed(self, instant: str, one: DataFile, target: str) -> ActionRequiredError:
+        return ActionRequiredError(
+            "A committed interval's file can't be put in its place.",
+            next_step=f"the rows are committed, and other files of the interval may be visible. Move what is at "
+            f"{target} away if it is none of Sluice's, or put back {one.staged}; the next run goes on.",
+            table=self.writer.path,
+            instant=instant,
+            path=target,
+            staged=one.staged,
+            bytes=one.bytes,
+            found=self._storage.size(target),
+        )
 
     def _overtaken(self, instant: str) -> RetryableError:
         return RetryableError(
@@ -418,7 +402,7 @@ class FilesTable:
         """Two files of one name: a topic that was made again has the same offsets once more."""
         if layout == "interval":
             return
-        taken = next((one.path for one in files if self._storage.exists(one.path)), None)
+        taken = next((one.path for one in files if self._is_taken(one.path)), None)
         if taken is not None:
             raise IntervalError(
                 "There is a file already of the name that one of the interval's would get.",
@@ -430,7 +414,7 @@ class FilesTable:
             )
 
 
-def _folder_of(record: Record) -> str:
+def folder_of(record: Record) -> str:
     """An interval's folder under `layout: interval`, below the topics_dir that there was when it was committed."""
     return interval_folder(record.files[0].path.partition(f"/{record.instant}/")[0], record.instant)
 

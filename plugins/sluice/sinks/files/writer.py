@@ -13,17 +13,20 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import SinkWriter, Written
 from sluice.errors import ActionRequiredError
+from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
-from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.names import (
+    APART,
     DataFile,
     Layout,
     committable,
@@ -35,6 +38,7 @@ from sluice.sinks.files.names import (
 )
 from sluice.sinks.files.partitioning import partitioning_of
 from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 
 _TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", "partition", "stretch", "chunk"))
@@ -50,6 +54,24 @@ _FORMATS: Final = {
     "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
 }
 """Spark's writers of each format, one file for each task and folder."""
+
+
+_EXACT: Final = {  # Spark writes milliseconds else
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+TEXT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "json": _EXACT,
+    # As RFC 4180 has it: a quote in a value is written twice, and blanks belong to the value.
+    "csv": {
+        **_EXACT,
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
+}
+"""How values are written as text, by format; who reads them needs the same."""
 
 
 class _Placed(NamedTuple):
@@ -159,25 +181,30 @@ class FilesWriter(SinkWriter):
             )
             spec = getattr(jvm, "org.apache.spark.sql.execution.datasources.FileFormatWriter$OutputSpec")
             empty = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({})
-            written = sources.FileFormatWriter.write(
-                session,
-                plan,
-                getattr(jvm, _FORMATS[self._options["format"]])(),
-                committer,
-                spec(target, empty, plan.output()),
-                session.sessionState().newHadoopConfWithOptions(scala_options),
-                _seq(jvm, [attributes[name] for name in placed.by]),
-                jvm.scala.Option.empty(),
-                _seq(jvm, []),
-                scala_options,
-                0,
-            )
+            with _refused(target):
+                written = sources.FileFormatWriter.write(
+                    session,
+                    plan,
+                    getattr(jvm, _FORMATS[self._options["format"]])(),
+                    committer,
+                    spec(target, empty, plan.output()),
+                    session.sessionState().newHadoopConfWithOptions(scala_options),
+                    _seq(jvm, [attributes[name] for name in placed.by]),
+                    jvm.scala.Option.empty(),
+                    _seq(jvm, []),
+                    scala_options,
+                    0,
+                )
         return set(filter(None, str(written.mkString("\n")).split("\n")))
 
     def _format_options(self) -> dict[str, str]:
         """What Spark's writer of the format is told."""
         codec = self._options["codec"]
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
+        if self._start.writer.path.startswith(OBJECTS):
+            # Tasks put their files into the attempt's folder themselves: a rename is a copy there, and once is enough.
+            # What one leaves that died over it is found when files and tasks are compared.
+            options["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
         if self._options["format"] in ("avro", "parquet"):
             options["compression"] = _UNPACKED if codec == "none" else codec
         else:
@@ -185,9 +212,7 @@ class FilesWriter(SinkWriter):
         if self._options["format"] == "avro":
             name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
             options["recordName"] = f"_{name}" if name[0].isdigit() else name  # no name of Avro's begins with a digit
-        if self._options["format"] == "csv":
-            options["header"] = "true"
-        return options
+        return {**options, **TEXT_OPTIONS.get(self._options["format"], {})}
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:
@@ -236,12 +261,12 @@ class FilesWriter(SinkWriter):
         for name, size in sizes.items():
             *folders, _ = name.split("/")
             values = dict(part.split("=", 1) for part in folders)
-            path = self._path(values, ending, texts)
+            path = self._path(values, ending, texts, folder.rpartition("/")[2])
             staged = f"{folder}/{name}"
             found.append(DataFile(staged, path, size, storage.checksum(staged)))
         return found
 
-    def _path(self, values: Mapping[str, str], ending: str, texts: Texts) -> str:
+    def _path(self, values: Mapping[str, str], ending: str, texts: Texts, part: str) -> str:
         topic, partition = unquote(values[_TOPIC]), int(values[_PARTITION])
         planned = self._planned[topic, partition][int(values[_STRETCH])]
         start, end = planned.start, planned.end
@@ -251,6 +276,8 @@ class FilesWriter(SinkWriter):
         base = self._options["topics_dir"]
         if self._options["layout"] == "interval":
             base = interval_folder(base, self._start.transaction)
+        if APART in self._options:
+            base = f"{base}/{part}"
         folders = self._partitioning.folders(partition, values, self._start.time, texts)
         return "/".join([base, topic_folder(topic), *folders, file_name(topic, partition, start, end - 1, ending)])
 
@@ -260,7 +287,7 @@ class FilesWriter(SinkWriter):
             return LocalStorage(local)
         jvm: Any = self._spark._jvm
         context: Any = self._spark._jsc
-        return HadoopStorage(jvm, context.hadoopConfiguration(), self._start.writer.path)
+        return remote_storage(jvm, context.hadoopConfiguration(), self._start.writer.path)
 
     def _texts(self) -> Texts:
         """The words of the pipeline's language, as Java has them.
@@ -292,6 +319,22 @@ class FilesWriter(SinkWriter):
             tuple(str(short_days[i]) for i in order),
             tuple(map(str, symbols.getAmPmStrings())),
         )
+
+
+@contextmanager
+def _refused(target: str) -> Iterator[None]:
+    """Say what a person has to do where Spark's tasks may not write; any other failure stays as it is.
+
+    Raises:
+        ActionRequiredError: permission is missing, or there is no room.
+    """
+    try:
+        yield
+    except Py4JJavaError as error:
+        known = refusal(causes(error.java_exception), target)
+        if known is None:
+            raise
+        raise known from error
 
 
 def _elements(sequence: Any) -> Iterator[Any]:

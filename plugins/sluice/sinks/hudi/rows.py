@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -9,6 +11,10 @@ from sluice.connectors.data import INSTANT
 from sluice.protocol.messages import TableSpec
 
 
-def table_rows(spark: SparkSession, writer: TableSpec) -> DataFrame:
+def table_rows(
+    spark: SparkSession,
+    writer: TableSpec,
+    instants: Collection[str] | None = None,  # noqa: ARG001 - Spark reads the files that it needs
+) -> DataFrame:
     """All rows, an append's each with the instant of the interval that wrote it; see `sluice.connectors.data`."""
     return spark.read.format("hudi").load(writer.path).withColumn(INSTANT, F.col("_hoodie_commit_time"))

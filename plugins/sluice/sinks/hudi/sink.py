@@ -69,8 +69,7 @@ class HudiSink:
         self, table: HudiTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return RecordPinner(self._pipeline, topics, self._registries, clusters).pin(table, last)
+        return RecordPinner(self._pipeline, (), self._registries, clusters).pin(table, last)
 
     def pin_quarantine(self, table: HudiTable, writer: TableSpec) -> TableSpec:
         """The quarantine of a table that is written so, as START-COMMIT names it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any
 
@@ -18,38 +17,12 @@ import fsspec
 
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.sinks.reading import failed, file_url, modified
 
 _NAME = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.(?:([a-z]+)\.(requested|inflight)|([a-z]+))")
-# By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
-# programs, or wrap others. A table's path may come from a message that somebody else has written.
-_SCHEMES = {
-    **{name: name for name in ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci", "obs")},
-    "s3a": "s3",
-    "s3n": "s3",
-    "wasb": "abfs",
-    "wasbs": "abfs",
-}
 _AVRO = b"Obj\x01"
 # Commits of rows, and the table services that put files in place of others.
 COMMITS = ("commit", "deltacommit", "replacecommit")
-
-
-def file_url(path: str) -> str:
-    """A table's path as fsspec spells it.
-
-    Raises:
-        ActionRequiredError: it is no path on a file system that tables are on.
-    """
-    scheme, _, rest = path.partition("://") if "://" in path else ("file", "", path)
-    plain = not ("::" in path or ".." in rest.split("/") or any(ord(c) < 32 for c in path))
-    if scheme not in _SCHEMES or not plain or (scheme == "file" and not rest.startswith("/")):
-        raise ActionRequiredError(
-            "This is no path of a table that can be read here.",
-            next_step=f"tables are at absolute paths, or on {', '.join(sorted(_SCHEMES))}; if no pipeline names this "
-            "one, find who writes to the control topic.",
-            table=path,
-        )
-    return f"{_SCHEMES[scheme]}://{rest}"
 
 
 class TimelineFiles:
@@ -102,24 +75,8 @@ class TimelineFiles:
         return None
 
     def failed(self, error: Exception) -> ActionRequiredError | RetryableError:
-        """Says the kind of error only: a file system's own words may hold an address with a password in it."""
-        if isinstance(error, ImportError | ValueError):
-            return ActionRequiredError(
-                f"This process has no reader for the table's file system: {type(error).__name__}.",
-                next_step="install the fsspec package for it (s3fs, gcsfs, adlfs, ...) beside Airflow's API server.",
-                table=self.path,
-            )
-        if isinstance(error, PermissionError):
-            return ActionRequiredError(
-                "The table's timeline may not be read from this process.",
-                next_step="give the API server's own user or environment the right to read the table's .hoodie folder.",
-                table=self.path,
-            )
-        return RetryableError(
-            f"The table's timeline can't be read: {type(error).__name__}.",
-            next_step="check that the file system can be reached from the API server, and its credentials there.",
-            table=self.path,
-        )
+        """The error for what fsspec has raised; see `sluice.sinks.reading.failed`."""
+        return failed(error, self.path, ".hoodie")
 
 
 def _parse(entry: Mapping[str, Any]) -> Instant | None:
@@ -131,14 +88,7 @@ def _parse(entry: Mapping[str, Any]) -> Instant | None:
     if done == "inflight":  # of a plain commit, for which Hudi leaves the action out
         action, state = "commit", "inflight"
     action = action or done
-    return Instant(requested, completed, action, state is not None, name, _modified(entry), action in COMMITS)
-
-
-def _modified(entry: Mapping[str, Any]) -> datetime | None:
-    found = next((entry[k] for k in ("mtime", "LastModified", "last_modified", "updated") if entry.get(k)), None)
-    if isinstance(found, int | float):
-        return datetime.fromtimestamp(found, UTC)
-    return found if isinstance(found, datetime) else None
+    return Instant(requested, completed, action, state is not None, name, modified(entry), action in COMMITS)
 
 
 def _newest_of_each(found: Iterable[Instant | None]) -> dict[str, Instant]:

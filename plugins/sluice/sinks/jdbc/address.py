@@ -10,9 +10,11 @@ from types import MappingProxyType
 from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.redact import HIDDEN, redact_text, secret_values
-from sluice.sinks.jdbc.dialects import DIALECTS, Dialect
+from sluice.sinks.jdbc.dialect import Dialect
+from sluice.sinks.jdbc.dialects import DIALECTS
 
 _POSTGRES_TYPES = ("postgres", "postgresql")
+_MARIADB_TYPES = ("mysql", "mariadb")
 # Of a postgres connection's extra field, which is libpq's: what the JDBC driver calls by the same name, and by another.
 _EXTRA = MappingProxyType(
     {
@@ -57,8 +59,8 @@ def address_of(connection: ConnectionSettings) -> JdbcAddress:
     if not url.startswith("jdbc:"):
         raise ActionRequiredError(
             "The Airflow connection has no address of a database.",
-            next_step="give it the type postgres or sqlite, or the type jdbc with a whole URL as its host, such as "
-            "jdbc:postgresql://host:5432/database.",
+            next_step="give it the type postgres, mysql (for MariaDB) or sqlite, or the type jdbc with a whole URL as "
+            "its host, such as jdbc:postgresql://host:5432/database.",
             connection=connection.id,
             type=connection.type or "(none)",
         )
@@ -86,6 +88,8 @@ def _url(connection: ConnectionSettings) -> str:
     host = connection.host or ""
     if connection.type in _POSTGRES_TYPES and host and not host.startswith("jdbc:"):
         return f"jdbc:postgresql://{host}:{connection.port or 5432}/{connection.schema or connection.login or ''}"
+    if connection.type in _MARIADB_TYPES and host and not host.startswith("jdbc:"):
+        return f"jdbc:mariadb://{host}:{connection.port or 3306}/{connection.schema or ''}"
     if connection.type == "sqlite" and host.startswith("/"):
         return f"jdbc:sqlite:{host}"
     return host
@@ -100,5 +104,6 @@ def _extra(connection: ConnectionSettings) -> dict[str, str]:
             next_step='correct it, for example to {"properties": {"sslmode": "verify-full"}}.',
             connection=connection.id,
         )
-    known = {_EXTRA[name]: value for name, value in connection.extra.items() if name in _EXTRA}
+    libpq = {} if connection.type in (*_MARIADB_TYPES, "sqlite") else connection.extra
+    known = {_EXTRA[name]: value for name, value in libpq.items() if name in _EXTRA}
     return {name: str(value) for name, value in {**known, **own}.items()}

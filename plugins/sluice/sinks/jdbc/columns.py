@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type, in_words
-from sluice.sinks.jdbc.dialects import DatabaseColumn, Dialect
-from sluice.sinks.jdbc.fits import Fit
+from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
+from sluice.sinks.jdbc.fits import Fit, literal
 
 PLACE_TYPES = ("string", "integer", "long")
 """Of topic, partition and offset, with pk_mode kafka."""
@@ -102,11 +102,13 @@ def matched(dialect: Dialect, rows: Sequence[RowColumn], table: Sequence[Databas
     return Matched(found, tuple(missing), tuple(problems))
 
 
-def created(dialect: Dialect, rows: Iterable[RowColumn]) -> tuple[list[tuple[str, str, bool]], list[str]]:
+def created(
+    dialect: Dialect, rows: Iterable[RowColumn], key: Sequence[str] = ()
+) -> tuple[list[tuple[str, str, bool]], list[str]]:
     """Names, types and nullability of columns that are created; and in words those for which there is no type."""
     columns, problems = [], []
     for row in rows:
-        kind = dialect.made(row.kind)
+        kind = dialect.made(row.kind, len(key) if row.name in key else 0)
         if kind is None:
             problems.append(f"`{row.name}`: {dialect.name} has no type for {in_words(row.kind)}")
         else:
@@ -125,4 +127,5 @@ def sent(dialect: Dialect, row: RowColumn, column: DatabaseColumn, zone: str) ->
         raise ValueError(fit)
     if fit.problem is None:
         return fit
-    return Fit(fit.value, f"concat('the value of {row.name} does not fit {column.type}: ', {fit.problem})")
+    words = literal(f"the value of {row.name} does not fit {column.type}: ")
+    return Fit(fit.value, f"concat({words}, {fit.problem})")

@@ -8,9 +8,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.sinks.jdbc.address import JdbcAddress
-from sluice.sinks.jdbc.dialects import DatabaseColumn, Dialect
+from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
 from sluice.sinks.jdbc.failures import database_errors
 from sluice.sinks.jdbc.names import staging_prefix
 from sluice.sinks.jdbc.statements import Target, staging
@@ -68,6 +68,32 @@ class Database:
             with suppress(Py4JError, OSError):
                 self._connection.setAutoCommit(True)
 
+    @contextmanager
+    def changing(self, doing: str) -> Iterator[None]:
+        """A transaction that may create tables, as one process does at a time.
+
+        MariaDB commits each statement that defines a table by itself.
+        """
+        dialect = self.dialect
+        if dialect.lock_schema is None or dialect.unlock_schema is None:
+            with self.transaction(doing):
+                if dialect.lock_schema is not None:
+                    self.rows(dialect.lock_schema, doing=doing)
+                yield
+            return
+        if self.rows(dialect.lock_schema, doing=doing) != [("1",)]:
+            raise RetryableError(
+                f"Another process holds the schema's lock, while {doing}.",
+                next_step="the step is retried; if it comes back, look what the database's other connections do.",
+                connection=self.address.connection,
+            )
+        try:
+            with self.transaction(doing):
+                yield
+        finally:
+            with suppress(SluiceError):  # the connection is gone, and with it the lock
+                self.rows(dialect.unlock_schema, doing=doing)
+
     def end_transaction(self, doing: str) -> None:
         """Commit; whether it was, an error doesn't say: the connection may be lost on the way back."""
         with database_errors(doing, self._jvm, self.address):
@@ -84,6 +110,8 @@ class Database:
             with suppress(Py4JError, OSError):
                 self._connection.rollback(point)
             raise
+        with database_errors("releasing a savepoint", self._jvm, self.address):
+            self._connection.releaseSavepoint(point)
 
     def close(self) -> None:
         """Close the connection; a transaction that is open is lost."""
@@ -108,6 +136,16 @@ class Database:
                 connection=self.address.connection,
             )
         return found
+
+    def row_limit(self) -> int | None:
+        """The bytes that a row may have, where the connection breaks at a longer one."""
+        found = self.rows(self.dialect.row_limit_query) if self.dialect.row_limit_query is not None else []
+        return int(found[0][0] or 0) if found else None
+
+    def unfit(self, schema: str, name: str) -> str | None:
+        """Why a table can't have rows and offsets in one transaction, in words; None if it can, or isn't there."""
+        found = self.rows(self.dialect.unfit_query, schema, name) if self.dialect.unfit_query is not None else []
+        return found[0][0] if found else None
 
     def has_table(self, schema: str, name: str) -> bool:
         """Whether there is such a table."""
@@ -180,6 +218,14 @@ def connected(jvm: Any, address: JdbcAddress) -> Iterator[Database]:
     try:
         for statement in address.dialect.session:
             database.run(statement)
+        if address.dialect.refusal_query is not None:
+            ((refusal,),) = database.rows(address.dialect.refusal_query)
+            if refusal is not None:
+                raise ActionRequiredError(
+                    f"The JDBC sink isn't made for this server: {refusal}.",
+                    next_step="write to another one; docs/jdbc-sink.md says which were tried.",
+                    connection=address.connection,
+                )
         yield database
     finally:
         database.close()

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.sinks.jdbc.address import JdbcAddress
+from sluice.sinks.jdbc.dialect import Dialect, Kind
 
 _SQL_EXCEPTION = "java.sql.SQLException"
 # SQLSTATE's classes, and some states of PostgreSQL's, which may go by themselves: a connection lost or refused, a lock
@@ -19,10 +20,10 @@ _LOGIN = ("28", "3D")
 _REFUSED = ("42501",)
 _DATA = ("22", "23")
 _WHOLE_ROW = "Detail: Failing row contains"  # PostgreSQL's words for a row that a CHECK refuses, all of its values
-_SQLITE = "org.sqlite."
-_SQLITE_PASSING = (5, 6, 9, 10, 13)  # busy, locked, interrupted, input or output failed, disk full
-_SQLITE_REFUSED = (3, 8, 14, 23)  # no permission, read-only, can't be opened, not authorized
-_SQLITE_DATA = (18, 19, 20)  # too big, a constraint, a wrong type
+
+
+class RowsRefusedError(ActionRequiredError):
+    """The database refuses rows: a constraint, or a type that they don't fit."""
 
 
 @contextmanager
@@ -86,7 +87,10 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
     said = address.hidden(str(exception.getMessage() or exception.toString()))
     lines = (line.strip() for line in said.splitlines())
     reason = " ".join(line for line in lines if line and not line.startswith(_WHOLE_ROW))[:1000]
-    kind = _kind(exception)
+    kind = _kind(exception, address.dialect)
+    for words, cause in address.dialect.hidden_causes.items():
+        if words in reason:
+            kind, reason = "passing", f"{cause}: {reason}"
     if kind == "login":
         return ActionRequiredError(
             f"The database refuses the connection, while {doing}.",
@@ -102,7 +106,7 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
             reason=reason,
         )
     if kind == "data":
-        return ActionRequiredError(
+        return RowsRefusedError(
             f"The database refuses the rows: {reason}.",
             next_step="nothing of this interval was committed. Correct the records or the table; a transform can "
             "leave records out.",
@@ -124,11 +128,15 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
     )
 
 
-def _kind(exception: Any) -> str:
-    if str(exception.getClass().getName()).startswith(_SQLITE):
-        code = int(exception.getErrorCode()) & 0xFF
-        groups = {"passing": _SQLITE_PASSING, "refused": _SQLITE_REFUSED, "data": _SQLITE_DATA}
-        return next((kind for kind, codes in groups.items() if code in codes), "other")
+def _kind(exception: Any, dialect: Dialect) -> Kind:
+    found = dialect.kind_of(int(exception.getErrorCode()))
+    if found is not None:
+        return found
     state = str(exception.getSQLState() or "")
-    starts = {"refused": _REFUSED, "login": _LOGIN, "data": _DATA, "passing": _PASSING}
+    starts: dict[Kind, tuple[str, ...]] = {
+        "refused": _REFUSED,
+        "login": _LOGIN,
+        "data": _DATA,
+        "passing": _PASSING,
+    }
     return next((kind for kind, beginnings in starts.items() if state.startswith(beginnings)), "other")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sluice.records.structs import Type
@@ -10,6 +11,7 @@ from sluice.records.structs import Type
 INTEGERS = ("byte", "short", "integer", "long")
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_FRACTION_DIGITS = 6
 _MICROSECONDS = "HH:mm:ss.SSSSSS"
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 
@@ -105,10 +107,55 @@ def within_length(fit: Fit, characters: int | None) -> Fit:
     return _and(fit, f"char_length({fit.value}) > {characters}", f"it is longer than {characters} characters")
 
 
-def integer_in(value: str, kind: Type, bits: int) -> Fit | None:
+def within_octets(fit: Fit, octets: int) -> Fit:
+    """A text, in UTF-8, or bytes of so many octets at most."""
+    return _and(fit, f"octet_length({fit.value}) > {octets}", f"it is longer than {octets} bytes")
+
+
+def without_blanks_at_end(fit: Fit) -> Fit:
+    """A column that fills texts up with blanks, and shows none of those at the end."""
+    return _and(fit, f"endswith({fit.value}, ' ')", "it ends with a blank")
+
+
+def one_of(value: str, members: Iterable[str]) -> Fit:
+    """One of an enumeration's texts: MariaDB takes another one for a member's number, if it is one."""
+    return checked(value, f"{value} NOT IN ({', '.join(map(literal, members))})", "it is none of its members")
+
+
+def literal(text: str) -> str:
+    """A text as Spark SQL, whatever is in it."""
+    return "decode(X'" + text.encode().hex() + "', 'UTF-8')"
+
+
+def finite(value: str, kind: Type) -> Fit:
+    """A number that isn't NaN and not infinite."""
+    if kind not in ("float", "double"):
+        return Fit(value)
+    infinite = f"abs({value}) = double('infinity')"
+    return checked(value, f"isnan({value}) OR {infinite}", "it is NaN or infinite")
+
+
+def until_2038(fit: Fit, value: str) -> Fit:
+    """A moment in 32 bits of seconds; 0 is none."""
+    outside = f"unix_micros(cast({value} AS TIMESTAMP)) NOT BETWEEN 1000000 AND 2147483647999999"
+    return _and(fit, outside, "it is before 1970-01-01 00:00:01 or after 2038-01-19 03:14:07")
+
+
+def within_microseconds(fit: Fit, value: str, digits: int) -> Fit:
+    """A time in a column that has so many digits of the second's fraction."""
+    if digits >= _FRACTION_DIGITS:
+        return fit
+    finer = f"cast(date_format({value}, 'SSSSSS') AS INT) % {10 ** (_FRACTION_DIGITS - digits)} <> 0"
+    return _and(fit, finer, f"its second has more than {digits} digits after the point")
+
+
+def integer_in(value: str, kind: Type, bits: int, *, signed: bool = True) -> Fit | None:
     """A whole number in a column of so many bits."""
     if kind not in INTEGERS:
         return None
+    if not signed:
+        last = (1 << bits) - 1
+        return checked(value, f"cast({value} AS DECIMAL(20)) NOT BETWEEN 0 AND {last}", f"it is not from 0 to {last}")
     if _BITS[str(kind)] <= bits:
         return Fit(value)
     last = (1 << (bits - 1)) - 1

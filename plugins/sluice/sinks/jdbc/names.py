@@ -7,12 +7,16 @@ import re
 
 POSITIONS, INSTANTS = "_sluice_positions", "_sluice_instants"
 """Where each table stands, a row a table; and its intervals, a row each."""
-LATEST = "_sluice_latest"
+KEPT = 1000
+"""Committed intervals that the table of intervals keeps: without a bound each commit would be slower than the last."""
+LATEST, ORDERED = "_sluice_latest", "_sluice_ordered"
+"""Temporary tables of a commit: the last version of each key, and all versions in order."""
 LOG, OFFSET, DELETED = "_sluice_log", "_sluice_offset", "_sluice_deleted"
 """Columns of staging tables beside the table's own: topic and partition of a row's record, its offset, and whether it
 deletes the row of its key."""
+NUMBER = "_sluice_number"
 RANK, FIRST_LOG, LAST_LOG = "_sluice_rank", "_sluice_first_log", "_sluice_last_log"
-_STAGING = re.compile(r"_sluice_[0-9a-f]{8}_\d{14,17}_[0-9a-z]{1,12}_\d{1,6}")
+_STAGING = re.compile(r"_sluice_[0-9a-f]{8}_(\d{14,17})_[0-9a-z]{1,12}_\d{1,6}")
 
 
 def quoted(name: str) -> str:
@@ -34,6 +38,12 @@ def staging_table(table: str, instant: str, attempt: str, number: int) -> str:
     """The staging table of one part of an attempt; within the 63 bytes that PostgreSQL keeps of a name."""
     short = re.sub(r"[^0-9a-z]", "", attempt.lower())[:12] or "0"
     return f"{staging_prefix(table, instant)}{short}_{number}"
+
+
+def instant_of_staging(name: str) -> str | None:
+    """The instant of a staging table's interval; None if it is no staging table's name."""
+    found = _STAGING.fullmatch(name)
+    return found[1] if found else None
 
 
 def is_staging_of(name: str, table: str, instant: str) -> bool:

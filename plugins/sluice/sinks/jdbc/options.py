@@ -19,23 +19,26 @@ from sluice.sections import OneOrMore
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
 """With pk_mode kafka: the columns of a record's place, as Confluent's sink names them."""
 _BY_COLUMNS = ("record_key", "record_value")
-_INSERT = SinkCapabilities(atomic_with_checkpoint=True)
-_UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True)
-_UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True)
+_INSERT = SinkCapabilities(atomic_with_checkpoint=True, quarantine=True)
+_UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=True)
+_UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
 
 
 class Jdbc(SinkOptions):
-    """The sink: one table of a relational database, PostgreSQL or SQLite."""
+    """The sink: one table of a relational database, PostgreSQL, MariaDB or SQLite."""
 
     connector: ClassVar[str] = "sluice.sinks.jdbc.sink:JdbcSink"
     row_writer: ClassVar[str] = "sluice.sinks.jdbc.writer:JdbcWriter"
+    commit_log: ClassVar[str] = "sluice.sinks.jdbc.commits:DatabaseCommits"
+    table_rows: ClassVar[str] = "sluice.sinks.jdbc.rows:table_rows"
+    quarantine_reader: ClassVar[str] = "sluice.sinks.jdbc.quarantine:QuarantineRows"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"upsert": "insert_mode upsert with delete_enabled true", "delete": "delete_enabled true"}
     )
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
-    """Id of the Airflow connection to the database: of type postgres or sqlite, or of type jdbc with a whole JDBC URL
-    as its host. It has login and password; nothing of it stands here."""
+    """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
+    with a whole JDBC URL as its host. It has login and password; nothing of it stands here."""
     table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$")]
     """The table, `flights` or with its schema `public.flights`; upper and lower case as they are in the database."""
     insert_mode: Literal["insert", "upsert", "update"] = "insert"
@@ -75,6 +78,18 @@ class Jdbc(SinkOptions):
     def connections(self) -> tuple[str, ...]:
         """The database's."""
         return (self.connection,)
+
+    @property
+    def rows_are_told_apart(self) -> bool:
+        """With pk_mode kafka each row has the place of its record."""
+        return self.insert_mode == "insert" and self.pk_mode == "kafka"
+
+    @property
+    def not_comparable(self) -> str:
+        """An update leaves no trace of a record whose key had no row."""
+        if self.insert_mode != "update":
+            return ""
+        return "insert_mode update changes rows that others have added, and which these were the records don't say"
 
     def require(self, changes: Changes | None, ranges: int) -> None:  # noqa: ARG002 - any number of jobs may write
         """Check that versions have an order.

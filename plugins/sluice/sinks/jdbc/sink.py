@@ -14,13 +14,16 @@ from sluice.pipeline.model import Pipeline
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.database import connected
+from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.options import Jdbc
+from sluice.sinks.jdbc.quarantine import QuarantineTable, bad_records, quarantine_writer
+from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable
 
 
@@ -51,6 +54,7 @@ class JdbcSink:
         self._pipeline, self._options = pipeline, options
         self._jvm = jvm or lean_jvm
         self._registries = registries
+        self._database: Database | None = None
 
     @contextmanager
     def open(self) -> Iterator[JdbcTable]:
@@ -81,7 +85,42 @@ class JdbcSink:
                 )
             where = (database.schema_of(schema), name)
             wait = self._pipeline.control.clock_wait
-            yield JdbcTable(database, jvm, *where, self._pipeline.writer(), wait, identity(jvm.pid), writable=writable)
+            self._database = database
+            try:
+                yield JdbcTable(
+                    database, jvm, *where, self._pipeline.writer(), wait, identity(jvm.pid), writable=writable
+                )
+            finally:
+                self._database = None
+
+    def pin_quarantine(self, table: JdbcTable, writer: TableSpec) -> TableSpec:  # noqa: ARG002
+        """The table of bad records, as START-COMMIT names it; see `sluice.connectors.sink`."""
+        return quarantine_writer(writer, self._pipeline.errors)
+
+    def open_quarantine(self, table: JdbcTable, pinned: TableSpec) -> JdbcTable:
+        """The table of bad records, created on first use; see `sluice.connectors.sink`."""
+        database = self._open_database()
+        where = self._quarantine(database, pinned)
+        opened = QuarantineTable(
+            database, table.jvm, where.schema, where.name, pinned, table.clock_wait, table.process, writable=True
+        )
+        opened.create()
+        return opened
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records that a commit has named; see `sluice.connectors.sink`."""
+        database = self._open_database()
+        pinned = quarantine_writer(self._pipeline.writer(), self._pipeline.errors)
+        return bad_records(database.rows, self._quarantine(database, pinned), paths)
+
+    def _quarantine(self, database: Database, pinned: TableSpec) -> Target:
+        schema, _, name = pinned.options["table"].rpartition(".")
+        return Target(database.dialect, database.schema_of(schema), name)
+
+    def _open_database(self) -> Database:
+        if self._database is None:
+            raise ValueError("bad records are looked at while the table is open")
+        return self._database
 
     def pin(self, table: JdbcTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
@@ -97,8 +136,7 @@ class JdbcSink:
         self, table: JdbcTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
         """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
-        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries, clusters))
+        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: JdbcTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
         place, source = self._pipeline.sink.place, self._pipeline.source

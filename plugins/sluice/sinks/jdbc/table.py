@@ -19,16 +19,11 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.records.structs import Type
-from sluice.sinks.jdbc import statements
-from sluice.sinks.jdbc.columns import Matched, created, key_columns, matched, row_columns
 from sluice.sinks.jdbc.database import Database
-from sluice.sinks.jdbc.dialects import DatabaseColumn
-from sluice.sinks.jdbc.names import INSTANTS, LATEST, POSITIONS, is_staging_of, quoted
+from sluice.sinks.jdbc.merge import COMMITTING, Merge
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of
+from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
-
-_KEPT = 1000
-"""Committed intervals that the table of intervals keeps: without a bound each commit would be slower than the last."""
-_COMMITTING = "committing the interval"
 
 
 class JdbcTable:
@@ -76,19 +71,17 @@ class JdbcTable:
 
     # The tables themselves
 
+    @property
+    def _shape(self) -> Shape:
+        return Shape(self._database, self._target, self.writer)
+
     def has_bookkeeping(self) -> bool:
         """Whether the sink's own tables are there."""
-        return all(self._database.has_table(self._target.schema, name) for name in (POSITIONS, INSTANTS))
+        return self._shape.has_bookkeeping()
 
     def prepare_bookkeeping(self) -> None:
         """Create the sink's own tables, where they aren't there; they are for all tables of the schema."""
-        if self.has_bookkeeping():
-            return
-        doing = f"creating {POSITIONS} and {INSTANTS}"
-        with self._database.transaction(doing):
-            self._lock_schema()
-            for _, statement in statements.bookkeeping(self._target):
-                self._database.run(statement, doing=doing)
+        self._shape.prepare_bookkeeping()
 
     def fit(self, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool) -> None:
         """See to it that the table holds the rows; where this may only look, say whether it would.
@@ -102,81 +95,7 @@ class JdbcTable:
         Raises:
             ActionRequiredError: it doesn't hold them, or would have to be changed and may not be.
         """
-        if self._fits(fields, place, create=create, evolve=evolve) or not self._writable:
-            return
-        with self._database.transaction("creating the table or its columns"):
-            self._lock_schema()
-            self._change(fields)
-        if not self._fits(fields, place, create=create, evolve=evolve):
-            raise RetryableError("The table changed while it was created.", next_step="the step is retried.")
-
-    def _fits(self, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool) -> bool:
-        """Whether rows can be written at once; False where the table has to be changed first, and may be."""
-        rows = row_columns(self.writer, fields)
-        table = self._columns()
-        if not table:
-            if not create:
-                raise ActionRequiredError(
-                    "The table isn't there.",
-                    next_step=f"create it, or set {place}.auto_create to true.",
-                    table=self._key,
-                    connection=self._database.address.connection,
-                )
-            self._require(created(self._target.dialect, rows)[1], place)
-            return False
-        found = matched(self._target.dialect, rows, table, self.writer.options["db_timezone"])
-        problems = list(found.problems)
-        if found.missing and not evolve:
-            names = ", ".join(row.name for row in found.missing)
-            raise ActionRequiredError(
-                f"The table lacks columns that the rows have: {names}.",
-                next_step=f"add them, set {place}.auto_evolve to true, or leave them out in `transforms`.",
-                table=self._key,
-                connection=self._database.address.connection,
-            )
-        problems += [
-            f"`{row.name}` must not be null, so it can't be added to a table that may have rows"
-            for row in found.missing
-            if row.name in key_columns(self.writer)
-        ]
-        problems += created(self._target.dialect, found.missing)[1]
-        self._require(problems, place)
-        return not found.missing
-
-    def _require(self, problems: Sequence[str], place: str) -> None:
-        if problems:
-            raise ActionRequiredError(
-                f"The database's table doesn't hold the rows: {'; '.join(problems)}.",
-                next_step=f"give the columns other types in {place}.schema or by `cast` in `transforms`, or change the "
-                "table; the types that fit are in docs/jdbc-sink.md. Nothing was changed.",
-                table=self._key,
-                connection=self._database.address.connection,
-            )
-
-    def _change(self, fields: Sequence[Mapping[str, Type]]) -> None:
-        """Create the table, or add columns, as another process hasn't done meanwhile."""
-        rows = row_columns(self.writer, fields)
-        table = self._columns()
-        dialect = self._target.dialect
-        if not table:
-            columns, _ = created(dialect, rows)
-            self._run(statements.create(self._target, columns, key_columns(self.writer)), "creating the table")
-            log.info("created the table", table=self._key, columns=", ".join(name for name, _, _ in columns))
-            return
-        for name, kind, _ in created(dialect, self._matched(fields, table).missing)[0]:
-            self._run(statements.add_column(self._target, name, kind), "adding a column")
-            log.info("added a column", table=self._key, column=name, type=kind)
-
-    def _columns(self) -> list[DatabaseColumn]:
-        return self._database.columns(self._target.schema, self._target.name)
-
-    def _matched(self, fields: Sequence[Mapping[str, Type]], table: Sequence[DatabaseColumn]) -> Matched:
-        rows = row_columns(self.writer, fields)
-        return matched(self._target.dialect, rows, table, self.writer.options["db_timezone"])
-
-    def _lock_schema(self) -> None:
-        if self._target.dialect.lock_schema is not None:
-            self._database.rows(self._target.dialect.lock_schema)
+        self._shape.fit(fields, place, create=create, evolve=evolve, writable=self._writable)
 
     # What is committed
 
@@ -255,9 +174,8 @@ class JdbcTable:
                 table=self._key,
             )
         rests_on = self._rests_on[0] if self._rests_on is not None else self._position()
-        with self._database.transaction("opening the interval"):
-            if not self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key):
-                self._lock_schema()
+        if not self._database.rows(f"SELECT 1 FROM {self._positions} WHERE sink_table = ?", self._key):
+            with self._database.changing("opening the interval"):
                 self._run(
                     f"INSERT INTO {self._positions} (sink_table) SELECT ? WHERE NOT EXISTS "
                     f"(SELECT 1 FROM {self._positions} WHERE sink_table = ?)",
@@ -265,6 +183,7 @@ class JdbcTable:
                     self._key,
                     self._key,
                 )
+        with self._database.transaction("opening the interval"):
             self._run(
                 f"INSERT INTO {self._instants} (sink_table, instant, state, rests_on) VALUES (?, ?, 'pending', ?)",
                 "opening the interval",
@@ -297,11 +216,11 @@ class JdbcTable:
                     instant=instant,
                 )
         reach("jdbc.before_transaction")
-        with self._database.transaction(_COMMITTING):
+        with self._database.transaction(COMMITTING):
             if not self._take_turn(instant):
                 log.info("another process has committed the interval already", instant=instant, table=self._key)
                 return
-            self._merge(instant, staged)
+            self._merge(instant, [one for one in staged if one.rows or one.deletes])
             self._write_position(instant, staged, json.dumps(dict(extra)))
             reach("jdbc.before_database_commit")
         reach("jdbc.after_database_commit")
@@ -384,7 +303,7 @@ class JdbcTable:
         """Lock where the table stands, and see whether it is this interval's turn; False if it is committed already."""
         lock = self._target.dialect.lock_row
         found = self._database.rows(
-            f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=_COMMITTING
+            f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=COMMITTING
         )
         last = found[0][0] if found else None
         row = self._interval("state, rests_on", instant)
@@ -409,72 +328,15 @@ class JdbcTable:
         return True
 
     def _merge(self, instant: str, staged: Sequence[Committable]) -> None:
-        staged = [one for one in staged if one.rows or one.deletes]
-        if not staged:
-            return
-        target = self._merged()
-        missing = {one.path for one in staged} - set(self._database.staging_tables(target, self._key, instant))
-        if missing:
-            raise _staging_gone(self._key, instant, sorted(missing))
-        if self.writer.operation == "append":
-            for one in staged:
-                self._append(target, one, instant)
-            return
-        self._merge_versions(target, staged, instant)
-
-    def _merged(self) -> Target:
-        fields = struct_of_ddl(self.jvm, self.writer.schema_ddl)["fields"]
-        return target_of(self._target, self.writer, self._matched(fields, self._columns()))
-
-    def _append(self, target: Target, one: Committable, instant: str) -> None:
-        try:
-            with self._database.savepoint():
-                number = self._run(statements.append(target, one.path), _COMMITTING)
-                if number > one.rows:
-                    raise _TwiceError
-        except _TwiceError:
-            number = self._run(statements.append_once(target, one.path), _COMMITTING)
-            log.info("a task of Spark's has written its rows twice: they were taken once", table=self._key)
-        if number != one.rows:
-            raise _staging_gone(self._key, instant, [one.path], number, one.rows)
-
-    def _merge_versions(self, target: Target, staged: Sequence[Committable], instant: str) -> None:
-        for one in staged:
-            there = int(self._database.rows(f"SELECT count(*) FROM {target.own(one.path)}")[0][0] or 0)
-            if there < one.rows + one.deletes:
-                raise _staging_gone(self._key, instant, [one.path], there, one.rows + one.deletes)
-        self._run(statements.latest(target, [one.path for one in staged]), _COMMITTING)
-        if target.dialect.analyze:
-            self._run(f"ANALYZE {quoted(LATEST)}", _COMMITTING)
-        if not target.ordering:
-            self._refuse_scattered(target, instant)
-        if any(one.deletes for one in staged):
-            self._run(statements.delete(target), _COMMITTING)
-        update = statements.update(target)
-        if update is not None:
-            self._run(update, _COMMITTING)
-        if self.writer.options["insert_mode"] == "upsert":
-            self._run(statements.insert_new(target), _COMMITTING)
-        self._run(f"DROP TABLE {quoted(LATEST)}", _COMMITTING)
-
-    def _refuse_scattered(self, target: Target, instant: str) -> None:
-        """Which of two versions is the last, their offsets say only within one partition."""
-        found = self._database.rows(statements.scattered(target))
-        if found:
-            first, second, *key = found[0]
-            raise ActionRequiredError(
-                f"A key is in two partitions, {first} and {second}, and nothing says which version is the last.",
-                next_step="nothing was committed. Name a column by which versions are ordered in `ordering_field`, or "
-                "have the producer send a key to one partition.",
-                table=self._key,
-                instant=instant,
-                key=", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)),
-            )
+        if staged:
+            fields = struct_of_ddl(self.jvm, self.writer.schema_ddl)["fields"]
+            target = self._shape.target(fields)
+            Merge(self._database, target, self.writer, self._key, instant).run(staged)
 
     def _write_position(self, instant: str, staged: Sequence[Committable], metadata: str) -> None:
         self._run(
             f"UPDATE {self._positions} SET instant = ?, metadata = ? WHERE sink_table = ?",
-            _COMMITTING,
+            COMMITTING,
             instant,
             metadata,
             self._key,
@@ -482,7 +344,7 @@ class JdbcTable:
         self._run(
             f"UPDATE {self._instants} SET state = 'completed', completed = ?, rows_written = ?, rows_deleted = ?, "
             "metadata = ? WHERE sink_table = ? AND instant = ?",
-            _COMMITTING,
+            COMMITTING,
             _now(),
             sum(one.rows for one in staged),
             sum(one.deletes for one in staged),
@@ -493,8 +355,8 @@ class JdbcTable:
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND state = 'completed' AND instant < "
             f"(SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'completed' "
-            f"ORDER BY instant DESC LIMIT 1 OFFSET {_KEPT})",
-            _COMMITTING,
+            f"ORDER BY instant DESC LIMIT 1 OFFSET {KEPT})",
+            COMMITTING,
             self._key,
             self._key,
         )
@@ -524,37 +386,6 @@ class JdbcTable:
 
     def _run(self, sql: str, doing: str, *values: Any) -> int:
         return self._database.run(sql, *values, doing=doing)
-
-
-def target_of(table: Target, writer: TableSpec, found: Matched) -> Target:
-    """The table with the columns that an interval writes, as the database spells them."""
-
-    def named(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(found.found[name].name for name in names)
-
-    columns = tuple(column.name for column in found.found.values())
-    return Target(
-        table.dialect, table.schema, table.name, columns, named(writer.record_key), named(writer.ordering_fields)
-    )
-
-
-class _TwiceError(Exception):
-    """More rows were staged than a participant has reported."""
-
-
-def _staging_gone(
-    table: str, instant: str, names: Sequence[str], found: int | None = None, reported: int | None = None
-) -> IntervalError:
-    return IntervalError(
-        "Rows that participants have staged are gone: the database may have been restarted after a crash, or somebody "
-        "has dropped a staging table.",
-        next_step="nothing was committed; the next interval reads the same offsets.",
-        table=table,
-        instant=instant,
-        staging=", ".join(names),
-        found=found,
-        reported=reported,
-    )
 
 
 def _now() -> str:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice.connectors.connections import connection
 from sluice.connectors.data import SinkWriter, Written
 from sluice.errors import ActionRequiredError
+from sluice.failpoints import reach
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
@@ -22,13 +23,15 @@ from sluice.rows.records import fails_with, parse_ddl
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.dialects import DatabaseColumn
+from sluice.sinks.jdbc.dialect import DatabaseColumn
 from sluice.sinks.jdbc.failures import classified, sql_exception
+from sluice.sinks.jdbc.fits import Fit
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
-from sluice.sinks.jdbc.table import target_of
 
 _STAGED = "sluice_staged"
+_STATEMENT, _COLUMN = 1024, 32  # bytes of a packet beside the values of a row, and of each of them at most
 _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
 
 
@@ -70,6 +73,7 @@ class JdbcWriter(SinkWriter):
             f"{deleted} AS {DELETED}",
         )
         frame = frame.observe(_STAGED, *columns([f"count_if({DELETED} = 0) AS rows", f"sum({DELETED}) AS deletes"]))
+        reach("jdbc.before_staging")
         self._save(frame, staging.table)
         counts = observed(frame._jdf, _STAGED)
         staged = Committable(rows=int(counts["rows"]), deletes=int(counts["deletes"] or 0), path=staging.name)
@@ -94,20 +98,37 @@ class JdbcWriter(SinkWriter):
         target = target_of(Target(dialect, schema, name), writer, found)
         staged = staging_table(dialect.canonical(schema, name), self._start.transaction, self._attempt, number)
         database.create_staging(target, staged)
-        return _Staging(staged, target.own(staged), self._values(rows, found.found))
+        return _Staging(staged, target.own(staged), self._values(rows, found.found, database.row_limit()))
 
-    def _values(self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn]) -> dict[str, str]:
+    def _values(
+        self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn], row_limit: int | None
+    ) -> dict[str, str]:
         """What is sent, by column; the first one fails the job where any value of a row doesn't fit."""
         dialect, zone = self._address.dialect, self._writer.options["db_timezone"]
         fits = {row.name: sent(dialect, row, table[row.name], zone) for row in rows}
         problems = [fit.problem for fit in fits.values() if fit.problem is not None]
         problems += [words for row in rows for words in self._refused(row, table[row.name])]
         values = {table[name].name: fit.value for name, fit in fits.items()}
+        if row_limit is not None:
+            problems += self._too_long(rows, fits, row_limit)
         if problems:
             first = next(iter(values))
             problem = f"coalesce({', '.join(problems)})" if len(problems) > 1 else problems[0]
             values[first] = f"CASE WHEN {problem} IS NOT NULL THEN {fails_with(problem)} ELSE {values[first]} END"
         return values
+
+    @staticmethod
+    def _too_long(rows: Sequence[RowColumn], fits: Mapping[str, Fit], limit: int) -> list[str]:
+        """That all that a row has in texts and bytes is more than one statement may send."""
+        long = [
+            fits[row.name].value for row in rows if isinstance(row.kind, Mapping) or row.kind in ("string", "binary")
+        ]
+        if not long:
+            return []
+        octets = " + ".join(f"coalesce(octet_length({value}), 0)" for value in long)
+        room = limit - _STATEMENT - _COLUMN * len(rows)
+        words = f"its row is longer than the {limit} bytes of the database's max_allowed_packet"
+        return [f"CASE WHEN {octets} > {room} THEN {literal(words)} END"]
 
     def _refused(self, row: RowColumn, column: DatabaseColumn) -> list[str]:
         """What a row must not have beside values that don't fit, as Spark SQL of words."""
@@ -130,6 +151,7 @@ class JdbcWriter(SinkWriter):
         """Run the frame once, by Spark's own writer of batches; its counts are then those of `frame`."""
         options = {
             **self._address.properties,
+            **self._address.dialect.batch_properties,
             "url": self._address.url,
             "dbtable": table,
             "driver": self._address.dialect.driver,

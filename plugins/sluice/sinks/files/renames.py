@@ -1,0 +1,119 @@
+"""A folder whose file system renames in one step, and never over another file: HDFS, or a disk of this machine's.
+
+An interval's record is written in `_sluice/pending/<instant>`, which only `open` makes, and renamed from there into the
+log. A roll-back first renames that folder away. So of a commit and a roll-back one wins, and a process that stood still
+between its looks and its rename finds nothing to rename.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+
+from sluice.failpoints import reach
+from sluice.protocol.messages import TableSpec
+from sluice.sinks.files.log import Record
+from sluice.sinks.files.names import ABORTING, PENDING, WHOLE, DataFile, log_entry, staging
+from sluice.sinks.files.storage import Renames
+from sluice.sinks.files.table import FilesTable, folder_of
+
+_TAKEN_OFF = "taken-off.json"
+
+
+class RenamedTable(FilesTable):
+    """See `FilesTable`; `storage` renames."""
+
+    _storage: Renames
+
+    def __init__(
+        self, storage: Renames, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
+    ) -> None:
+        super().__init__(storage, writer, clock_wait, process, based_on)
+
+    def _enter(self, number: int, record: Record) -> None:
+        aside = f"{PENDING}/{record.instant}/{uuid.uuid4().hex}.json"
+        self._storage.create(aside, record.to_json())
+        reach("sink.before_log")
+        self._storage.rename(aside, log_entry(number))
+
+    def _make(self, instant: str, path: str, content: bytes) -> None:
+        self._storage.make_folder(staging(instant))
+        aside = f"{staging(instant)}/{uuid.uuid4().hex}.mark"
+        self._storage.create(aside, content)
+        self._storage.rename(aside, path)
+
+    def _show(self, record: Record) -> None:
+        if record.layout == "connect":
+            self._rename_each(record, lambda one: one.path)
+        elif record.files:
+            self._rename_whole(record)
+
+    def _rename_whole(self, record: Record) -> None:
+        """One rename of one folder, so that a reader finds all of the interval or nothing."""
+        target = folder_of(record)
+        if self._storage.exists(target):
+            return
+        whole = f"{staging(record.instant)}/{WHOLE}"
+        self._rename_each(record, lambda one: f"{whole}/{one.path.removeprefix(f'{target}/')}")
+        self._storage.make_folder(target.rpartition("/")[0])
+        reach("sink.before_publish")
+        try:
+            self._storage.rename(whole, target)
+        except (FileNotFoundError, FileExistsError) as error:
+            if not self._storage.exists(target):  # else a process that goes on with the same commit was first
+                raise self._overtaken(record.instant) from error
+
+    def _rename_each(self, record: Record, target_of: Callable[[DataFile], str]) -> None:
+        for folder in sorted({target_of(one).rpartition("/")[0] for one in record.files}):
+            self._storage.make_folder(folder)
+        for i, one in enumerate(record.files):
+            reach(f"sink.before_publish_{i}")
+            self._rename(record.instant, one, target_of(one))
+
+    def _rename(self, instant: str, one: DataFile, target: str) -> None:
+        try:
+            self._storage.rename(one.staged, target)
+            return
+        except FileNotFoundError:
+            if self._storage.size(target) == one.bytes:
+                return
+        except FileExistsError:
+            if not self._storage.exists(one.staged) or self._storage.same_file(one.staged, target):
+                return
+        raise self._cannot_be_placed(instant, one, target)
+
+    def rollback(self, instant: str) -> bool:
+        """See `Table`. First nobody can commit it any more; then its files go; last what says that it is under way."""
+        pending, aborting = f"{PENDING}/{instant}", f"{ABORTING}/{instant}"
+        if self._log.find(instant) is not None:
+            return False
+        if self._storage.exists(pending):
+            if self._storage.exists(aborting):
+                self._storage.delete(pending)
+            else:
+                self._rename_away(pending, aborting)
+        if not self._storage.exists(aborting):
+            return False
+        if self._log.find(instant) is not None:  # the commit was faster than the rename
+            self._storage.delete(aborting)
+            return False
+        reach("sink.in_rollback")
+        self._storage.delete(staging(instant))
+        self._storage.delete(aborting)
+        return True
+
+    def _rename_away(self, pending: str, aborting: str) -> None:
+        try:
+            self._storage.rename(pending, aborting)
+        except (FileNotFoundError, FileExistsError):
+            if self._storage.exists(pending):  # else another process is rolling it back, too
+                self._storage.delete(pending)
+
+    def _take_out(self, number: int, instant: str) -> None:
+        self._storage.make_folder(f"{ABORTING}/{instant}")
+        try:
+            self._storage.rename(log_entry(number), f"{ABORTING}/{instant}/{_TAKEN_OFF}")
+        except (FileNotFoundError, FileExistsError) as error:
+            if self._log.find(instant) is not None:  # nobody else has done it
+                raise self._overtaken(instant) from error

@@ -1,0 +1,99 @@
+"""The rows of a table's files as Spark reads them, for whoever compares them: those that the log names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sluice.connectors.data import INSTANT
+from sluice.protocol.messages import TableSpec
+from sluice.rows.records import parse_ddl
+from sluice.sinks.files.hadoop import HadoopStorage
+from sluice.sinks.files.log import IntervalLog, Record
+from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+from sluice.sinks.files.writer import TEXT_OPTIONS
+
+_FILE = "_sluice_file"
+_LOCAL = "^file:/+"
+_READ = {
+    "json": {},
+    # Nothing between two commas is null, and "" is an empty text: Spark takes both for null, unless null is some other.
+    "csv": {**TEXT_OPTIONS["csv"], "multiLine": "true", "nullValue": "\ufffe", "emptyValue": ""},
+}
+"""How text is read, by format; Avro and Parquet say it themselves."""
+
+
+def table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
+    """The rows of published intervals, each with its instant; see `sluice.connectors.data.ReadsRows`.
+
+    A file that somebody has deleted has no rows. Columns that an interval's files don't have are null in its rows.
+    """
+    storage = _storage(spark, writer.path)
+    by_kind: dict[tuple[str, str], dict[str, str]] = {}
+    for record in _records(storage, instants):
+        files = [one.path for one in record.files if storage.size(one.path) is not None]
+        by_kind.setdefault((record.data_format, record.schema), {}).update(dict.fromkeys(files, record.instant))
+    columns = parse_ddl(spark, writer.schema_ddl)
+    frames = [
+        _frame(spark, writer, data_format, schema, files) for (data_format, schema), files in by_kind.items() if files
+    ]
+    own = [F.col(f"`{c.name}`").cast(c.dataType).alias(c.name) for c in columns]
+    found = [
+        frame.select(
+            *(column if c.name in frame.columns else F.lit(None).cast(c.dataType).alias(c.name)
+              for c, column in zip(columns, own, strict=True)),
+            INSTANT,
+        )
+        for frame in frames
+    ]  # fmt: skip
+    if not found:
+        return spark.createDataFrame([], parse_ddl(spark, f"{writer.schema_ddl}, {INSTANT} STRING"))
+    return reduce(DataFrame.unionAll, found)
+
+
+def _records(storage: Storage, instants: Collection[str] | None) -> Iterator[Record]:
+    """The log from its end, as far back as somebody asks: instants grow with the numbers."""
+    log, oldest = IntervalLog(storage), min(instants, default="9") if instants is not None else ""
+    for number in range(log.last(), 0, -1):
+        record = log.read(number)
+        if record.instant < oldest:
+            return
+        if instants is None or record.instant in instants:
+            yield record
+
+
+def _frame(spark: SparkSession, writer: TableSpec, data_format: str, schema: str, files: dict[str, str]) -> DataFrame:
+    """The rows of files of one format and one schema."""
+    paths = {f"{writer.path}/{path}": instant for path, instant in files.items()}
+    read = spark.read.format(data_format).options(**_READ.get(data_format, {}))
+    if data_format in _READ:
+        read = read.schema(schema).option("mode", "FAILFAST")
+    rows = read.load(list(paths)).withColumn(_FILE, F.regexp_replace("_metadata.file_path", _LOCAL, "file:/"))
+    known = [(_as_spark_has_it(spark, path), instant) for path, instant in paths.items()]
+    whose = spark.createDataFrame(known, f"{_FILE} string, {INSTANT} string")
+    return rows.join(F.broadcast(whose), _FILE).drop(_FILE)
+
+
+def _as_spark_has_it(spark: SparkSession, path: str) -> str:
+    jvm: Any = spark._jvm
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    made = jvm.org.apache.hadoop.fs.Path(path)
+    return _plain(str(made.getFileSystem(configuration).makeQualified(made).toUri().toString()))
+
+
+def _plain(uri: str) -> str:
+    """Hadoop writes the path of a local file after one slash or three."""
+    return re.sub(_LOCAL, "file:/", uri)
+
+
+def _storage(spark: SparkSession, path: str) -> Storage:
+    local = local_folder(path)
+    if local is not None:
+        return LocalStorage(local)
+    context: Any = spark._jsc
+    return HadoopStorage(spark._jvm, context.hadoopConfiguration(), path)

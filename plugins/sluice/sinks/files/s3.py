@@ -1,0 +1,269 @@
+"""A folder in a bucket of S3, by the client that Hadoop's S3A has: its credentials, endpoint and encryption are used.
+
+S3A itself makes an object only where there is none by looking first. The client's own requests take a condition along
+(`If-None-Match: *`), which S3 checks as it makes the object: of two that come at once one is refused.
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.jvm.causes import causes
+from sluice.sinks.files.storage import is_data, lost_jvm
+
+_TAG: Final = "sluice-transaction"
+_PAGE: Final = 1000  # S3 lists no more at once
+_WHO: Final = "sluice: conditional writes"  # S3A logs why its client is asked for
+_CONDITION: Final = ("If-None-Match", "*")
+_MISSING, _REFUSED, _WRONG, _NOT_KNOWN, _TAKEN = 404, 403, (301, 400), 501, 412
+_NO_JARS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "NoClassDefFoundError")
+_NO_LOGIN: Final = ("NoAuthWithAWSException", "CredentialInitializationException", "Unable to load AWS credentials")
+_NO_BUCKET: Final = ("NoSuchBucket", "UnknownStoreException", "InvalidBucketName", "UnknownHostException",
+                    "IllegalArgumentException")  # fmt: skip
+
+
+class S3Storage:
+    """One table's folder; see `sluice.sinks.files.storage.Objects`.
+
+    Args:
+        jvm: Py4J's view of a JVM with Hadoop's S3A.
+        configuration: Hadoop's.
+        root: the folder, as s3a://bucket/folder.
+    """
+
+    def __init__(self, jvm: Any, configuration: Any, root: str) -> None:
+        self._jvm = jvm
+        self._root = root
+        parts = urlsplit(root)
+        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        with self._errors(root):
+            uri = jvm.java.net.URI.create(root)
+            files = jvm.org.apache.hadoop.fs.FileSystem.get(uri, configuration)
+            self._client = files.getAmazonS3ClientForTesting(_WHO)
+            self._requests = files.getRequestFactory()
+
+    def require_conditions(self, path: str) -> None:
+        """Check that the server refuses to make an object anew: some that speak S3's language ignore the condition.
+
+        Args:
+            path: of an object that is made for it, once.
+
+        Raises:
+            ActionRequiredError: it doesn't, so that two commits could both go through.
+        """
+        if self._make(path, b"first") and self._make(path, b"second"):
+            raise ActionRequiredError(
+                "The object store makes an object that is there already, though it was asked not to.",
+                next_step="use one that knows conditional writes (If-None-Match), such as Amazon S3: without them two "
+                "commits at once could double rows.",
+                path=self._full(path),
+            )
+
+    def exists(self, path: str) -> bool:
+        """See `Storage`. A folder is there as long as an object is in it."""
+        return self.size(path) is not None or any(self._list(f"{path}/", 1))
+
+    def size(self, path: str) -> int | None:
+        """See `Storage`."""
+        found = self._head(path)
+        return None if found is None else int(found.getContentLength())
+
+    def read(self, path: str) -> bytes:
+        """See `Storage`."""
+        with self._errors(path):
+            content = self._client.getObject(self._requests.newGetObjectRequest(self._key(path))).getObjectContent()
+            try:
+                return bytes(content.readAllBytes())
+            finally:
+                content.close()
+
+    def names(self, path: str) -> list[str]:
+        """See `Storage`."""
+        folder = self._key(f"{path}/")
+        found: set[str] = set()
+        with self._errors(path):
+            for page in self._pages(f"{path}/", "/", _PAGE):
+                keys = [str(one.getKey()) for one in page.getObjectSummaries()]
+                found |= {key.removeprefix(folder).rstrip("/") for key in (*keys, *map(str, page.getCommonPrefixes()))}
+        return sorted(found - {""})
+
+    def files(self, path: str) -> dict[str, int]:
+        """See `Storage`."""
+        folder = self._key(f"{path}/")
+        found = {key.removeprefix(folder): size for key, size in self._list(f"{path}/")}
+        return {name: size for name, size in found.items() if name and is_data(name.rpartition("/")[2] or "_")}
+
+    def make_folder(self, path: str) -> None:
+        """See `Storage`: an object whose name ends with a slash, as S3A and others have them."""
+        self._make(f"{path}/", b"")
+
+    def create(self, path: str, content: bytes) -> None:
+        """See `Storage`. Others see it whole or not at all, and of two at once one is refused.
+
+        A client repeats a request whose answer was lost, and may find what the first one has made.
+        """
+        if not self._make(path, content) and self.read(path) != content:
+            raise FileExistsError(self._full(path))
+
+    def replace(self, path: str, content: bytes) -> None:
+        """See `Objects`."""
+        with self._errors(path):
+            self._client.putObject(self._put(path, content))
+
+    def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
+        """See `Objects`. S3 copies by itself, some at once, and whole objects appear."""
+        transfer = self._jvm.com.amazonaws.services.s3.transfer
+        manager = transfer.TransferManagerBuilder.standard().withS3Client(self._client).build()
+        try:
+            copies = []
+            for source, target, size in files:
+                with self._errors(source):
+                    data = self._requests.newObjectMetadata(size)
+                    data.addUserMetadata(_TAG, tag)
+                    request = self._requests.newCopyObjectRequest(self._key(source), self._key(target), data)
+                    copies.append((source, manager.copy(request)))
+            for source, one in copies:
+                with self._errors(source):
+                    one.waitForCompletion()
+        finally:
+            manager.shutdownNow(False)
+
+    def is_copy(self, path: str, size: int, tag: str) -> bool | None:
+        """See `Objects`."""
+        found = self._head(path)
+        if found is None:
+            return None
+        return int(found.getContentLength()) == size and found.getUserMetaDataOf(_TAG) == tag
+
+    def delete(self, path: str) -> bool:
+        """See `Storage`."""
+        found = [key for key, _ in self._list(f"{path}/")]
+        if self.size(path) is not None:
+            found.append(self._key(path))
+        for key in found:
+            with self._errors(path):
+                self._client.deleteObject(self._requests.newDeleteObjectRequest(key))
+        return bool(found)
+
+    def checksum(self, path: str) -> str:
+        """See `Storage`: S3's own, the entity tag."""
+        found = self._head(path)
+        if found is None:
+            raise FileNotFoundError(self._full(path))
+        return f"etag:{found.getETag()}"
+
+    # How
+
+    def _key(self, path: str) -> str:
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    def _put(self, path: str, content: bytes) -> Any:
+        data = self._requests.newObjectMetadata(len(content))
+        return self._requests.newPutObjectRequest(
+            self._key(path), data, self._jvm.java.io.ByteArrayInputStream(content)
+        )
+
+    def _make(self, path: str, content: bytes) -> bool:
+        """Whether there was no object of the name, so that it was made."""
+        try:
+            with self._errors(path):
+                request = self._put(path, content)
+                request.putCustomRequestHeader(*_CONDITION)
+                self._client.putObject(request)
+        except FileExistsError:
+            return False
+        return True
+
+    def _head(self, path: str) -> Any:
+        """An object's metadata, None where there is none."""
+        try:
+            with self._errors(path):
+                return self._client.getObjectMetadata(self._requests.newGetObjectMetadataRequest(self._key(path)))
+        except FileNotFoundError:
+            return None
+
+    def _list(self, path: str, most: int = _PAGE) -> Iterator[tuple[str, int]]:
+        """Keys and sizes of all objects whose names begin so."""
+        with self._errors(path):
+            for page in self._pages(path, None, most):
+                yield from ((str(one.getKey()), int(one.getSize())) for one in page.getObjectSummaries())
+
+    def _pages(self, path: str, delimiter: str | None, most: int) -> Iterator[Any]:
+        request = self._requests.newListObjectsV2Request(self._key(path), delimiter, most)
+        while True:
+            page = self._client.listObjectsV2(request)
+            yield page
+            if not page.isTruncated():
+                return
+            request.setContinuationToken(page.getNextContinuationToken())
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise self._classed(error.java_exception, path) from error
+        except Py4JError as error:
+            raise lost_jvm(self._full(path)) from error
+
+    def _classed(self, exception: Any, path: str) -> OSError | SluiceError:
+        where, chain = self._full(path), causes(exception)
+        text = " <- ".join(chain)
+        answered = str(exception.getClass().getSimpleName()) == "AmazonS3Exception"
+        status = int(exception.getStatusCode()) if answered else 0
+        if any(sign in text for sign in _NO_BUCKET) or (answered and str(exception.getErrorCode()) in _NO_BUCKET):
+            return _wrong(where, chain)
+        if status == _MISSING:
+            return FileNotFoundError(where)
+        if status == _TAKEN:
+            return FileExistsError(where)
+        if status == _REFUSED or any(sign in text for sign in _NO_LOGIN):
+            return ActionRequiredError(
+                "No permission on the table's bucket.",
+                next_step="let the role or key of Airflow's workers and of Spark list the bucket (s3:ListBucket), and "
+                "get, put and delete objects below the path.",
+                path=where,
+                reason=chain[-1],
+            )
+        if any(sign in text for sign in _NO_JARS):
+            return ActionRequiredError(
+                "Hadoop's S3A is not on the class path.",
+                next_step="put hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 there, for the coordinator and for "
+                "Spark; docs/production.md says how.",
+                path=where,
+                reason=chain[-1],
+            )
+        if status == _NOT_KNOWN:
+            return ActionRequiredError(
+                "The object store doesn't know what it is asked for.",
+                next_step="use one that knows conditional writes (If-None-Match), such as Amazon S3.",
+                path=where,
+                reason=chain[-1],
+            )
+        if status in _WRONG:
+            return _wrong(where, chain)
+        return RetryableError(
+            "The table's object store doesn't answer, or refuses.",
+            next_step="the step is retried; if it comes back, look at the reason.",
+            path=where,
+            reason=text[:2000],
+        )
+
+    def _full(self, path: str) -> str:
+        return path if path == self._root else f"{self._root}/{path}"
+
+
+def _wrong(where: str, chain: list[str]) -> ActionRequiredError:
+    return ActionRequiredError(
+        "The table's path can't be used.",
+        next_step="correct sink.files.path, or Hadoop's settings of S3A: endpoint, region, path style.",
+        path=where,
+        reason=chain[-1],
+    )

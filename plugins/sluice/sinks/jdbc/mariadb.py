@@ -1,0 +1,194 @@
+"""MariaDB, as the sink speaks to it. Pure.
+
+Statements that define tables commit by themselves there, so none of them is in a commit's transaction but for those
+of temporary tables, which don't (https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sluice.records.structs import Type
+from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind, parts_of_type
+from sluice.sinks.jdbc.fits import (
+    Fit,
+    as_is,
+    as_json,
+    as_local_time,
+    as_text,
+    date_text,
+    decimal_of,
+    finite,
+    fits_in_years,
+    integer_in,
+    one_of,
+    until_2038,
+    within_decimal,
+    within_length,
+    within_microseconds,
+    within_octets,
+    without_blanks_at_end,
+)
+from sluice.sinks.jdbc.names import quoted
+
+_COLLATION = "utf8mb4_nopad_bin"  # texts that differ in anything are different keys
+_KEY_CHARACTERS = 768  # of InnoDB's 3,072 bytes, four for each
+# Quotes are as in other databases' SQL, nothing is cut or rounded without a word, and texts of keys are sorted whole.
+_SESSION = (
+    "sql_mode='STRICT_ALL_TABLES,ANSI_QUOTES,PIPES_AS_CONCAT,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_ENGINE_SUBSTITUTION',"
+    "time_zone='+00:00',max_sort_length=4096,group_concat_max_len=1048576,innodb_lock_wait_timeout=60,"
+    "lock_wait_timeout=60"
+)
+# https://mariadb.com/kb/en/mariadb-error-code-reference/, those whose SQLSTATE says less.
+_KINDS: Mapping[int, Kind] = MappingProxyType(
+    {
+        # No room, too many connections, a shutdown, a lock's time is up, killed, a network that fails.
+        **dict.fromkeys((3, 1021, 1026, 1030, 1040, 1053, 1077, 1114, 1152, 1180, 1205, 1213), "passing"),
+        **dict.fromkeys((1158, 1159, 1160, 1161, 1317, 1927, 1969), "passing"),
+        **dict.fromkeys((1044, 1045, 1049, 1698), "login"),
+        **dict.fromkeys((1142, 1143, 1227, 1370), "refused"),
+        **dict.fromkeys((1048, 1062, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 4025), "data"),
+    }
+)
+
+
+class MariaDb(Dialect):
+    """MariaDB 10.6 and later, with InnoDB."""
+
+    name = "MariaDB"
+    driver = "org.mariadb.jdbc.Driver"
+    properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
+    # Values in their own form: as text, quotes in them would count twice against the longest packet.
+    batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
+    row_limit_query = "SELECT @@max_allowed_packet"
+    isolation = "READ_COMMITTED"
+    one_writer = False
+    # REPEATABLE READ, its default, would read positions as they were before it waited for another's lock.
+    session = ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET idle_transaction_timeout = 60")
+    lock_schema = "SELECT get_lock('sluice', 60)"
+    unlock_schema = "SELECT release_lock('sluice')"
+    lock_row = " FOR UPDATE"
+    refusal_query = (
+        "SELECT CASE WHEN version() NOT LIKE '%MariaDB%' THEN 'it is MySQL, whose SQL is another' "
+        "WHEN @@lower_case_table_names <> 0 THEN 'it changes the case of tables'' names (lower_case_table_names)' END"
+    )
+    unfit_query = (
+        "SELECT coalesce(concat('its engine is ', engine, ', which has no transactions'), 'it is a view') "
+        "FROM information_schema.tables WHERE table_schema = ? AND table_name = ? AND coalesce(engine, '') <> 'InnoDB'"
+    )
+    staging_begins = "CREATE TABLE"
+    # One that a transaction has left, which was rolled back, is still there.
+    temporary = "CREATE OR REPLACE TEMPORARY TABLE {} ENGINE=InnoDB AS"
+    drop_temporary = "DROP TEMPORARY TABLE"
+    table_options = f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={_COLLATION}"
+    long_text = "LONGTEXT"
+    joined = "group_concat({} SEPARATOR ',')"
+    joins = True
+    schema_query = "SELECT database()"
+    table_query = "SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND table_name = ?"
+    tables_query = (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = ? AND locate(?, table_name) = 1 "
+        "ORDER BY table_name"
+    )
+    columns_query = (
+        "SELECT column_name, column_type, is_nullable = 'YES', "
+        "column_default IS NOT NULL OR extra LIKE '%auto_increment%', is_generated = 'ALWAYS' "
+        "FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position"
+    )
+    _MADE = MappingProxyType(
+        {
+            "boolean": "BOOLEAN", "byte": "TINYINT", "short": "SMALLINT", "integer": "INTEGER", "long": "BIGINT",
+            # Its FLOAT is shown with six digits; its TIMESTAMP ends in 2038.
+            "float": "DOUBLE", "double": "DOUBLE", "string": "LONGTEXT", "binary": "LONGBLOB", "date": "DATE",
+            "timestamp": "DATETIME(6)", "timestamp_ntz": "DATETIME(6)",
+        }
+    )  # fmt: skip
+    _BITS = MappingProxyType({"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64})
+    _OCTETS = MappingProxyType({"tiny": 2**8 - 1, "": 2**16 - 1, "medium": 2**24 - 1, "long": 2**32 - 1})
+    _READ = ("uuid", "inet4", "inet6")
+
+    def table(self, schema: str, name: str) -> str:
+        """With its schema, which is a database here."""
+        return f"{quoted(schema)}.{quoted(name)}"
+
+    def canonical(self, schema: str, name: str) -> str:
+        """With its schema, too."""
+        return f"{schema}.{name}"
+
+    def temporary_table(self, schema: str, name: str) -> str:
+        """It is in a schema, too."""
+        return self.table(schema, name)
+
+    def staging(self, name: str, table: str, columns: str, places: Mapping[str, int | None]) -> str:
+        """See `Dialect`. Columns may be null only as those of an outer join."""
+        own = ", ".join(
+            f"{quoted(place)} {'BIGINT' if length is None else f'VARCHAR({length})'}"
+            for place, length in places.items()
+        )
+        nothing = f"FROM (SELECT 1 AS one) n LEFT JOIN {table} AS t ON 1 = 0 WHERE 1 = 0"
+        return f"CREATE TABLE {name} ({own}){self.table_options} AS SELECT {columns} {nothing}"
+
+    def kind_of(self, code: int) -> Kind | None:
+        """Of numbers whose SQLSTATE says less."""
+        return _KINDS.get(code)
+
+    def made(self, kind: Type, in_key: int = 0) -> str | None:
+        """Nested values are JSON; texts and bytes of a key have a length, since InnoDB's keys have one."""
+        if isinstance(kind, Mapping):
+            return None if in_key else "JSON"
+        length = min(255, _KEY_CHARACTERS // max(in_key, 1))
+        if in_key and kind in ("string", "binary"):
+            return f"{'VARCHAR' if kind == 'string' else 'VARBINARY'}({length})"
+        decimal = decimal_of(kind)
+        return f"DECIMAL({decimal[0]},{decimal[1]})" if decimal else self._MADE.get(str(kind))
+
+    def fit(self, value: str, kind: Type, column: DatabaseColumn, zone: str) -> Fit | str:
+        """See `Dialect`."""
+        name, numbers = parts_of_type(column.type.removesuffix(" zerofill"))
+        if name.startswith("enum("):
+            members = [one.replace("''", "'") for one in re.findall(r"'((?:[^']|'')*)'", column.type)]
+            found = one_of(value, members) if kind == "string" else None
+        else:
+            found = self._fit(value, kind, name, numbers, zone)
+        return self.misfit(kind, column) if found is None else found
+
+    def _fit(self, value: str, kind: Type, name: str, numbers: list[int], zone: str) -> Fit | None:
+        if name.endswith("text"):
+            text = as_json(value) if isinstance(kind, Mapping) else as_text(value, kind, zone)
+            return text and within_octets(text, self._OCTETS[name.removesuffix("text")])
+        if isinstance(kind, Mapping):
+            return None
+        if name in ("varchar", "char"):
+            text = as_text(value, kind, zone)
+            held = text and within_length(text, numbers[0])
+            return held and without_blanks_at_end(held) if name == "char" else held
+        if kind == "binary":
+            return self._fit_bytes(value, name, numbers)
+        bits = self._BITS.get(name.removesuffix(" unsigned"))
+        if bits is not None:
+            return as_is(value) if kind == "boolean" else integer_in(value, kind, bits, signed=" " not in name)
+        if name == "decimal":
+            return within_decimal(value, kind, numbers)
+        if name in ("float", "double"):
+            held_by = ("float", "double", "byte", "short", "integer") if name == "double" else ("float",)
+            return finite(value, kind) if kind in held_by else None
+        if name in self._READ:
+            return as_is(value) if kind == "string" else None
+        return self._fit_time(value, kind, name, numbers[0] if numbers else 0, zone)
+
+    def _fit_bytes(self, value: str, name: str, numbers: list[int]) -> Fit | None:
+        if name == "varbinary":
+            return within_octets(as_is(value), numbers[0])
+        return within_octets(as_is(value), self._OCTETS[name.removesuffix("blob")]) if name.endswith("blob") else None
+
+    @staticmethod
+    def _fit_time(value: str, kind: Type, name: str, digits: int, zone: str) -> Fit | None:
+        if name == "date":
+            return fits_in_years(date_text(value), value) if kind == "date" else None
+        if name == "datetime" and kind in ("timestamp", "timestamp_ntz"):
+            return within_microseconds(fits_in_years(as_local_time(value, kind, zone), value), value, digits)
+        if name == "timestamp" and kind == "timestamp":
+            return within_microseconds(until_2038(as_local_time(value, kind, "UTC"), value), value, digits)
+        return None

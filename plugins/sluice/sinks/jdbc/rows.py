@@ -1,0 +1,88 @@
+"""The rows of a database's table as Spark reads them, for whoever compares them with records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField
+
+from sluice.connectors.connections import connection
+from sluice.connectors.data import PLACE
+from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import TableSpec
+from sluice.rows.records import parse_ddl
+from sluice.sinks.jdbc.address import address_of
+from sluice.sinks.jdbc.columns import PLACE_TYPES, matched, row_columns
+from sluice.sinks.jdbc.database import connected
+from sluice.sinks.jdbc.statements import Target
+from sluice.sinks.jdbc.stored import SESSION, Stored, stored
+
+_FETCHED = "10000"  # rows at a time: PostgreSQL's driver would fetch all of a table at once
+
+
+def table_rows(
+    spark: SparkSession,
+    writer: TableSpec,
+    instants: Collection[str] | None = None,  # noqa: ARG001 - a table of a database doesn't know them
+) -> DataFrame:
+    """All rows, read by one query; see `sluice.connectors.data.ReadsRows`.
+
+    Each column travels as text, so that neither a clock nor a driver's types have a say in its value. With pk_mode
+    kafka each row has its record's place.
+
+    Raises:
+        ActionRequiredError: the table lacks a column of the rows, or there are no rules for its database.
+        RetryableError: the database doesn't answer.
+    """
+    address = address_of(connection(writer.options["connection"]))
+    fields = {field.name: field for field in parse_ddl(spark, writer.schema_ddl)}
+    rows = row_columns(writer, [field.jsonValue() for field in fields.values()])
+    jvm: Any = spark._jvm
+    with connected(jvm, address) as database:
+        schema, _, name = writer.options["table"].rpartition(".")
+        schema = database.schema_of(schema)
+        dialect, zone = database.dialect, writer.options["db_timezone"]
+        found = matched(dialect, rows, database.columns(schema, name), zone)
+    if found.missing or dialect.name not in SESSION:
+        lacking = ", ".join(row.name for row in found.missing)
+        raise ActionRequiredError(
+            f"The table lacks columns that its rows have: {lacking}."
+            if found.missing
+            else f"How {dialect.name} writes values is not known here, so rows can't be compared.",
+            next_step="compare the table with its source by other means.",
+            table=writer.path,
+        )
+    places = dict(zip(filter(None, writer.options["place_fields"].split(",")), PLACE, strict=False))
+    read: list[tuple[str, Stored, DataType | str]] = []
+    for row in rows:
+        kind = dict(zip(PLACE, PLACE_TYPES, strict=True))[places[row.name]] if row.name in places else row.kind
+        how = stored(dialect.name, kind, found.found[row.name], zone)
+        if how is not None:
+            to = places.get(row.name, row.name)
+            read.append((to, how, _type(fields.get(row.name), kind)))
+    selected = ", ".join(f"{how.text} AS c{i}" for i, (_, how, _) in enumerate(read))
+    options = {
+        **address.properties,
+        "url": address.url,
+        "driver": dialect.driver,
+        "query": f"SELECT {selected or '1 AS c0'} FROM {Target(dialect, schema, name).sql}",
+        "customSchema": ", ".join(f"c{i} STRING" for i in range(len(read))) or "c0 STRING",
+        "fetchsize": _FETCHED,
+    }
+    if SESSION[dialect.name]:
+        options["sessionInitStatement"] = SESSION[dialect.name]
+    texts = spark.read.format("jdbc").options(**options).load()
+    return texts.select(*(_value(f"c{i}", how, kind).alias(to) for i, (to, how, kind) in enumerate(read)))
+
+
+def _type(field: StructField | None, kind: Any) -> DataType | str:
+    return field.dataType if field is not None else {"integer": "int", "long": "bigint"}.get(kind, kind)
+
+
+def _value(column: str, how: Stored, kind: DataType | str) -> Column:
+    if how.is_json:
+        return F.from_json(F.col(column), kind)  # type: ignore[arg-type] # of a nested column: never a name
+    return F.expr(how.value.format(column)).cast(kind)

@@ -1,0 +1,124 @@
+"""SQLite, as the sink speaks to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sluice.records.structs import Type
+from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind
+from sluice.sinks.jdbc.fits import INTEGERS, Fit, as_is, as_json, as_text, checked, decimal_of
+from sluice.sinks.jdbc.names import quoted
+
+_POSITION_DIGITS = 31  # of a position with its point: decimal(30,15)
+_LARGEST_EXACT = 15  # decimal digits that a double keeps
+_KINDS: Mapping[int, Kind] = MappingProxyType(
+    {
+        **dict.fromkeys((5, 6, 9, 10, 13), "passing"),  # busy, locked, interrupted, input or output failed, disk full
+        **dict.fromkeys((3, 8, 14, 23), "refused"),  # no permission, read-only, can't be opened, not authorized
+        **dict.fromkeys((18, 19, 20), "data"),  # too big, a constraint, a wrong type
+    }
+)
+
+
+class Sqlite(Dialect):
+    """SQLite 3.35 and later, as a file that all processes see at the same path."""
+
+    name = "SQLite"
+    driver = "org.sqlite.JDBC"
+    properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
+    # https://sqlite.org/lang_transaction.html: after some errors it rolls back by itself.
+    hidden_causes = MappingProxyType(
+        {"no transaction is active": "SQLite broke the transaction off, as it does where its disk is full or fails"}
+    )
+    isolation = "SERIALIZABLE"
+    one_writer = True
+    lock_row = ""  # its transactions lock the file
+    staging_begins = "CREATE TABLE"
+    temporary = "CREATE TEMPORARY TABLE {} AS"
+    joined = "group_concat({}, ',')"
+    schema_query = None
+    table_query = "SELECT name FROM sqlite_master WHERE ? = '' AND type = 'table' AND lower(name) = lower(?)"
+    tables_query = (
+        "SELECT name FROM sqlite_master WHERE ?1 = '' AND type = 'table' AND substr(name, 1, length(?2)) = ?2 "
+        "ORDER BY name"
+    )
+    columns_query = (
+        'SELECT name, type, "notnull" = 0 AND pk = 0, '
+        "dflt_value IS NOT NULL OR (pk > 0 AND lower(type) = 'integer'), "
+        "hidden IN (2, 3) FROM pragma_table_xinfo(?2) WHERE ?1 = '' ORDER BY cid"
+    )
+    _MADE = MappingProxyType(
+        {
+            "boolean": "BOOLEAN", "byte": "INTEGER", "short": "INTEGER", "integer": "INTEGER", "long": "INTEGER",
+            "float": "REAL", "double": "REAL", "string": "TEXT", "binary": "BLOB", "date": "TEXT",
+            "timestamp": "TEXT", "timestamp_ntz": "TEXT",
+        }
+    )  # fmt: skip
+
+    def table(self, schema: str, name: str) -> str:  # noqa: ARG002 - there are none
+        """Without a schema."""
+        return quoted(name)
+
+    def canonical(self, schema: str, name: str) -> str:  # noqa: ARG002
+        """In lower case: here names are the same in either."""
+        return name.lower()
+
+    def kind_of(self, code: int) -> Kind | None:
+        """By https://sqlite.org/rescode.html, whose extended codes have the others in their last byte."""
+        return _KINDS.get(code & 0xFF, "other")
+
+    def made(self, kind: Type, in_key: int = 0) -> str | None:  # noqa: ARG002
+        """Decimals are text, since numbers of this database keep 15 digits; and so are times, which it has none of."""
+        if isinstance(kind, Mapping) or decimal_of(kind):
+            return "TEXT"
+        return self._MADE.get(str(kind))
+
+    def fit(self, value: str, kind: Type, column: DatabaseColumn, zone: str) -> Fit | str:
+        """See `Dialect`; by the affinity of the declared type, as https://sqlite.org/datatype3.html has it."""
+        found = self._fit(value, kind, _affinity(column.type), column.type.lower(), zone)
+        return self.misfit(kind, column) if found is None else found
+
+    @staticmethod
+    def _fit(value: str, kind: Type, affinity: str, declared: str, zone: str) -> Fit | None:
+        if isinstance(kind, Mapping):
+            return as_json(value) if affinity in ("TEXT", "BLOB") else None
+        if kind == "binary":
+            return as_is(value) if affinity == "BLOB" else None
+        plain = affinity == "BLOB" and kind in ("boolean", *INTEGERS)  # such a column has values of any type
+        if affinity in ("TEXT", "BLOB") and not plain:
+            return _sortable(value, kind) or as_text(value, kind, zone)
+        if kind in ("date", "timestamp", "timestamp_ntz"):
+            holds_text = affinity == "NUMERIC" and ("date" in declared or "time" in declared)
+            return as_text(value, kind, zone) if holds_text else None
+        decimal = decimal_of(kind)
+        if decimal:
+            return as_is(value) if affinity == "NUMERIC" and decimal[0] <= _LARGEST_EXACT else None
+        if kind in ("float", "double"):
+            return _a_number(value) if affinity in ("REAL", "NUMERIC") else None
+        exact = kind in ("boolean", *INTEGERS) and not (affinity == "REAL" and kind == "long")
+        return as_is(value) if exact else None
+
+
+def _sortable(value: str, kind: Any) -> Fit | None:
+    """A position as text that is sorted like the number: it is never negative."""
+    if kind != "decimal(30,15)":
+        return None
+    return checked(f"lpad(cast({value} AS STRING), {_POSITION_DIGITS}, '0')", f"{value} < 0", "it is negative")
+
+
+def _a_number(value: str) -> Fit:
+    """SQLite takes NaN for null."""
+    return checked(value, f"isnan({value})", "it is NaN, which SQLite takes for null")
+
+
+def _affinity(declared: str) -> str:
+    upper = declared.upper()
+    if "INT" in upper:
+        return "INTEGER"
+    if any(word in upper for word in ("CHAR", "CLOB", "TEXT")):
+        return "TEXT"
+    if not upper or "BLOB" in upper:
+        return "BLOB"
+    return "REAL" if any(word in upper for word in ("REAL", "FLOA", "DOUB")) else "NUMERIC"

@@ -1,0 +1,84 @@
+"""Tables' files, as a process without a JVM reads them: by fsspec, with the credentials of its own environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sluice.errors import ActionRequiredError, RetryableError
+
+# By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
+# programs, or wrap others. A table's path may come from a message that somebody else has written.
+_SCHEMES = {
+    **{name: name for name in ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci", "obs")},
+    "s3a": "s3",
+    "s3n": "s3",
+    "wasb": "abfs",
+    "wasbs": "abfs",
+}
+_HDFS_LIBRARIES = ("libhdfs", "libjvm")
+
+
+def file_url(path: str) -> str:
+    """A table's path as fsspec spells it.
+
+    Raises:
+        ActionRequiredError: it is no path on a file system that tables are on.
+    """
+    scheme, _, rest = path.partition("://") if "://" in path else ("file", "", path)
+    plain = not ("::" in path or ".." in rest.split("/") or any(ord(c) < 32 for c in path))
+    if scheme not in _SCHEMES or not plain or (scheme == "file" and not rest.startswith("/")):
+        raise ActionRequiredError(
+            "This is no path of a table that can be read here.",
+            next_step=f"tables are at absolute paths, or on {', '.join(sorted(_SCHEMES))}; if no pipeline names this "
+            "one, find who writes to the control topic.",
+            table=path,
+        )
+    return f"{_SCHEMES[scheme]}://{rest}"
+
+
+def modified(entry: Mapping[str, Any]) -> datetime | None:
+    """When a file was last written, as its file system's listing has it; None if that doesn't say."""
+    found = next((entry[k] for k in ("mtime", "LastModified", "last_modified", "updated") if entry.get(k)), None)
+    if isinstance(found, int | float):
+        return datetime.fromtimestamp(found, UTC)
+    return found if isinstance(found, datetime) else None
+
+
+def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | RetryableError:
+    """The error of a table whose commits can't be read.
+
+    Says the kind of error only: a file system's own words may hold an address with a password in it.
+
+    Args:
+        error: what fsspec has raised.
+        table: the table's path.
+        folder: in which its commits are, below that.
+    """
+    if isinstance(error, ActionRequiredError | RetryableError):
+        return error
+    if isinstance(error, ImportError | ValueError):
+        return ActionRequiredError(
+            f"This process has no reader for the table's file system: {type(error).__name__}.",
+            next_step="install the fsspec package for it (s3fs, gcsfs, adlfs, ...) beside Airflow's API server.",
+            table=table,
+        )
+    if isinstance(error, PermissionError):
+        return ActionRequiredError(
+            "The table's timeline may not be read from this process.",
+            next_step=f"give the API server's own user or environment the right to read the table's {folder} folder.",
+            table=table,
+        )
+    if isinstance(error, OSError) and any(name in str(error) for name in _HDFS_LIBRARIES):
+        return ActionRequiredError(
+            "This process has no reader for HDFS: it lacks Hadoop's libhdfs, or Java.",
+            next_step="install both where Airflow's API server runs, with JAVA_HOME, ARROW_LIBHDFS_DIR and CLASSPATH "
+            "(`hadoop classpath --glob`) in its environment; till then look at the control topic's transactions.",
+            table=table,
+        )
+    return RetryableError(
+        f"The table's timeline can't be read: {type(error).__name__}.",
+        next_step="check that the file system can be reached from the API server, and its credentials there.",
+        table=table,
+    )

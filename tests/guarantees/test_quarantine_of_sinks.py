@@ -1,0 +1,201 @@
+"""Bad records of files and of databases' tables are set aside in the same transaction, once each, and sent again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import AckCommit
+
+from ..thorough import also
+from .harness import Flow, Pause, finish, kafka_settings, once_the_lease_is_free
+from .harness.databases import CONNECTION, Readable
+from .harness.files import FileFlow
+from .harness.flow import invoke
+from .quarantined import consume, send
+
+TOLERANT = {"errors__tolerance": "all"}
+HEADERS = [("trace", b"\x00\xff"), ("none", None), ("empty", b"")]
+Place = tuple[int, int]
+
+
+class SetAside:
+    """A pipeline, and what a reader finds of its bad records who knows nothing of Sluice."""
+
+    def __init__(self, flow: Flow, rows: Callable[[], list[tuple[Any, ...]]], good: Callable[[], Counter[Any]]) -> None:
+        self.flow, self.rows, self.good = flow, rows, good
+
+    def check(self, bad: list[Place]) -> None:
+        """Good records are rows once, bad ones are set aside once."""
+        assert sorted((row[0], row[1]) for row in self.rows()) == sorted(bad)
+        assert self.good() == Counter((sent.id, sent.value) for sent in self.flow.sent)
+
+    def bad(self, *partitions: int) -> list[Place]:
+        return [(p, self.flow.produce_raw(b'{"id": "seven"}', partition=p)) for p in partitions]
+
+
+@pytest.fixture(autouse=True)
+def _kafka(bootstrap, monkeypatch):
+    name = "SLUICE_KAFKA_SOURCE"
+    monkeypatch.setenv(name, kafka_settings(bootstrap).to_environment("source")[name])
+
+
+@pytest.fixture
+def files(tmp_path, bootstrap, shared_jvm, drivers, topic_name) -> SetAside:
+    flow = FileFlow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"), **TOLERANT, write__ranges=2)
+    flow.create_topic(2)
+
+    def rows() -> list[tuple[Any, ...]]:
+        found = sorted(flow.path.with_name(f"{flow.path.name}_quarantine").glob("topics/**/*.parquet"))
+        columns = ("kafka_partition", "kafka_offset", "kafka_value", "reason", "instant")
+        return [tuple(row[c] for c in columns) for file in found for row in pq.read_table(file).to_pylist()]
+
+    return SetAside(flow, rows, lambda: flow.rows(metadata=False))
+
+
+@pytest.fixture
+def table(make_flow, database: Readable, monkeypatch) -> SetAside:
+    for variable, value in database.environment().items():
+        monkeypatch.setenv(variable, value)
+    given = {"connection": CONNECTION, "auto_create": True, "schema": "id BIGINT, v STRING"}
+    flow = make_flow(2, sink__hudi=None, sink__jdbc=given, **TOLERANT, write__ranges=2)
+    name = flow.topic.replace("-", "_")
+    flow.set(sink__jdbc__table=name)
+    flow.secret_environment = database.environment()
+
+    def rows() -> list[tuple[Any, ...]]:
+        if f"{name}_quarantine" not in database.tables():
+            return []
+        columns = "kafka_partition, kafka_offset, kafka_value, reason, instant"
+        return [(p, o, None if v is None else bytes(v), r, i)
+                for p, o, v, r, i in database.query(f"SELECT {columns} FROM {name}_quarantine")]  # fmt: skip
+
+    def good() -> Counter[Any]:
+        return Counter(database.query(f"SELECT id, v FROM {name}") if name in database.tables() else [])
+
+    yield SetAside(flow, rows, good)
+    for left in database.staging():
+        database.run(f'DROP TABLE "{left}"')
+
+
+def told(flow: Flow, *arguments: str) -> Any:
+    done = invoke("quarantine", arguments[0], str(flow.file), *arguments[1:], "--json")
+    if done.exception is not None:
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def _set_aside_listed_explained_and_sent_again(aside: SetAside) -> None:
+    flow = aside.flow
+    flow.set(errors__dead_letter_topic=f"{flow.topic}-dead")
+    flow.produce(20)
+    broken = send(flow, b'{"id": \xff1', partition=1, key=b"k", headers=HEADERS, timestamp=1_700_000_000_123)
+    nothing = send(flow, None, partition=0)
+    instant = flow.interval().instant
+    bad = [(0, nothing), (1, broken)]
+    aside.check(bad)
+    by_place = {(row[0], row[1]): row for row in aside.rows()}
+    assert (by_place[1, broken][2], by_place[1, broken][4]) == (b'{"id": \xff1', instant)
+    assert by_place[0, nothing][2] is None
+    assert "tombstone" in by_place[0, nothing][3]
+    ack = flow.messages()[-1]
+    assert isinstance(ack, AckCommit)
+    assert (ack.records_read, ack.records_written, ack.records_quarantined) == (22, 20, 2)
+    assert told(flow, "list")["records"] == 2
+    facts = told(flow, "explain", f"{flow.topic}[1]@{broken}")
+    assert (facts["instant"], facts["header trace"], facts["key"]) == (instant, "\x00\\xff", "k")
+    letters = {record.value(): record for record in consume(flow, f"{flow.topic}-dead")}
+    assert letters.keys() == {b'{"id": \xff1', None}
+    assert letters[b'{"id": \xff1'].headers()[: len(HEADERS)] == HEADERS
+    assert sum(one["records"] for one in told(flow, "redrive")["sent"]) == 2
+    assert sum(one["records"] for one in told(flow, "redrive")["sent"]) == 0
+    flow.interval()
+    aside.check([*bad, (0, nothing + 1), (1, broken + 1)])  # they are as bad as they were
+
+
+def test_files_bad_records_are_set_aside_listed_explained_and_sent_again(files):
+    _set_aside_listed_explained_and_sent_again(files)
+
+
+def test_a_database_s_bad_records_are_set_aside_listed_explained_and_sent_again(table):
+    _set_aside_listed_explained_and_sent_again(table)
+
+
+KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]
+
+
+def _killed(aside: SetAside, point: str) -> None:
+    flow = aside.flow
+    flow.produce(20)
+    bad = aside.bad(0, 1, 1)
+    started = flow.start()
+    flow.write(started, 0, failpoint="participant.after_quarantine=kill").wait()  # its attempt is swept up
+    flow.write_all(started)
+    assert aside.rows() == []
+    step = flow.step("commit", "--control-offset", str(started.control_offset), failpoint=f"{point}=kill")
+    assert step.killed, step.err
+    flow.produce(20)
+    bad += aside.bad(1)
+    flow.interval()
+    aside.check(bad)
+
+
+@pytest.mark.parametrize("point", KILLS)
+def test_killed_between_the_files_commit_and_their_bad_records(files, point):
+    _killed(files, point)
+    assert not list(files.flow.path.with_name(f"{files.flow.path.name}_quarantine").glob("_sluice/[0-9]*"))
+
+
+@pytest.mark.parametrize("point", [*KILLS[:-1], *also("jdbc.before_database_commit")])
+def test_killed_between_the_rows_commit_and_their_bad_records(table, database, point):
+    _killed(table, point)
+    assert database.staging() == set()
+
+
+def test_an_aborted_interval_sets_nothing_aside(files):
+    flow = files.flow
+    flow.produce(20)
+    files.bad(0, 1)
+    flow.set(errors__max_records=1)
+    started = flow.start(run := flow.run())
+    flow.write_all(started)
+    with pytest.raises(ActionRequiredError, match="Too many records can't be loaded"):
+        flow.commit(started)
+    assert flow.abort(run).state == "aborted"
+    assert files.rows() == []
+    assert not list(flow.path.with_name(f"{flow.path.name}_quarantine").glob("_sluice/[0-9]*"))
+
+
+def test_a_table_s_bad_records_are_committed_by_another_while_the_first_stands_still(table):
+    _committed_by_another(table)
+
+
+@pytest.mark.thorough
+def test_files_bad_records_are_committed_by_another_while_the_first_stands_still(files):
+    _committed_by_another(files)
+
+
+def _committed_by_another(aside: SetAside) -> None:
+    """The first has looked whether it is done before that, so it goes on to commit it a second time."""
+    flow = aside.flow.set(control__commit_timeout="5 seconds", control__clock_wait="1 second")
+    flow.produce(20)
+    bad = aside.bad(0, 1)
+    started = flow.start()
+    flow.write_all(started)
+    pause = Pause("coordinator.before_quarantine_commit", flow.folder)
+    first = flow.spawn("commit", "--control-offset", str(started.control_offset), failpoint=pause.failpoint)
+    pause.wait(first)
+    assert once_the_lease_is_free(lambda: flow.commit(started)).state == "committed"
+    aside.check(bad)
+    pause.release()
+    finish(first)
+    aside.check(bad)
+    flow.produce(20)
+    flow.interval()
+    aside.check(bad)

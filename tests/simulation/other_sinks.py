@@ -1,0 +1,312 @@
+"""Tables in memory that are committed by other rules than Hudi's: a folder of files with its log, and a database's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+
+from sluice.connectors.sink import Completion, InstantState
+from sluice.errors import IntervalError, RetryableError
+from sluice.protocol.committable import Committable
+from sluice.protocol.messages import TableSpec
+from sluice.protocol.offsets import holds_checkpoint
+
+from .lake import Completed, Instant
+from .table import SimTable
+from .world import Process, ViolationError, World
+
+_RECENT = 3  # intervals of the log that `completions` names
+
+
+def _overtaken() -> RetryableError:
+    return RetryableError("Another process was faster.", next_step="look again.")
+
+
+class SimFiles(SimTable):
+    """As `sluice.sinks.files.table`: a number of the log is made once, and files are shown when the topic was read."""
+
+    def __init__(
+        self, world: World, process: Process, writer: TableSpec, clock_wait: timedelta, lease: timedelta
+    ) -> None:
+        super().__init__(world, process, writer, clock_wait, lease)
+        self._based_on: int | None = None
+
+    def written_as(self, writer: TableSpec) -> SimFiles:
+        other = SimFiles(self._world, self._process, writer, self.clock_wait, self.lease)
+        other._based_on = self._based_on
+        return other
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        def newest() -> tuple[int, dict[str, str] | None]:
+            log = self._world.log_of_files
+            extras = (self._world.timeline[name].completed[0].extra for name in reversed(log))
+            return len(log), next((extra for extra in extras if holds_checkpoint(extra)), None)
+
+        found: tuple[int, dict[str, str] | None] = self._call("reads the last checkpoint", newest)
+        self._based_on = found[0]
+        return found[1]
+
+    def _state(self, instant: str) -> InstantState:
+        state = super()._state(instant)
+        return "pending" if state == "absent" and instant in self._world.rollbacks else state
+
+    def open(self, instant: str, *, replaces: bool = False) -> None:
+        assert not replaces
+        self._call(f"begins {instant}", lambda: self._world.timeline.setdefault(instant, Instant("commit", True, True)))
+
+    def commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        world = self._world
+        paths = frozenset(one.path for one in committables)
+
+        def require_pending() -> None:
+            if self._state(instant) != "pending":
+                raise _overtaken()
+            if not paths <= world.files.keys():
+                raise IntervalError("A file is gone.", next_step="see the next interval.")
+
+        def into_the_log() -> None:
+            found = world.timeline.get(instant)
+            if found is None or found.completed or not self._is_next(base):
+                raise _overtaken()
+            world.log_of_files.append(instant)
+            found.completed.append(Completed(f"{instant}.json", paths, dict(extra), frozenset()))
+            world.on_change()
+
+        self._call(f"begins Hudi's commit of {instant}", require_pending)  # the words by which faults are placed
+        base = self._based_on if self._based_on is not None else len(world.log_of_files)
+        self._call(f"completes {instant}", into_the_log)
+        self._based_on = base + 1
+
+    def _is_next(self, base: int) -> bool:
+        """Whether the log has no interval yet of the number that comes after the one that the plan rests on."""
+        return base == len(self._world.log_of_files)
+
+    def publish(self, instant: str) -> None:
+        world = self._world
+
+        def show(path: str) -> None:
+            if world.is_void(instant):
+                raise ViolationError(f"{self._process.name} shows a file of {instant}, which was aborted")
+            if path not in world.files:
+                raise ViolationError(f"{self._process.name} finds no file {path} to show, and {instant} is committed")
+            world.shown.add(path)
+
+        found = world.timeline.get(instant)
+        if found is None or not found.completed:
+            raise ValueError(f"{instant} is not committed")
+        for path in sorted(found.completed[0].paths):
+            self._call(f"shows {path}", lambda path=path: show(path))
+        self._call(f"marks {instant}", lambda: world.marked.add(instant))
+        self._call(f"clears {instant}", lambda: self._delete_staged(instant))
+
+    def rollback(self, instant: str) -> bool:
+        world = self._world
+
+        def rename_away() -> bool:
+            found = world.timeline.get(instant)
+            if found is not None and found.completed:
+                return False
+            if world.timeline.pop(instant, None) is None and instant not in world.rollbacks:
+                return False
+            world.rollbacks.add(instant)
+            return True
+
+        if not self._call(f"begins to roll {instant} back", rename_away):
+            return False
+        self._call(f"deletes the files of {instant}", lambda: self._delete_staged(instant))
+        self._call(f"completes the roll-back of {instant}", lambda: world.rollbacks.discard(instant))
+        return True
+
+    def finish_rollbacks(self) -> list[str]:
+        begun = sorted(self._call("looks for roll-backs that were begun", lambda: set(self._world.rollbacks)))
+        return [instant for instant in begun if self.rollback(instant)]
+
+    def completions(self) -> dict[str, Completion]:
+        def look() -> dict[str, Completion]:
+            return {n: Completion("commit", [f"{n}.json"], True) for n in self._world.log_of_files[-_RECENT:]}
+
+        found: dict[str, Completion] = self._call("looks at what is completed", look)
+        return found
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        world = self._world
+
+        def take() -> None:
+            if instant not in world.log_of_files:
+                return
+            if world.log_of_files[-1] != instant or instant in world.marked:
+                raise ViolationError(f"{self._process.name} takes {instant} off, whose files are shown")
+            world.log_of_files.pop()
+            del world.timeline[instant]
+            world.rollbacks.add(instant)
+            world.on_change()
+
+        self._call(f"takes a completion of {instant} off", take)
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        return {""} if self._staged(instant) else set()
+
+    def partitions_on_storage(self) -> set[str]:
+        return {""}
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        swept: list[str] = []
+
+        def delete(instant: str) -> None:
+            if self._is_over(instant):
+                swept.extend(self._delete_staged(instant))
+
+        for instant in committed:
+            self._call(f"sweeps up {instant}", lambda instant=instant: delete(instant))
+        return swept
+
+    def _is_over(self, instant: str) -> bool:
+        """Whether an interval needs nothing any more of what its participants wrote, whatever a message says."""
+        if instant in self._world.log_of_files:
+            return instant in self._world.marked
+        return instant not in self._world.timeline
+
+    def _staged(self, instant: str) -> list[str]:
+        world = self._world
+        return [path for path, file in world.files.items() if file.instant == instant and path not in world.shown]
+
+    def _delete_staged(self, instant: str) -> list[str]:
+        gone = self._staged(instant)
+        for path in gone:
+            del self._world.files[path]
+        self._world.markers.pop(instant, None)
+        return gone
+
+
+class SimDatabase(SimTable):
+    """As `sluice.sinks.jdbc.table`: one transaction compares where the table stands, merges, and says where it is."""
+
+    def __init__(
+        self, world: World, process: Process, writer: TableSpec, clock_wait: timedelta, lease: timedelta
+    ) -> None:
+        super().__init__(world, process, writer, clock_wait, lease)
+        self._rests_on: tuple[str | None] | None = None
+
+    def written_as(self, writer: TableSpec) -> SimDatabase:
+        other = SimDatabase(self._world, self._process, writer, self.clock_wait, self.lease)
+        other._rests_on = self._rests_on
+        return other
+
+    def last_checkpoint(self) -> dict[str, str] | None:
+        def newest() -> tuple[str | None, dict[str, str] | None]:
+            at = self._world.position
+            return at, self._world.timeline[at].completed[0].extra if at is not None else None
+
+        found: tuple[str | None, dict[str, str] | None] = self._call("reads the last checkpoint", newest)
+        self._rests_on = (found[0],)
+        return found[1]
+
+    def open(self, instant: str, *, replaces: bool = False) -> None:
+        assert not replaces
+        world = self._world
+        rests_on = self._rests_on[0] if self._rests_on is not None else world.position
+
+        def insert() -> None:
+            if instant in world.timeline:
+                raise RetryableError("The interval's row is there already.", next_step="look again.")
+            world.timeline[instant] = Instant("commit", True, True)
+            world.rests_on[instant] = rests_on
+
+        self._call(f"begins {instant}", insert)
+
+    def commit(
+        self,
+        instant: str,
+        committables: Iterable[Committable],
+        extra: Mapping[str, str],
+        replaced: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        world = self._world
+        paths = frozenset(one.path for one in committables)
+
+        def transaction() -> None:
+            state = self._state(instant)
+            if state == "completed":
+                return
+            if state == "absent":
+                raise _overtaken()
+            if not self._is_turn(instant):
+                raise IntervalError("Another interval was committed since.", next_step="see the next interval.")
+            if not paths <= world.files.keys():
+                raise IntervalError("A staging table is gone.", next_step="see the next interval.")
+            if world.is_void(instant):
+                raise ViolationError(f"{self._process.name} commits {instant}, which was aborted")
+            world.timeline[instant].completed.append(Completed(f"{instant}.commit", paths, dict(extra), frozenset()))
+            world.position = instant
+            world.on_change()
+
+        self._call(f"begins Hudi's commit of {instant}", lambda: None)  # the words by which faults are placed
+        self._call(f"completes {instant}", transaction)
+        self._call(f"drops the staging tables of {instant}", lambda: self._drop(instant))
+
+    def _is_turn(self, instant: str) -> bool:
+        return self._world.rests_on[instant] == self._world.position
+
+    def forbid_commit(self, instant: str) -> bool:
+        self._call(f"takes the turn of {instant} away", lambda: self._take_away(instant))
+        return self.state_of(instant) != "completed"
+
+    def _take_away(self, instant: str) -> bool:
+        if self._state(instant) != "pending":
+            return False
+        del self._world.timeline[instant]
+        return True
+
+    def rollback(self, instant: str) -> bool:
+        gone = bool(self._call(f"begins to roll {instant} back", lambda: self._take_away(instant)))
+        if self.state_of(instant) == "completed":
+            return False
+        self._call(f"deletes the files of {instant}", lambda: self._drop(instant))
+        return gone
+
+    def finish_rollbacks(self) -> list[str]:
+        return []
+
+    def take_off(self, instant: str, files: list[str]) -> None:
+        raise ViolationError(f"{self._process.name} takes {instant} off a database's table")
+
+    def marker_partitions(self, instant: str) -> set[str]:
+        return {""} if self._staged(instant) else set()
+
+    def partitions_on_storage(self) -> set[str]:
+        return {""}
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        swept: list[str] = []
+
+        def drop(instant: str) -> None:
+            if self._state(instant) != "pending":
+                swept.extend(self._drop(instant))
+
+        for instant in committed:
+            self._call(f"sweeps up {instant}", lambda instant=instant: drop(instant))
+        return swept
+
+    def _staged(self, instant: str) -> list[str]:
+        """Staging tables that are there; what of them was merged is the table's."""
+        world = self._world
+        found = world.timeline.get(instant)
+        merged = found.completed[0].paths if found is not None and found.completed else frozenset()
+        return [path for path, file in world.files.items() if file.instant == instant and path not in merged]
+
+    def _drop(self, instant: str) -> list[str]:
+        gone = self._staged(instant)
+        for path in gone:
+            del self._world.files[path]
+        self._world.markers.pop(instant, None)
+        return gone
+
+
+TABLES: Mapping[str, Callable[..., SimTable]] = {"hudi": SimTable, "files": SimFiles, "jdbc": SimDatabase}
+"""By the name of the pipeline's sink."""

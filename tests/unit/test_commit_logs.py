@@ -1,0 +1,194 @@
+"""The page's view of a table's own commits: of files by their log, of databases by the rows of `_sluice_instants`."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sluice.connectors.connections import ConnectionSettings, connection, given
+from sluice.connectors.views import CommitFacts, commit_log_of, shows_commits
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.offsets import OFFSETS_KEY
+from sluice.sinks.files import commits
+from sluice.sinks.files.names import DataFile, committable, staging
+from sluice.sinks.files.options import Files
+from sluice.sinks.files.renames import RenamedTable
+from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.jdbc import client, statements
+from sluice.sinks.jdbc.address import address_of
+from sluice.sinks.jdbc.dialects import DIALECTS
+from sluice.sinks.jdbc.statements import Target
+
+INSTANTS = [f"2026112310111213{n}" for n in range(5)]
+PASSWORD = "hunter2-of-the-database"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RenamedTable:
+    writer = Files(path=f"{tmp_path}/lake", schema_="id BIGINT").writer("t", None, maintained=False)
+    table = RenamedTable(LocalStorage(tmp_path / "lake"), writer, timedelta(minutes=1), "this")
+    table.prepare()
+    return table
+
+
+def commit(files: RenamedTable, folder: Path, instant: str) -> None:
+    """An interval of two files of 5 bytes."""
+    found = []
+    for partition in range(2):
+        staged = f"{staging(instant)}/a/0/{partition}.avro"
+        place = folder / staged
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"12345")
+        found.append(DataFile(staged, f"topics/{instant}/t/partition={partition}/{partition}.avro", 5, "crc32:0"))
+    files.last_checkpoint()
+    files.open(instant)
+    files.commit(instant, [committable(f"{staging(instant)}/a/0", "interval", found, 7)], {OFFSETS_KEY: "{}"})
+    files.publish(instant)
+
+
+def test_files_are_shown_by_their_log(files, tmp_path, monkeypatch):
+    log = commit_log_of("files", f"file://{tmp_path}/lake")
+    assert shows_commits("files")
+    assert log.read().instants == {}
+    commit(files, tmp_path / "lake", INSTANTS[0])
+    commit(files, tmp_path / "lake", INSTANTS[1])
+    files.open(INSTANTS[2])
+    timeline = log.read()
+    stands = [timeline.standing(instant) for instant in INSTANTS]
+    assert stands == ["completed", "completed", "pending", "absent", "absent"]
+    assert timeline.standing("20200101000000000") == "absent"
+    (other,) = timeline.of_others(INSTANTS[1:])
+    assert (other.requested, other.action, other.is_commit) == (INSTANTS[0], "interval", True)
+    assert other.modified is not None
+    assert log.facts(other) == CommitFacts("append", 7, 10, 2, 2, (OFFSETS_KEY,))
+    files.rollback(INSTANTS[2])
+    assert log.read().standing(INSTANTS[2]) == "absent"
+    monkeypatch.setattr(commits, "SHOWN", 1)
+    bounded = log.read()
+    assert list(bounded.instants) == [INSTANTS[1]]
+    assert bounded.standing(INSTANTS[0]) == "archived"
+
+
+def test_the_last_interval_of_a_log_is_looked_at_anew_since_it_may_be_taken_off(files, tmp_path):
+    commit(files, tmp_path / "lake", INSTANTS[0])
+    log = commit_log_of("files", f"file://{tmp_path}/lake")
+    assert log.read().standing(INSTANTS[0]) == "completed"
+    (tmp_path / "lake" / "_sluice" / "committed" / "0000000001").unlink()  # as before it is published
+    files.take_off(INSTANTS[0], [])
+    files.rollback(INSTANTS[0])
+    commit(files, tmp_path / "lake", INSTANTS[1])
+    assert list(log.read().instants) == [INSTANTS[1]]
+
+
+def test_a_table_that_is_made_anew_at_the_same_path_is_shown_as_it_is_now(files, tmp_path):
+    for instant in INSTANTS[:2]:
+        commit(files, tmp_path / "lake", instant)
+    log = commit_log_of("files", f"file://{tmp_path}/lake")
+    assert list(log.read().instants) == INSTANTS[:2]
+    shutil.rmtree(tmp_path / "lake")
+    files.prepare()
+    for instant in INSTANTS[2:4]:
+        commit(files, tmp_path / "lake", instant)
+    assert list(log.read().instants) == INSTANTS[2:4]
+
+
+def test_a_folder_that_is_none_of_a_table_s_is_told_from_one_that_cannot_be_read(tmp_path):
+    assert commit_log_of("files", f"file://{tmp_path}/none").read() is None
+    with pytest.raises(ActionRequiredError, match="no path of a table"):
+        commit_log_of("files", "http://169.254.169.254/latest").read()
+
+
+def test_hdfs_without_its_library_says_what_is_missing(monkeypatch):
+    def lacking(*_):
+        raise OSError("Unable to load libjvm: secret.host")
+
+    monkeypatch.setattr(commits.fsspec.core, "url_to_fs", lacking)
+    with pytest.raises(ActionRequiredError, match=r"lacks Hadoop's libhdfs, or Java.*ARROW_LIBHDFS_DIR") as caught:
+        commit_log_of("files", "hdfs://namenode/lake").read()
+    assert "secret.host" not in str(caught.value)
+
+
+# Databases
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> ConnectionSettings:
+    file = tmp_path / "lake.db"
+    with closing(sqlite3.connect(file)) as made, made:
+        for _, statement in statements.bookkeeping(Target(DIALECTS["sqlite"], "", "orders")):
+            made.execute(statement)
+        done = "(sink_table, instant, state, completed, rows_written, rows_deleted, metadata)"
+        rows = [
+            ("orders", INSTANTS[0], "completed", INSTANTS[1], 5, 2, '{"sluice.offsets": "{}"}'),
+            ("orders", INSTANTS[1], "pending", None, None, None, None),
+            ("others", INSTANTS[2], "completed", INSTANTS[3], 1, 0, "{}"),
+        ]
+        made.executemany(f"INSERT INTO _sluice_instants {done} VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+    return ConnectionSettings("warehouse", "sqlite", host=str(file), password=PASSWORD)
+
+
+def test_a_database_s_table_is_shown_by_its_intervals(sqlite):
+    log = commit_log_of("jdbc", "jdbc://warehouse/Orders")  # names of SQLite are the same in either case
+    with given([sqlite]):
+        timeline = log.read()
+        assert [timeline.standing(i) for i in INSTANTS[:3]] == ["completed", "pending", "absent"]
+        assert timeline.standing("20200101000000000") == "absent"
+        (other,) = timeline.of_others([])
+        assert (other.requested, other.completed) == (INSTANTS[0], INSTANTS[1])
+        assert f"{other.modified:%Y%m%d%H%M%S%f}"[:17] == INSTANTS[1]
+        assert log.facts(other) == CommitFacts(None, 7, 0, 0, 0, ("sluice.offsets",))
+
+
+def test_a_database_is_looked_at_with_the_connections_of_now_and_nothing_is_written(sqlite, tmp_path):
+    log = commit_log_of("jdbc", "jdbc://warehouse/orders")
+    with pytest.raises(ActionRequiredError, match="not given the connection warehouse"):
+        log.read()
+    elsewhere = ConnectionSettings("warehouse", "sqlite", host=f"{tmp_path}/none.db", password=PASSWORD)
+    with given([elsewhere]):
+        with given([sqlite]):
+            assert connection("warehouse") is sqlite
+        with pytest.raises(RetryableError, match="file of SQLite can't be read") as caught:
+            log.read()
+    assert PASSWORD not in str(caught.value)
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_table_that_was_never_written_has_no_timeline(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "empty.db")) as made, made:
+        made.execute("CREATE TABLE orders (id INTEGER)")
+    with given([ConnectionSettings("warehouse", "sqlite", host=f"{tmp_path}/empty.db")]):
+        assert commit_log_of("jdbc", "jdbc://warehouse/orders").read() is None
+
+
+POSTGRES = ConnectionSettings("warehouse", "postgres", "db", None, "lake", "sluice", PASSWORD, {"sslmode": "require"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (POSTGRES, {"host": "db", "port": "5432", "dbname": "lake", "user": "sluice", "sslmode": "require"}),
+        (
+            ConnectionSettings(
+                "warehouse", "jdbc", "jdbc:postgresql://a:1,[::1]:2/l%20k?ssl=true&currentSchema=x,%20y&loginTimeout=3",
+                login="sluice", password=PASSWORD,
+            ),
+            {"host": "a,::1", "port": "1,2", "dbname": "l k", "user": "sluice", "sslmode": "verify-full",
+             "options": "-c search_path=x,y"},
+        ),
+    ],
+)  # fmt: skip
+def test_libpq_goes_where_the_jdbc_driver_goes(settings, expected):
+    found = dict(client._libpq(address_of(settings)))
+    assert found.pop("password") == PASSWORD
+    assert found == expected
+
+
+def test_a_process_without_a_client_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(client, "_DRIVERS", ("no_such_client",))
+    with given([POSTGRES]), pytest.raises(ActionRequiredError, match=r"no client for PostgreSQL.*sluice\[postgres\]"):
+        commit_log_of("jdbc", "jdbc://warehouse/orders").read()
