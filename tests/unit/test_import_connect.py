@@ -161,6 +161,23 @@ def test_a_jdbc_sink_with_upserts_and_deletes():
     )
 
 
+@pytest.mark.parametrize(
+    ("url", "fields"),
+    [
+        ("jdbc:mariadb://u:s3cr3t@h1:3306,h2/lake?password=s3cr3t", {"host": "jdbc:mariadb://h1:3306,h2/lake"}),
+        ("jdbc:postgresql://u:s3cr3t@h1,h2:5433/lake", {"host": "jdbc:postgresql://h1,h2:5433/lake"}),
+        ("jdbc:postgresql://u:s3cr3t@h1:5433/lake", {"host": "h1", "port": "5433", "schema": "lake"}),
+        ("jdbc:sqlite:/lake.db?password=s3cr3t", {"host": "/lake.db"}),
+        ("${file:/secrets:url}", {"host": "…"}),
+    ],
+)
+def test_a_databases_address_without_its_login(url, fields):
+    made = one({**TABLE, "connection.url": url})
+    (database,) = (c for c in made.connections if c.id == "p")
+    assert {name: database.fields[name] for name in fields} == fields
+    assert "s3cr3t" not in json.dumps(_as_data(made, None)) + repr(made)
+
+
 def test_a_jdbc_sink_of_several_topics_is_a_pipeline_for_each():
     config = ConnectorConfig("p", {**TABLE, "topics": "a, b"})
     made = [_checked(found) for found in imported(config, Given())]
@@ -209,7 +226,9 @@ def test_hdfs_files_by_time():
             "rotate.interval.ms": "-1",
             "rotate.schedule.interval.ms": "600000",
             "hive.integration": "true",
+            "hive.metastore.uris": "thrift://m:9083",
             "hive.database": "x",
+            "schema.compatibility": "BACKWARD",
         }
     )
     assert made.pipeline is not None
@@ -227,14 +246,14 @@ def test_hdfs_files_by_time():
         "timestamp_extractor": "record_field",
         "timestamp_field": "at",
         "codec": "gzip",
+        "schema_compatibility": "backward",
         "max_rows_per_file": 1000,
     }
     assert made.missing == (("sink", "files", "schema"),)
     assert any("sluice infer p.yaml --write" in step for step in made.steps)
-    assert {key for key, v in verdicts(made).items() if v in ("differs", "not honoured")} == {
-        "hdfs.url",
-        "hive.integration",
-    }
+    assert made.pipeline["catalog_sync"] == {"hive": {"uris": "thrift://m:9083", "database": "x", "table": "flights"}}
+    assert {key for key, verdict in verdicts(made).items() if verdict == "differs"} == {"hdfs.url", "hive.integration"}
+    assert "not honoured" not in verdicts(made).values()
     assert made.status == 2
 
 
@@ -251,7 +270,7 @@ def test_a_path_format_that_would_mix_times_up_is_refused_by_the_file_itself():
     assert "path_format" in made.refused or "xxxx" in made.refused
 
 
-def test_s3_is_files_where_the_folder_takes_them():
+def test_s3_is_files_in_the_bucket_or_elsewhere():
     config = {
         "connector.class": S3,
         "topics": "a",
@@ -270,7 +289,8 @@ def test_s3_is_files_where_the_folder_takes_them():
     assert made.pipeline["sink"]["files"]["path"] == "hdfs:///lake/p"
     assert "s3cr3t" not in json.dumps(_as_data(made, None))
     on_s3 = one(config)
-    assert on_s3.pipeline is None or on_s3.pipeline["sink"]["files"]["path"] == "s3a://lake/p"
+    assert on_s3.pipeline is not None
+    assert on_s3.pipeline["sink"]["files"]["path"] == "s3a://lake/p"
     assert one({k: v for k, v in config.items() if k != "format.class"}, path="/lake").status == 1
 
 
@@ -336,8 +356,12 @@ def test_other_connectors_are_refused_by_name_with_all_of_their_keys(name):
 
 def test_what_connect_does_with_bad_records_is_honoured_where_the_sink_can():
     errors = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dlq"}
-    table = one({**TABLE, **errors})
-    assert {verdicts(table)[key] for key in errors} == {"not honoured"}
+    for config in (TABLE, FOLDER):
+        made = one({**config, **errors})
+        assert made.pipeline is not None
+        assert made.pipeline["errors"] == {"tolerance": "all", "dead_letter_topic": "dlq"}
+    on_s3 = one({**FOLDER, "store.url": "s3a://lake", **errors})
+    assert {verdicts(on_s3)[key] for key in errors} == {"not honoured"}
     hudi = one({"connector.class": HUDI, "topics": "t", "hoodie.base.path": "/lake/t", **AVRO, **errors})
     assert hudi.pipeline is not None
     assert hudi.pipeline["errors"] == {"tolerance": "all", "dead_letter_topic": "dlq"}
@@ -672,6 +696,17 @@ def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, base, 
         assert bool(made.refused) == (made.pipeline is None) == (made.status == 1)
         shown = json.dumps(_as_data(made, None)) + repr(made)
         assert "s3cr3t" not in shown
+
+
+@pytest.mark.parametrize("base", [TABLE, FOLDER, {**FOLDER, "connector.class": S3, "s3.bucket.name": "b"}])
+def test_every_secret_of_a_connector_that_becomes_a_file_is_left_out(base):
+    config = {**base, "format.class": "x.AvroFormat", **AVRO, **dict.fromkeys(_SECRETS, "s3cr3t-9")}
+    config["value.converter.schema.registry.url"] = "http://u:s3cr3t-4@registry:8081"
+    worker = {"consumer.sasl.jaas.config": "s3cr3t", "consumer.ssl.truststore.password": "s3cr3t"}
+    made = one(config, worker=worker)
+    assert made.pipeline is not None
+    assert set(verdicts(made)) == set(config)
+    assert "s3cr3t" not in json.dumps(_as_data(made, None)) + repr(made)
 
 
 # The command

@@ -123,6 +123,29 @@ def hdfs(draft: Draft) -> None:
     draft.harmless("hdfs.url", "store.url goes before it")
     _files(draft)
     _codec(draft, f"{draft.value_of('sink.format')}.codec")
+    _hive(draft)
+
+
+def _hive(draft: Draft) -> None:
+    """The metastore, for formats of which Hive reads each file by the catalog's columns."""
+    uris, topics = draft.get("hive.metastore.uris"), draft.list("topics")
+    if not draft.flag("hive.integration") or not uris or draft.value_of("sink.format") not in ("avro", "parquet"):
+        return
+    hive = {"uris": uris, "database": draft.get("hive.database", "default")}
+    for key in ("hive.metastore.uris", "hive.database"):
+        draft.honoured(key, f"in {draft.put('catalog_sync.hive', hive)}")
+    table = draft.get("hive.table.name", "${topic}")
+    if "${topic}" not in table or len(topics) == 1:
+        hive["table"] = table.replace("${topic}", topics[0] if topics else "")
+        draft.honoured("hive.table.name", f"catalog_sync.hive.table: {hive['table']}")
+    draft.lost("hive.table.name", "the topics are partitions of one table", "name it in catalog_sync.hive.table")
+    draft.differs(
+        "hive.integration",
+        "catalog_sync.hive, as one table whose partitions are topic and folders, all STRING",
+        "give it another name than the connector's table, whose files aren't registered (docs/file-sink.md)",
+    )
+    for key in ("hive.conf.dir", "hive.home"):
+        draft.harmless(key, "the metastore's address is in the file, and its client among the jars")
 
 
 def s3(draft: Draft) -> None:
@@ -164,11 +187,9 @@ def _place(draft: Draft, key: str, url: str) -> None:
     place = (
         f"{said}; readers look below {base}/{draft.data['name']}/{below}, since each pipeline has a folder of its own"
     )
-    step = (
-        f"to go on in the connector's own folder, say path: {base}, and takeover: confluent (docs/file-sink.md)"
-        if "takeover" in Files.model_fields
-        else "tell the readers; the connector's own files stay where they are"
-    )
+    step = "tell the readers; the connector's own files stay where they are"
+    if draft.has("hdfs.url") or draft.has("store.url"):
+        step += f". To go on in its folder, say path: {base} and takeover: confluent (docs/file-sink.md)"
     draft.differs(key, place, step)
     draft.put("sink.topics_dir", below)
     draft.honoured("topics.dir", f"{'.'.join(draft.place('sink.topics_dir'))}: {below}")
@@ -177,7 +198,7 @@ def _place(draft: Draft, key: str, url: str) -> None:
 def _takes(path: str) -> bool:
     """Whether the section of files takes paths of that file system: object stores may come to be among them."""
     try:
-        Files.model_validate({"path": f"{path}/probe", "schema": "probe STRING"})
+        Files.model_validate({"path": f"{path}/probe", "layout": "connect", "schema": "probe STRING"})
     except ValueError:
         return False
     return True
@@ -300,11 +321,5 @@ def _compatibility(draft: Draft) -> None:
     value = draft.get(key, "NONE").lower()
     if value == "none":
         draft.honoured(key, "columns may change in any way")
-    elif "schema_compatibility" in Files.model_fields:
-        draft.honoured(key, draft.put("sink.schema_compatibility", one_of("backward", "forward", "full")(value)))
     else:
-        draft.lost(
-            key,
-            "columns may change in any way, and an interval's schema fits all of its records",
-            "have the schema registry keep schemas compatible",
-        )
+        Takes("sink.schema_compatibility", one_of("backward", "forward", "full")).apply(draft, key)
