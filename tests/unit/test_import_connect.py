@@ -529,6 +529,21 @@ def test_a_filter_by_topic_or_header():
     assert verdicts(topics)["predicates.p.pattern"] == "honoured"
 
 
+def test_a_filter_behind_a_choice_of_fields_has_its_column_still():
+    made = transformed(
+        {
+            "some": {"type": f"{SMT}.ReplaceField$Value", "include": "a"},
+            "f": {"type": f"{SMT}.Filter", "predicate": "p"},
+        },
+        **{"predicates": "p", "predicates.p.type": f"{SMT}.predicates.HasHeaderKey", "predicates.p.name": "it's"},
+    )
+    assert made.pipeline is not None
+    assert made.pipeline["transforms"] == [
+        {"select": ["`a`", "`connect_headers`"]},
+        {"filter": "NOT coalesce(exists(connect_headers, h -> h.key = 'it\\'s'), false)"},
+    ]
+
+
 def test_a_topic_that_is_renamed_names_the_table():
     made = transformed(
         {"t": {"type": f"{SMT}.RegexRouter", "regex": "(\\w+)\\.(.*)", "replacement": "$2"}}, topics="shop.orders"
