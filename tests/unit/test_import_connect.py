@@ -660,8 +660,22 @@ _POOL = st.dictionaries(
         )
     ),
     st.sampled_from(_VALUES),
-    max_size=14,
+    max_size=8,
 )
+_WHOLE = {
+    **TABLE,
+    **FOLDER,
+    "s3.bucket.name": "lake",
+    "hoodie.base.path": "/lake/t",
+    "format.class": "x.JsonFormat",
+    "insert.mode": "upsert",
+    "delete.enabled": "true",
+    "pk.mode": "record_key",
+    "pk.fields": "id",
+    "primary.key.mode": "record_key",
+    "primary.key.fields": "id",
+    "key.converter": JSON["value.converter"],
+}
 _SECRETS = (
     "connection.password",
     "value.converter.basic.auth.user.info",
@@ -691,15 +705,21 @@ _WORKER = {
 
 @given(
     st.sampled_from([*CONNECTORS, *REFUSED, "x.Y"]),
-    st.sampled_from([TABLE, FOLDER, {}]),
+    st.booleans(),
     _POOL,
     st.sets(st.sampled_from(_SECRETS)),
     st.booleans(),
     st.sampled_from(["", "a", "a,b"]),
 )
-@settings(max_examples=60, deadline=None)
-def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, base, more, secrets, has_worker, steps):
-    config = {**base, **more, "connector.class": name, **dict.fromkeys(secrets, "s3cr3t-9"), "transforms": steps}
+@settings(max_examples=200, deadline=None)
+def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, whole, more, secrets, has_worker, steps):
+    config = {
+        **(_WHOLE if whole else {}),
+        **more,
+        "connector.class": name,
+        **dict.fromkeys(secrets, "s3cr3t-9"),
+        "transforms": steps,
+    }
     config["connection.url"] = "jdbc:postgresql://u:s3cr3t-1@db/lake?password=s3cr3t-2&sslpassword=s3cr3t-3"
     config["value.converter.schema.registry.url"] = "http://u:s3cr3t-4@registry:8081"
     worker = _WORKER if has_worker else {}

@@ -293,7 +293,9 @@ def _steps(draft: Draft, made: Imported) -> Iterator[str]:
             else ""
         )
     yield "stop the connector for good, and have it commit its last offsets, before the first interval"
-    if draft.sink == "hudi":
+    if draft.value_of("sink.operation") == "upsert":
+        yield "leave --offsets: the new table is loaded from the topics' beginning (docs/coming-from.md)"
+    elif draft.sink == "hudi":
         yield "leave --offsets: a table that goes on has its own checkpoint (docs/coming-from.md)"
     elif not isinstance(draft.value_of("source.starting_offsets"), dict):
         yield (
