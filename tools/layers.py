@@ -51,7 +51,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
         )
     },
     {"pipeline": ("pipeline",)},
-    {"alerts": ("alerts",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
+    {"alerts": ("alerts",), "connect": ("connect",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
     {"control": ("control",)},
     {
         "participant": ("participant",),
@@ -77,7 +77,7 @@ OWN_WORDS = {
 }
 # What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
 FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
-PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connectors")
+PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connect", "connectors")
 # The code of a sink is found by its section (`connectors/registry.py`): a room that imports one knows no user's.
 BY_SECTION = ("sinks",)
 _ROOMS = {module: room for row in ROWS for room, modules in row.items() for module in modules}

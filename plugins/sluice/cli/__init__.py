@@ -11,7 +11,7 @@ import structlog
 import typer
 from rich.console import Console
 
-from sluice.cli import control, infer, inspect, interval, quarantine, services, streams
+from sluice.cli import control, import_connect, infer, inspect, interval, quarantine, services, streams
 from sluice.cli.shaping import TransformCheck
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
@@ -32,6 +32,7 @@ for _command in (
     inspect.verify,
     inspect.replay,
     infer.infer,
+    import_connect.import_connect,
     services.service,
     services.sync,
 ):

@@ -1,0 +1,218 @@
+"""`sluice import-connect`: pipeline files of Kafka Connect's configurations, with what becomes of each key."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from sluice.cli.places import settings
+from sluice.connect import Finding, Given, Imported, configs_of, imported, properties_of, text_of
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline import Pipeline, load_pipeline, load_pipelines
+from sluice.pipeline.routes import overlay
+
+_COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
+
+
+def import_connect(
+    files: Annotated[list[Path], typer.Argument(help="Configurations: .properties, or JSON as the REST API has it.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the pipeline files. Default: standard output.")
+    ] = None,
+    worker: Annotated[Path | None, typer.Option(help="The worker's .properties: converters, brokers.")] = None,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Begin where the connector's consumer group stood.")
+    ] = False,
+    path: Annotated[str, typer.Option(help="Sinks of files: the folder below which they write.")] = "",
+    connection: Annotated[str, typer.Option(help="Id of the Airflow connection to the cluster.")] = "kafka_default",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Make pipeline files of Kafka Connect's configurations; says of each key what becomes of it.
+
+    Exit status: 0 where all is honoured or has no meaning here, 2 where a file was made and something differs, 1
+    where nothing could be made of a connector.
+    """
+    given = Given(properties_of(_read(worker), str(worker)) if worker else {}, path, connection)
+    connectors = [one for file in files for one in configs_of(_read(file), str(file))]
+    made = [_finished(one, offsets) for connector in connectors for one in imported(connector, given)]
+    made = _apart(made)
+    _require_new(made, out)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for one in made:
+            if one.pipeline is not None:
+                (out / f"{one.name}.yaml").write_text(text_of(one))
+    if json:
+        typer.echo(json_text.dumps({"connectors": [_as_data(one, out) for one in made]}, indent=2, ensure_ascii=False))
+    else:
+        _show(made, out)
+    statuses = {one.status for one in made}
+    raise typer.Exit(1 if 1 in statuses else max(statuses))
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8"
+        raise ActionRequiredError(
+            "The file can't be read.", next_step="check its path.", file=file, reason=reason
+        ) from None
+
+
+def _finished(made: Imported, offsets: bool) -> Imported:
+    """What was made, once it is known that it loads, with offsets where they are asked for."""
+    checked = _checked(made)
+    if not offsets or checked.pipeline is None:
+        return checked
+    if "hudi" in checked.pipeline["sink"]:
+        return replace(
+            checked, steps=(*checked.steps, "the table's own checkpoint says where it goes on; no offsets were read")
+        )
+    return _checked(_with_offsets(checked))
+
+
+def _checked(made: Imported) -> Imported:
+    """The same, or why it can't be a pipeline file: whoever reads files says so, not we."""
+    if made.pipeline is None:
+        return made
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"{made.name}.yaml"
+        file.write_text(text_of(made, made.with_stand_ins()))
+        try:
+            load_pipelines(file)
+        except PipelineFileError as error:
+            return made.refuse(
+                f"{error.what.strip()} Next step: correct the connector's configuration, or write the file by hand."
+            )
+    return made
+
+
+def _with_offsets(made: Imported) -> Imported:
+    from sluice.kafka.group_offsets import group_offsets
+
+    pipeline = _pipeline(made)
+    source = pipeline.source.options
+    found = group_offsets(settings(pipeline)[0], made.group, source.topics, source.topics_pattern)
+    starting = {topic: dict(of) for topic, of in found.offsets.items()}
+    kafka = {"source": {"kafka": {"starting_offsets": starting}}}
+    steps = [step for step in made.steps if "--offsets" not in step]
+    steps.append(f"the group {made.group} must not move any more: what it commits from now on would be loaded twice")
+    steps += [
+        f"{topic}: the group has no commit of partition {', '.join(map(str, partitions))}, which begins at its earliest"
+        " offset"
+        for topic, partitions in found.without.items()
+    ]
+    reset = "consumer.override.auto.offset.reset"
+    findings = tuple(
+        (
+            replace(one, verdict="harmless", what="where the group stood is known; --offsets wrote it")
+            if one.key == reset and one.verdict == "honoured"
+            else one
+        )
+        for one in made.findings
+    )
+    where = ", ".join(f"{topic}[{p}]@{offset}" for topic, of in starting.items() for p, offset in of.items())
+    findings += (Finding(f"offsets of {made.group}", "honoured", f"starting_offsets: {where}", of="default"),)
+    return replace(made, pipeline=overlay(made.pipeline, kafka), steps=tuple(steps), findings=findings)
+
+
+def _pipeline(made: Imported) -> Pipeline:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / f"{made.name}.yaml"
+        file.write_text(yaml.safe_dump(made.with_stand_ins()))
+        return load_pipeline(file)
+
+
+def _apart(made: list[Imported]) -> list[Imported]:
+    """Check that no two pipelines have one name: it is the file's, and the DAG's."""
+    seen: set[str] = set()
+    for one in made:
+        if one.pipeline is not None and one.name in seen:
+            raise ActionRequiredError(
+                f"Two connectors would both be the pipeline {one.name}.",
+                next_step="give them names of letters, digits, _ . and - that differ; nothing was written.",
+                file=one.connector.file,
+            )
+        seen.add(one.name if one.pipeline is not None else "")
+    return made
+
+
+def _require_new(made: list[Imported], out: Path | None) -> None:
+    """Check that no file would be written over: somebody may have gone on with it."""
+    there = [
+        one.name for one in made if one.pipeline is not None and out is not None and (out / f"{one.name}.yaml").exists()
+    ]
+    if there:
+        raise ActionRequiredError(
+            f"There is a file already: {there[0]}.yaml.",
+            next_step="name another folder by --out, or move the file away; nothing was written.",
+            folder=out,
+        )
+
+
+def _commands(made: Imported) -> Iterator[str]:
+    for one in made.connections:
+        yield one.command(lambda extra: json_text.dumps(extra, ensure_ascii=False))
+
+
+def _as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
+    return {
+        "connector": made.connector.name,
+        "file": made.connector.file,
+        "what": made.what,
+        "pipeline": made.name if made.pipeline is not None else None,
+        "written": str(out / f"{made.name}.yaml") if out is not None and made.pipeline is not None else None,
+        "yaml": text_of(made) if made.pipeline is not None else None,
+        "refused": made.refused or None,
+        "status": made.status,
+        "keys": [
+            {"key": one.key, "of": one.of, "verdict": one.verdict, "what": one.what, "next_step": one.next_step or None}
+            for one in made.findings
+        ],
+        "missing": [".".join(path) for path in made.missing],
+        "connections": list(_commands(made)),
+        "steps": list(made.steps),
+    }
+
+
+def _show(made: list[Imported], out: Path | None) -> None:
+    """Files go to standard output, where no folder is named; what is said of them goes beside it."""
+    said = Console(stderr=out is None, highlight=False)
+    for number, one in enumerate(made):
+        if out is None and one.pipeline is not None:
+            typer.echo(("---\n" if number else "") + text_of(one), nl=False)
+        table = Table(title=f"{one.connector.name}: {one.what}", title_justify="left", header_style="bold")
+        for column in ("key", "is", "as what, or why not", "next step"):
+            table.add_column(column, overflow="fold")
+        for found in one.findings:
+            of = {"connector": "", "worker": " (worker)", "default": " (not set)"}[found.of]
+            colour = _COLOURS[found.verdict]
+            table.add_row(
+                f"{found.key}{of}", f"[{colour}]{found.verdict}[/]", _plain(found.what), _plain(found.next_step)
+            )
+        said.print(table)
+        if one.refused:
+            said.print(f"Nothing was made of {one.connector.name}: {one.refused}", style="red", markup=False)
+            continue
+        if out is not None:
+            said.print(f"Written to {out / one.name}.yaml.", markup=False, soft_wrap=True)
+        said.print("Airflow connections, with … for what is yours to put in:", markup=False)
+        for command in _commands(one):
+            said.print(f"  {command}", markup=False, soft_wrap=True)
+        for place, step in enumerate(one.steps, 1):
+            said.print(f"{place}. {step}", markup=False, soft_wrap=True)
+
+
+def _plain(text: str) -> str:
+    """A text in which rich finds no markup."""
+    return text.replace("[", "\\[")

@@ -1,0 +1,267 @@
+"""Connect's converters of keys and values as those of a pipeline file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sluice.connect.draft import HIDDEN, Draft, Of, RefusedError, address, is_provided
+from sluice.redact import redact_text
+
+Part = Literal["key", "value"]
+
+CONVERTERS: Final[Mapping[str, str]] = {
+    "org.apache.kafka.connect.json.JsonConverter": "json",
+    "io.confluent.connect.avro.AvroConverter": "avro",
+    "io.confluent.connect.protobuf.ProtobufConverter": "protobuf",
+    "io.confluent.connect.json.JsonSchemaConverter": "json_schema",
+    "org.apache.kafka.connect.storage.StringConverter": "string",
+    "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
+    "io.confluent.connect.replicator.util.ByteArrayConverter": "bytes",
+}
+"""The converters whose bytes are read here in the same way."""
+_ONE_VALUE = ("string", "bytes")
+_REGISTRY = "schema.registry.url"
+_WRITING = "it is for writing records, and a sink reads them"
+# Of the converters' own settings, by what comes after `value.converter.`: what they come to.
+_HARMLESS: Final[Mapping[str, str]] = {
+    "schemas.cache.size": "schemas are pinned in START-COMMIT",
+    "schemas.cache.config": "schemas are pinned in START-COMMIT",
+    "max.schemas.per.subject": "schemas are pinned in START-COMMIT",
+    "decimal.format": _WRITING,
+    "auto.register.schemas": _WRITING,
+    "use.latest.version": _WRITING,
+    "latest.compatibility.strict": _WRITING,
+    "normalize.schemas": _WRITING,
+    "id.compatibility.strict": _WRITING,
+    "connect.meta.data": "names and notes of Connect's schemas don't reach a row",
+    "enhanced.avro.schema.support": "names of enumerations are texts in either case",
+    "enhanced.protobuf.schema.support": "names of enumerations are texts in either case",
+    "scrub.invalid.names": "columns are found by the schema's own names",
+    "converter.type": "each converter has its own section",
+    "encoding": "texts are read as UTF-8",
+}
+_FINE: Final[Mapping[str, tuple[str, ...]]] = {
+    "encoding": ("utf-8", "utf8"),
+    "use.latest.version": ("false", "true"),
+    "scrub.invalid.names": ("false",),
+}
+_LOGIN = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
+_BEARER = "bearer.auth."
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The settings of one converter, and whose they are: the connector's, or the worker's where it names none."""
+
+    part: Part
+    of: Of
+    given: Mapping[str, str]
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.part}.converter"
+
+    def names(self) -> list[str]:
+        return [key.removeprefix(f"{self.prefix}.") for key in self.given if key.startswith(f"{self.prefix}.")]
+
+    def get(self, name: str) -> str:
+        return self.given.get(f"{self.prefix}.{name}", "").strip()
+
+
+def read_values(draft: Draft, one_column: str = "value") -> None:
+    """Say how values are read.
+
+    Args:
+        draft: the pipeline.
+        one_column: what the column is called that a text, or bytes, become.
+
+    Raises:
+        RefusedError: the converter isn't there here, or nobody knows which it is.
+    """
+    _converter(draft, "value", one_column)
+
+
+def read_keys(draft: Draft, one_column: str = "key") -> None:
+    """Say how keys are read, if the pipeline needs them; else their converter has no meaning.
+
+    Raises:
+        RefusedError: they are needed, and can't be read.
+    """
+    if draft.key_wanted:
+        _converter(draft, "key", draft.key_hoisted or one_column)
+        return
+    for of, given in (("connector", draft.given.config), ("worker", draft.worker)):
+        for key in given:
+            if key == "key.converter" or key.startswith("key.converter."):
+                draft.say(key, "harmless", "nothing of the record's key becomes a column", of=of)  # type: ignore[arg-type]
+
+
+def _converter(draft: Draft, part: Part, one_column: str) -> None:
+    own = f"{part}.converter" in draft.given.config
+    settings = _Settings(part, "connector" if own else "worker", draft.given.config if own else draft.worker)
+    _others(draft, settings.prefix, own)
+    name = settings.given.get(settings.prefix, "").strip()
+    if not name:
+        raise RefusedError(
+            f"It says nothing of how {part}s are read.",
+            "the worker's file says it: name it by --worker.",
+            settings.prefix,
+        )
+    kind = CONVERTERS.get(name)
+    if kind is None:
+        raise RefusedError(
+            f"There is no converter here that reads {part}s as {name} does.",
+            "a converter of your own can (docs/converters.md); Confluent's wire format, JSON, texts and bytes are"
+            " there.",
+            settings.prefix,
+        )
+    section: dict[str, Any] = {"converter": kind}
+    if kind in _ONE_VALUE:
+        section["as"] = one_column
+    said = draft.put(f"source.{part}", section)
+    draft.say(settings.prefix, "honoured", said, of=settings.of)
+    if kind == "json":
+        _envelope(draft, settings, section)
+    elif kind not in _ONE_VALUE:
+        _registry(draft, settings, section)
+    for rest in settings.names():
+        _other(draft, settings, rest, kind)
+
+
+def _others(draft: Draft, prefix: str, own: bool) -> None:
+    """Name the settings of the converter that isn't taken: the worker's, or the connector's without a class."""
+    for key in draft.worker if own else ():
+        if key == prefix or key.startswith(f"{prefix}."):
+            draft.say(key, "harmless", "the connector names a converter of its own", of="worker")
+    for key in () if own else draft.given.config:
+        if key.startswith(f"{prefix}."):
+            draft.say(key, "harmless", f"Connect reads it beside {prefix} alone, and takes the worker's converter")
+
+
+def _envelope(draft: Draft, settings: _Settings, section: dict[str, Any]) -> None:
+    """Connect expects its envelope unless it is told not to."""
+    key = f"{settings.prefix}.schemas.enable"
+    if (settings.get("schemas.enable") or "true").lower() == "true":
+        section["options"] = {"schemas.enable": True}
+        of: Of = settings.of if key in settings.given else "default"
+        draft.say(key, "honoured", f"{_place(draft, settings)}.options: {{schemas.enable: true}}", of=of)
+    else:
+        draft.say(key, "honoured", "JSON objects without an envelope", of=settings.of)
+
+
+def _registry(draft: Draft, settings: _Settings, section: dict[str, Any]) -> None:
+    urls = [url.strip() for url in settings.get(_REGISTRY).split(",") if url.strip()]
+    if not urls:
+        raise RefusedError(
+            f"{settings.prefix} needs {settings.prefix}.{_REGISTRY}, which isn't there.",
+            "add it; where it is the worker's, name the worker's file by --worker.",
+            settings.prefix,
+        )
+    key = f"{settings.prefix}.{_REGISTRY}"
+    url = address("" if is_provided(urls[0]) else urls[0], key)
+    port = f":{url.port}" if url.port else ""
+    place = f"{url.scheme}://{url.hostname or ''}{port}{url.path.rstrip('/')}" if url.netloc else HIDDEN
+    kind = "registry"
+    known = draft.connections.get(kind)
+    if known is not None and known.fields.get("host") != place:
+        kind = f"registry of {settings.part}s"
+        draft.ids[kind] = f"{draft.ids['registry']}_{settings.part}"
+    connection = draft.connection(kind, "http")
+    connection.fields["host"] = redact_text(place)
+    section["registry"] = connection.id
+    if "@" in url.netloc:
+        connection.fields |= {"login": HIDDEN, "password": HIDDEN}
+    draft.say(
+        f"{settings.prefix}.{_REGISTRY}",
+        "honoured" if len(urls) == 1 else "differs",
+        f"host of the Airflow connection {connection.id}" + ("" if len(urls) == 1 else ", the first of them alone"),
+        of=settings.of,
+    )
+    for rest in settings.names():
+        key = f"{settings.prefix}.{rest}"
+        plain = rest.removeprefix("schema.registry.")
+        if rest in _LOGIN:
+            connection.fields |= {"login": HIDDEN, "password": HIDDEN}
+            said = f"login and password of the Airflow connection {connection.id}"
+            draft.say(key, "honoured", said, "put them in there", settings.of)
+        elif plain == "basic.auth.credentials.source":
+            _credentials(draft, settings, key, settings.given[key].strip().upper())
+        elif plain.startswith(_BEARER):
+            connection.extra[plain] = HIDDEN
+            draft.say(
+                key,
+                "honoured",
+                f"{plain} in the extra field of the Airflow connection {connection.id}",
+                "put it in there",
+                settings.of,
+            )
+        elif plain.startswith("ssl."):
+            draft.say(
+                key,
+                "not honoured",
+                "Java's key stores aren't read by the client of the schema registry",
+                f"put PEM files into the connection {connection.id}: ssl.ca.location, ssl.certificate.location,"
+                " ssl.key.location",
+                settings.of,
+            )
+
+
+def _credentials(draft: Draft, settings: _Settings, key: str, source: str) -> None:
+    if source in ("USER_INFO", "URL"):
+        draft.say(key, "honoured", "the connection's login and password", of=settings.of)
+    else:
+        draft.say(
+            key,
+            "not honoured",
+            "the registry's log-in isn't Kafka's here",
+            "give the registry's connection a login and a password",
+            settings.of,
+        )
+
+
+def _other(draft: Draft, settings: _Settings, rest: str, kind: str) -> None:
+    """What is left of a converter's settings."""
+    key = f"{settings.prefix}.{rest}"
+    value = settings.get(rest).lower()
+    plain = rest.removeprefix("schema.registry.")
+    if rest in _HARMLESS and value in (_FINE.get(rest) or (value,)):
+        draft.say(key, "harmless", _HARMLESS[rest], of=settings.of)
+    elif rest.endswith("subject.name.strategy"):
+        if value.endswith(".topicnamestrategy"):
+            draft.say(key, "honoured", "the subject is <topic>-value or <topic>-key", of=settings.of)
+        else:
+            draft.say(
+                key,
+                "not honoured",
+                "subjects are <topic>-value and <topic>-key",
+                f"name the one subject in {_place(draft, settings)}.subject",
+                settings.of,
+            )
+    elif rest == "replace.null.with.default":
+        if value == "false":
+            draft.say(key, "honoured", "a null is a null", of=settings.of)
+        else:
+            draft.say(
+                key,
+                "differs",
+                "a null that a record has stays null; only a missing field takes its default",
+                of=settings.of,
+            )
+    elif kind in ("json", *_ONE_VALUE) and (
+        rest == _REGISTRY or rest == "schemas.enable" or plain.startswith(("basic.", _BEARER, "ssl."))
+    ):
+        draft.say(key, "harmless", f"the converter {kind} asks no registry, and has no such setting", of=settings.of)
+    else:
+        draft.say(
+            key,
+            "not honoured",
+            "nobody here knows this setting of a converter",
+            "find out what it does before you switch",
+            settings.of,
+        )
+
+
+def _place(draft: Draft, settings: _Settings) -> str:
+    return ".".join(draft.place(f"source.{settings.part}"))

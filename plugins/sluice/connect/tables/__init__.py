@@ -1,0 +1,80 @@
+"""The connectors that are known: each a table of its keys, and the steps of code for what several keys say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sluice.connect.draft import Draft
+from sluice.connect.rules import Table
+from sluice.connect.tables import databases, hudi, storage
+
+
+@dataclass(frozen=True)
+class Known:
+    """A connector that pipelines can be made of.
+
+    Attributes:
+        words: what people call it.
+        sink: the name of the section that takes its place.
+        keys: what each key comes to.
+        step: reads what several keys say together, before `keys`.
+        schedule: how often intervals run where the connector says nothing of it.
+        folder: whether its place is a folder, which `--path` may name.
+    """
+
+    words: str
+    sink: str
+    keys: Table
+    step: Callable[[Draft], None]
+    schedule: str
+    folder: bool = False
+
+
+_HDFS = Known("Confluent's HDFS sink", "files", storage.HDFS, storage.hdfs, "5 minutes", folder=True)
+CONNECTORS: Final[Mapping[str, Known]] = {
+    "io.confluent.connect.jdbc.JdbcSinkConnector": Known(
+        "Confluent's JDBC sink", "jdbc", databases.CONFLUENT, databases.confluent, "1 minute"
+    ),
+    "io.aiven.connect.jdbc.JdbcSinkConnector": Known(
+        "Aiven's JDBC sink", "jdbc", databases.AIVEN, databases.aiven, "1 minute"
+    ),
+    "io.debezium.connector.jdbc.JdbcSinkConnector": Known(
+        "Debezium's JDBC sink", "jdbc", databases.DEBEZIUM, databases.debezium, "1 minute"
+    ),
+    "io.confluent.connect.hdfs.HdfsSinkConnector": _HDFS,
+    "io.confluent.connect.hdfs3.Hdfs3SinkConnector": _HDFS,
+    "io.confluent.connect.s3.S3SinkConnector": Known(
+        "Confluent's S3 sink", "files", storage.S3, storage.s3, "5 minutes", folder=True
+    ),
+    "org.apache.hudi.connect.HoodieSinkConnector": Known(
+        "Hudi's sink (RFC-32)", "hudi", hudi.KEYS, hudi.sink, "1 minute"
+    ),
+}
+"""By the values of `connector.class`."""
+
+_ICEBERG = (
+    (
+        "Iceberg's sink has its tables in an Iceberg catalog and its offsets in a group of its own, and Sluice writes"
+        " Hudi tables"
+    ),
+    "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same",
+)
+_SOURCE = (
+    "there is no JDBC source here yet: pipelines read Kafka",
+    "leave this connector with Kafka Connect; what it sends to Kafka a pipeline can read",
+)
+_AIVEN_S3 = (
+    "Aiven's S3 sink names files by templates, and writes records with their envelopes, which nothing here does",
+    "for files as Confluent's sinks write them, write a pipeline file by docs/file-sink.md",
+)
+REFUSED: Final[Mapping[str, tuple[str, str]]] = {
+    "io.confluent.connect.jdbc.JdbcSourceConnector": _SOURCE,
+    "io.aiven.connect.jdbc.JdbcSourceConnector": _SOURCE,
+    "org.apache.iceberg.connect.IcebergSinkConnector": _ICEBERG,
+    "io.tabular.iceberg.connect.IcebergSinkConnector": _ICEBERG,
+    "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": _AIVEN_S3,
+    "io.aiven.kafka.connect.s3.S3SinkConnector": _AIVEN_S3,
+}
+"""Connectors that are known and that no pipeline can be made of: why, and what to do."""

@@ -1,0 +1,86 @@
+"""Hudi's own sink for Connect: https://github.com/apache/hudi/blob/master/rfc/rfc-32/rfc-32.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluice.connect.draft import Draft, RefusedError, UnfitError, address
+from sluice.connect.rules import Harmless, Lost, Table, Takes, duration, names
+
+_PATH = "hoodie.base.path"
+_TYPE = "hoodie.table.type"
+_KEY = "hoodie.datasource.write.recordkey.field"
+
+
+def _seconds(text: str) -> str:
+    if not text.isdecimal():
+        raise UnfitError("it is no whole number above 0")
+    return duration(f"{text}000")
+
+
+KEYS: Final[Table] = {
+    "bootstrap.servers": Harmless("the brokers are those of the Kafka connection"),
+    "hoodie.table.name": Takes("sink.table"),
+    "hoodie.datasource.write.partitionpath.field": Takes("sink.partition_fields", names),
+    "hoodie.kafka.commit.interval.secs": Takes("schedule", _seconds),
+    "hoodie.kafka.control.topic": Takes("control.topic", str, "the messages of both don't meet"),
+    "hoodie.kafka.coordinator.write.timeout.secs": Harmless("there is no time-out on writes but Airflow's"),
+    "hoodie.kafka.allow.commit.on.errors": Lost(
+        "an interval with an error isn't committed", "errors.tolerance: all sets bad records aside", ("false",)
+    ),
+    "hoodie.kafka.compaction.async.enable": Lost(
+        "compaction is a table service", "add `table_services: {}` (docs/table-services.md)", ("false",)
+    ),
+    "hoodie.meta.sync.enable": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)", ("false",)),
+    "hoodie.meta.sync.*": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)"),
+    "hoodie.datasource.hive_sync.*": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)"),
+    "hoodie.schemaprovider.class": Harmless("the converter, or the file, says the columns"),
+    "hoodie.deltastreamer.schemaprovider.*": Lost(
+        "the converter, or the file, says the columns", "put the columns of that schema into sink's `schema`"
+    ),
+    "hoodie.streamer.schemaprovider.*": Lost(
+        "the converter, or the file, says the columns", "put the columns of that schema into sink's `schema`"
+    ),
+    "hoodie.datasource.write.keygenerator.*": Lost(
+        "the key generator is Sluice's", "compare it with .hoodie/hoodie.properties (docs/coming-from.md)"
+    ),
+    "hadoop.conf.dir": Lost(
+        "Hadoop's settings are those of HADOOP_CONF_DIR", "set it where Airflow's workers and Spark run"
+    ),
+    "hadoop.home": Harmless("Hadoop's client is among Sluice's jars"),
+    "hoodie.*": Lost(
+        "options of Hudi's are taken over by hand", "put it into the sink's `options` if the table needs it"
+    ),
+}
+
+
+def sink(draft: Draft) -> None:
+    """The table: one that rows are only added to goes on where it is, any other is loaded anew."""
+    base = draft.get(_PATH).rstrip("/")
+    if not base:
+        raise RefusedError("It doesn't say where the table is.", f"add {_PATH}.", _PATH)
+    if address(base, _PATH).username:
+        raise RefusedError("The address has a login in it.", "write it without.", _PATH)
+    upsert = draft.get(_TYPE).upper().startswith("MERGE")
+    record_key = names(draft.get(_KEY))
+    draft.put("sink.path", f"{base}_sluice" if upsert else base)
+    draft.put("sink.operation", "upsert" if upsert else "append")
+    draft.honoured(_TYPE, f"{'.'.join(draft.place('sink.operation'))}: {draft.value_of('sink.operation')}")
+    if upsert:
+        draft.differs(
+            _PATH,
+            f"another path, {base}_sluice: rows of another writer aren't found by an upsert",
+            "load the topic anew; delete the old table when the new one is right",
+        )
+        if not record_key:
+            raise RefusedError("An upsert needs the columns of the key.", f"name them in {_KEY}.", _KEY)
+        draft.honoured(_KEY, draft.put("sink.record_key", record_key))
+    else:
+        draft.honoured(
+            _PATH, f"{'.'.join(draft.place('sink.path'))}: {base}; the table's own checkpoint says where it goes on"
+        )
+        draft.harmless(_KEY, "rows are added, and Hudi makes keys up")
+    if draft.value_of("source.value.converter") == "string":
+        draft.data["source"]["kafka"]["value"] = {"converter": "json"}
+        draft.findings.pop(("connector", "value.converter"), None)
+        draft.honoured("value.converter", "json: the sink reads the text as JSON of its schema")
