@@ -42,6 +42,7 @@ def _settled(flow: FileFlow) -> None:
     assert flow.committed() == list(range(1, len(flow.log()) + 1))
 
 
+@pytest.mark.thorough
 def test_intervals_by_the_commands_of_the_product(make_files):
     flow = make_files(write__ranges=2, sink__files__layout="connect", sink__files__topics_dir="topics")
     flow.produce(300)

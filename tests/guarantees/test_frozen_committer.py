@@ -166,6 +166,7 @@ def test_a_compaction_that_another_job_has_begun_again(make_flow, again):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_a_clustering_that_wakes_up_after_a_replay_has_replaced_its_files(make_flow):
     """It has rewritten rows that the replay has taken off since."""
     flow = make_flow(control__commit_timeout="5 seconds", table_services={"clustering": {"after_commits": 2}})

@@ -173,6 +173,7 @@ def test_an_aborted_interval_sets_nothing_aside(files):
     assert not list(flow.path.with_name(f"{flow.path.name}_quarantine").glob("_sluice/[0-9]*"))
 
 
+@pytest.mark.thorough
 def test_a_table_s_bad_records_are_committed_by_another_while_the_first_stands_still(table):
     _committed_by_another(table)
 

@@ -61,6 +61,7 @@ def test_compaction_gives_every_reader_the_rows_and_intervals_go_on(make_flow):
     assert flow.rows_by_rust() == flow.expected()
 
 
+@pytest.mark.thorough
 def test_a_compaction_that_was_superseded_does_not_complete(make_flow):
     flow = upsert_with_two_intervals(make_flow)
     planned = flow.plan("compaction")

@@ -110,6 +110,7 @@ def test_rows_without_it_are_compared_as_a_whole(jdbc, database, disturbance):
     assert there != topic
 
 
+@pytest.mark.thorough
 def test_the_last_version_of_each_key_is_compared_and_keys_without_an_order_are_left_out(jdbc, database):
     upsert = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
     settings = {"changes": {"format": "tombstones"}, "source__kafka__key": {"converter": "json"}}

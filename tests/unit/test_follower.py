@@ -24,7 +24,8 @@ def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
             fold([(offset, message.model_copy(update={"table": table}))], histories)
             offset += 1
         for history in histories.values():
-            history.keep(*budget.of_each("one follower", len(histories)))
+            have = [len(one.transactions) for one in histories.values()]
+            history.keep(*budget.of_each("one follower", have))
     kept = [history.transactions.values() for history in histories.values()]
     assert sum(map(len, kept)) <= 400
     assert all(kept)
@@ -33,10 +34,17 @@ def test_all_tables_together_have_a_fixed_room(monkeypatch, tables):
 
 def test_followers_share_it():
     budget = MemoryBudget()
-    alone = budget.of_each("one", 1)
-    budget.of_each("another", 299)
+    alone = budget.of_each("one", [30_000])
+    budget.of_each("another", [500] * 299)
     assert alone == (20_000, 50_000)
-    assert budget.of_each("one", 1) == (200, 1000)
+    assert budget.of_each("one", [30_000]) == (200, 1000)
+
+
+def test_what_some_do_not_need_the_others_have():
+    budget = MemoryBudget()
+    budget.of_each("another", [100] * 400)
+    assert budget.of_each("one", [15_000, 15_000])[0] == 10_000
+    assert budget.of_each("one", [18_000, 3_000])[0] == 17_000
 
 
 def test_there_is_one_client_for_each_cluster_and_none_of_a_connection_that_was_changed():

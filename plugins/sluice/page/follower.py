@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -25,19 +25,38 @@ _MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 class MemoryBudget:
-    """How much all followers of a process may keep: shared evenly, so that more tables take no more memory."""
+    """How much all followers of a process may keep, so that more tables take no more memory.
+
+    Each table has the same share; what a table with few transactions doesn't need of it, the others have.
+    """
 
     def __init__(self) -> None:
-        self._tables: dict[object, int] = {}
+        self._tables: dict[object, tuple[int, ...]] = {}
         self._lock = threading.Lock()
 
-    def of_each(self, follower: object, tables: int) -> tuple[int, int]:
-        """How many transactions and per-partition values each table may keep, if the follower has `tables` of them."""
+    def of_each(self, follower: object, tables: Iterable[int]) -> tuple[int, int]:
+        """How many transactions and per-partition values each table may keep.
+
+        Args:
+            follower: who asks.
+            tables: of each of its tables how many transactions it has now.
+        """
         with self._lock:
-            self._tables[follower] = tables
-            number = max(1, sum(self._tables.values()))
-        remembers = max(_FEWEST, min(_REMEMBERED_OF_TABLE, _REMEMBERED // number))
-        return remembers, min(_PARTITIONS_OF_TABLE, _PARTITIONS // number)
+            self._tables[follower] = tuple(tables)
+            have = sorted(number for of in self._tables.values() for number in of)
+        remembers = max(_FEWEST, min(_REMEMBERED_OF_TABLE, _share(have, _REMEMBERED)))
+        return remembers, min(_PARTITIONS_OF_TABLE, _PARTITIONS // max(1, len(have)))
+
+
+def _share(have: Sequence[int], most: int) -> int:
+    """The largest number that each may have so that all together have at most so many; the smallest come first."""
+    left = most
+    for i, number in enumerate(have):
+        share = left // (len(have) - i)
+        if number > share:
+            return share
+        left -= number
+    return most
 
 
 class Progress(NamedTuple):
@@ -122,6 +141,7 @@ class ControlFollower:
         return self._progress
 
     def _apply_budget(self) -> None:
-        remembers, partitions = self._budget.of_each(self, len(self._tables))
+        have = (len(history.transactions) for history in self._tables.values())
+        remembers, partitions = self._budget.of_each(self, have)
         for history in self._tables.values():
             history.keep(remembers, partitions)
