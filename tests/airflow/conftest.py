@@ -34,6 +34,9 @@ for _name, _value in _SETTINGS.items():
 PROJECT = Path(__file__).parents[2]
 # What isn't there yet, and a backfill that a locked SQLite kept from being made: Airflow has undone what it had begun.
 _ASK_AGAIN = (404, 503)
+# Airflow writes its audit log in the API server's event loop: with SQLite that waits for a request of a task that has
+# the lock, which waits for the loop, until SQLite gives up. Of such a request nothing was done.
+_LOCKED = 500
 PIPELINE = """
 name: {name}
 source: {{kafka: {{topics: {topic}}}}}
@@ -102,14 +105,14 @@ class Api:
         with self._opener.open(request, timeout=120) as response:
             return json.load(response)
 
-    def until(self, what: str, check: Callable[[], Any], timeout: float = 900.0) -> Any:
-        """Ask again and again until there is an answer that is true."""
+    def until(self, what: str, check: Callable[[], Any], timeout: float = 900.0, *, also: int | None = None) -> Any:
+        """Ask again and again until there is an answer that is true; `also` after an error of this status."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             try:
                 found = check()
             except urllib.error.HTTPError as error:
-                if error.code not in _ASK_AGAIN:
+                if error.code not in (*_ASK_AGAIN, also):
                     raise
                 found = None
             if found:
@@ -120,7 +123,9 @@ class Api:
     def trigger(self, dag_id: str, **conf: Any) -> str:
         """Start a run, as soon as the DAG is known, with what a person would put into the form."""
         self.until(f"DAG {dag_id}", lambda: self.call(f"/api/v2/dags/{dag_id}"))
-        return str(self.call(f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})["dag_run_id"])
+        form = {"logical_date": None, "conf": conf}
+        started = self.until("a run", lambda: self.call(f"/api/v2/dags/{dag_id}/dagRuns", form), also=_LOCKED)
+        return str(started["dag_run_id"])
 
     def runs(self, dag_id: str, run_type: str) -> list[dict[str, Any]]:
         """The DAG's runs of one type, by logical date."""

@@ -167,8 +167,9 @@ class Invariants:
             topic = checkpoint.topic(*place[:2])
             if topic is None or topic.topic_id != start.topic_ids[r.cluster][r.topic]:
                 continue
-            if checkpoint.leader_epoch(place) != self.world.logs[number].epoch:
-                continue  # an election since may have cut off what was read
+            planned_in = -1 if r.leader_epoch is None else r.leader_epoch
+            if any(epoch > planned_in and at < r.end for epoch, at in self.world.logs[number].cuts.items()):
+                continue  # an election since has cut off what was read
             settled = checkpoint.settled(place)
             lacking = [o for o in range(r.start, r.end) if not any(a <= o < b for a, b in settled)]
             if lacking:

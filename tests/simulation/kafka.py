@@ -45,12 +45,13 @@ class Record:
 
 @dataclass
 class Log:
-    """One partition."""
+    """One partition; `cuts` says by the leader's epoch where its election has cut the log."""
 
     records: dict[int, Record] = field(default_factory=dict)
     start: int = 0
     end: int = 0
     epoch: int = 0
+    cuts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -196,7 +197,7 @@ class Topic:
         log.epoch += 1
         end = max(log.start, log.end - lacks)
         log.records = {offset: record for offset, record in log.records.items() if offset < end}
-        log.end = end
+        log.end = log.cuts[log.epoch] = end
         here = (r for r in self.produced.values() if (r.log, r.partition) == (log_id, partition))
         gone = {r.where for r in here if r.offset >= end}  # with what Kafka had compacted, which may be rows
         self.kept |= gone & self._rows_for_good()

@@ -154,6 +154,20 @@ def test_a_first_interval_waits_for_all_partitions_of_its_topic():
         plan(Checkpoint(), replace(state((0, 0, 10)), leaderless=(tp(1),)))
 
 
+def test_the_first_interval_of_a_cluster_that_does_not_answer_holds_nobody_up_though_a_backfill_has_read_of_it():
+    other = TopicPartition("far", "t", 0)
+    far = ClusterCheckpoint(topics={"t": TopicCheckpoint(covered={0: ((4, 10),)})})
+    known = checkpoint(p0=4)
+    known = known.model_copy(update={"clusters": {**known.clusters, "far": far}})
+    now = replace(state((0, 0, 10)), leaderless=(other,))
+    with pytest.raises(RetryableError, match="no leader"):
+        plan(known, now)
+    made = plan(known, replace(now, skipped=("far",), unread=("far",)))
+    assert spans(made) == {0: (4, 10)}
+    assert made.idle == ()
+    assert replace(now, skipped=("far",), unread=("far",)).valid_through(NOW) is None
+
+
 def test_what_the_table_has_come_past_is_told_no_more():
     now = replace(state((0, 0, 10)), remarks=(Remark(tp(0), "dated 2099", 5),))
     assert plan(checkpoint(p0=5), now).remarks != ()

@@ -191,7 +191,9 @@ class History:
                 else:
                     bounds.append(PartitionBounds(tp, 0, len(log), len(log), self.clock, len(log)))
         ids = {name: f"id-{name}" for name in names}
-        return ClusterState(bounds, ids, {(n, TOPIC): f"topic-{n}" for n in names}, leaderless, skipped=tuple(skipped))
+        unread = tuple(name for name in skipped if name not in {tp.cluster for tp in leaderless})
+        topic_ids = {(name, TOPIC): f"topic-{name}" for name in names}
+        return ClusterState(bounds, ids, topic_ids, leaderless, skipped=tuple(skipped), unread=unread)
 
     def _plan(self, followed, state: ClusterState) -> IntervalPlan:
         starting = {}

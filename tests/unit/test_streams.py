@@ -354,7 +354,7 @@ def test_nothing_is_said_of_completeness_where_a_cluster_was_never_read():
     before = NOW - timedelta(days=1)
     known, unknown = TopicPartition("west", "orders", 0), ("west",)
     assert replace(state(("east", 0, 5)), skipped=unknown, leaderless=[known]).valid_through(before) == before
-    assert replace(state(("east", 0, 5)), skipped=unknown).valid_through(before) is None
+    assert replace(state(("east", 0, 5)), skipped=unknown, unread=unknown).valid_through(before) is None
 
 
 def test_what_is_to_be_noted():

@@ -10,13 +10,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseXCom, Context
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import table_asset, tell_of_commit, without_assets
 from sluice.airflow.connections import kafka_settings, private_settings, registry_settings, source_connections
 from sluice.airflow.failures import report_errors
-from sluice.airflow.notes import NOTE_KEY, START_COMMIT
+from sluice.airflow.notes import ABORT, NOTE_KEY, START_COMMIT
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
 from sluice.connectors.connections import to_environment
@@ -170,7 +171,7 @@ class StartCommitOperator(_CoordinatorOperator):
 class CommitOperator(_CoordinatorOperator):
     """Commits the interval, or reports that its window was empty. Safe to run again at any time.
 
-    Every commit, and nothing else, updates the table's asset.
+    Every commit, and nothing else, updates the table's asset. After it, `abort` is skipped, which saves its process.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -180,6 +181,19 @@ class CommitOperator(_CoordinatorOperator):
     def prepare_for_execution(self) -> CommitOperator:
         """The copy that runs; it has no outlets until it has committed."""
         return without_assets(super().prepare_for_execution())
+
+    def execute(self, context: Context) -> Any:
+        """Do it, and skip `abort` if nothing can be left open.
+
+        Raises:
+            DownstreamTasksSkipped: `abort` is skipped; to Airflow this is success. The XCom was pushed.
+        """
+        result = super().execute(context)
+        if result["state"] == "empty" and not (self._transaction(context) or {}).get("first_try"):
+            return result
+        context["ti"].xcom_push(key=BaseXCom.XCOM_RETURN_KEY, value=result)
+        # Not by Airflow's SkipMixin: with that, `abort` would be skipped when a person clears it alone, too.
+        raise DownstreamTasksSkipped(tasks=[ABORT])  # type: ignore[no-untyped-call]
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
         """What was read and written, for OpenLineage; empty if nothing was committed."""
@@ -241,7 +255,7 @@ def _addresses(pipeline: Pipeline, transaction: Transaction) -> dict[str, str]:
 
 
 class AbortOperator(_CoordinatorOperator):
-    """Ends what the run left open. Runs at the end of every run, and starts no JVM if there is nothing to end."""
+    """Ends what a run left open that hasn't committed. Starts no JVM if there is nothing to end."""
 
     def _step(self, context: Context) -> str:
         transaction = self._transaction(context)

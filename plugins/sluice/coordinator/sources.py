@@ -84,7 +84,13 @@ class Sources:
         left_out = [
             tp for name in self._skipped for topic in self._topics(name) for tp in known.known_partitions(name, topic)
         ]
-        return replace(state, leaderless=(*state.leaderless, *left_out), skipped=self._skipped)
+        read = {tp.cluster for tp in left_out if known.next_offset(tp) is not None}
+        return replace(
+            state,
+            leaderless=(*state.leaderless, *left_out),
+            skipped=self._skipped,
+            unread=tuple(name for name in self._skipped if name not in read),
+        )
 
     def topic_ids(self, topics: Iterable[Topic]) -> dict[Topic, str]:
         """The id of each topic's present log."""

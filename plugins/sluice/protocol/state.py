@@ -71,6 +71,7 @@ class ClusterState:
         truncated: the offset from which a partition's records are not those that the table has read.
         remarks: warnings about partitions.
         skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
+        unread: those of them of which no interval has read anything yet, whatever a backfill has.
         waits: whether a topic isn't read yet, since another has to be read before.
     """
 
@@ -82,6 +83,7 @@ class ClusterState:
     truncated: Mapping[TopicPartition, int] = field(default_factory=dict)
     remarks: Sequence[Remark] = ()
     skipped: Sequence[str] = ()
+    unread: Sequence[str] = ()
     waits: bool = False
 
     @property
@@ -92,10 +94,10 @@ class ClusterState:
     def valid_through(self, before: datetime | None) -> datetime | None:
         """The time up to which the table will be complete: no later than before if a partition is left out.
 
-        None if a cluster is left out of which nothing was ever read: its records may be older than any time.
+        None if a cluster is left out of which no interval has read: its records may be older than any time.
         """
         times = [b.valid_through for b in self.partitions]
-        if set(self.skipped) - {tp.cluster for tp in self.leaderless}:
+        if self.unread:
             return None
         if self.leaderless or self.skipped or self.waits:
             return min([before, *times]) if before is not None else None
