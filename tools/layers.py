@@ -40,6 +40,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "options": (
             "sources.kafka.options",
+            "sources.jdbc.options",
             "sinks.hudi.options",
             "sinks.files.options",
             "sinks.files.compatibility",
@@ -51,7 +52,13 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
         )
     },
     {"pipeline": ("pipeline",)},
-    {"alerts": ("alerts",), "connect": ("connect",), "rows": ("rows", "spark"), "schemas": ("schemas",)},
+    {
+        "alerts": ("alerts",),
+        "connect": ("connect",),
+        "rows": ("rows", "spark"),
+        "schemas": ("schemas",),
+        "databases": ("databases",),
+    },
     {"control": ("control",)},
     {
         "participant": ("participant",),
@@ -68,6 +75,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
 # Words of one connector's, and the places in which alone they may stand: nobody else knows a source or a sink by name.
 OWN_WORDS = {
     r"source\.kafka\b": ("sources/kafka/",),
+    r"source\.jdbc\b": ("sources/jdbc/",),
     r"sink\.hudi\b": ("sinks/hudi/",),
     r"sink\.files\b": ("sinks/files/",),
     r"sink\.jdbc\b": ("sinks/jdbc/",),

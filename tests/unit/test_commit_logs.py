@@ -12,6 +12,7 @@ import pytest
 
 from sluice.connectors.connections import ConnectionSettings, connection, given
 from sluice.connectors.views import CommitFacts, commit_log_of, shows_commits
+from sluice.databases import client
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks.files import commits
@@ -19,7 +20,7 @@ from sluice.sinks.files.names import DataFile, committable, staging
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.files.storage import LocalStorage
-from sluice.sinks.jdbc import client, statements
+from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.statements import Target

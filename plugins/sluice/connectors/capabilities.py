@@ -19,6 +19,10 @@ class SourceCapabilities:
         windows_by_time: it can find the offset at which the records of a time begin.
         keyed: its records have keys as well as values.
         holds_control_log: its connection is a Kafka cluster, which can hold the control topic.
+        rows: its records' values are rows already: structs of the columns that `SourceOptions.row_schema` tells.
+        sparse: its offsets aren't numbers of records, such as times: how many records an interval has, the source
+            bounds itself by `max_records`, and a difference of offsets is no lag.
+        repeats: an interval may have records of earlier ones again, which only an upsert makes one row.
     """
 
     replayable: bool = False
@@ -26,6 +30,9 @@ class SourceCapabilities:
     windows_by_time: bool = False
     keyed: bool = False
     holds_control_log: bool = False
+    rows: bool = False
+    sparse: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class RequiredCapabilities:
         services: the table services that the file names.
         catalogs: the table is registered in catalogs.
         control_connection: the control topic has a connection of its own.
+        sizes: records that are too large are bad.
     """
 
     changes: bool = False
@@ -82,6 +90,7 @@ class RequiredCapabilities:
     services: frozenset[Service] = frozenset()
     catalogs: bool = False
     control_connection: bool = False
+    sizes: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,6 +126,13 @@ def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) ->
     yield from _not_exactly_once(source, sink)
     if required.control_connection is False and not source.can.holds_control_log:
         yield f"{source.place} is no Kafka cluster that could hold the control topic: name one in control.connection"
+    if source.can.repeats and not sink.can.upsert:
+        yield (
+            f"{source.place} reads rows again that earlier intervals have read, and {sink.place} would have them "
+            f"twice: they {sink.without('upsert')}"
+        )
+    if source.can.rows and required.sizes:
+        yield f"`errors.max_record_bytes` is for records of bytes, and those of {source.place} are rows"
     if required.window and not source.can.windows_by_time:
         yield f"`until: data_interval_end` asks for records by their times, which {source.place} doesn't know"
     if required.keys and not source.can.keyed:

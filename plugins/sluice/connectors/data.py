@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from sluice.connectors import registry
 from sluice.errors import ActionRequiredError, SluiceError
@@ -35,12 +35,26 @@ class SourceReader(Protocol):
 
         Returns:
             Columns `topic` string, `partition` int, `offset` bigint, `timestamp` timestamp, `timestampType` int, `key`
-            and `value` binary; with headers also `headers`, an array of `key` string and `value` binary.
+            and `value` binary, or `value` a struct where values are rows; with headers also `headers`, an array of
+            `key` string and `value` binary.
         """
         ...
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
         """The error to report for an exception that the source caused; None for all others."""
+        ...
+
+
+@runtime_checkable
+class ReadsAsPinned(Protocol):
+    """A reader whose source's values are rows: what to select for them, START-COMMIT has pinned."""
+
+    def pinned(self, reading: Mapping[str, str]) -> SourceReader:
+        """The same reader for one interval.
+
+        Args:
+            reading: `sluice.connectors.source.RowSchema.reading` of the interval.
+        """
         ...
 
 

@@ -59,6 +59,10 @@ class SourceOptions(Section):
     reader: ClassVar[str] = ""
     """The factory of the reader that a write job uses, as `module:name`; see `sluice.connectors.data.MakesReader`."""
 
+    row_schema: ClassVar[str] = ""
+    """Of a source whose values are rows: tells their columns, as `module:name`; see
+    `sluice.connectors.source.TellsRows`."""
+
     connection: str = ""
     """Id of the source's Airflow connection, if it needs one."""
     topics: OneOrMore = ()

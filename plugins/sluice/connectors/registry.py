@@ -22,7 +22,12 @@ GROUPS: Mapping[Kind, str] = MappingProxyType({"source": "sluice.sources", "sink
 # file that names them doesn't have to search all packages of the environment.
 BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
-        "source": MappingProxyType({"kafka": "sluice.sources.kafka.options:Kafka"}),
+        "source": MappingProxyType(
+            {
+                "kafka": "sluice.sources.kafka.options:Kafka",
+                "jdbc": "sluice.sources.jdbc.options:JdbcTables",
+            }
+        ),
         "sink": MappingProxyType(
             {
                 "hudi": "sluice.sinks.hudi.options:Hudi",

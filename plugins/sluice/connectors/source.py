@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
@@ -123,6 +124,36 @@ def mirror_reader(source: Source) -> MirrorReader:
             cluster=source.name,
         )
     return source
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """The columns of a source's rows.
+
+    Attributes:
+        ddl: their names and types, as Spark DDL.
+        reading: how they are read: START-COMMIT has it among the value's options, and the reader gets it there.
+    """
+
+    ddl: str
+    reading: Mapping[str, str]
+
+
+class TellsRows(Protocol):
+    """What a section's `row_schema` names, of a source whose values are rows (capability `rows`)."""
+
+    def __call__(self, options: SourceOptions, topics: Sequence[str]) -> RowSchema:
+        """The columns that the rows of these topics have now.
+
+        Args:
+            options: the source's section.
+            topics: the topics that are read.
+
+        Raises:
+            RetryableError: the source can't be reached.
+            ActionRequiredError: a topic doesn't exist, or two have a column of different types.
+        """
+        ...
 
 
 class MakesSource(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -26,7 +27,7 @@ from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
-from sluice.protocol.plan import IntervalPlan, plan_again, plan_interval, plan_window, refuse_leaderless
+from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window, refuse_leaderless
 from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
@@ -155,7 +156,7 @@ class Planner:
             committed.checkpoint,
             state,
             starting=self._starting(committed.checkpoint, state),
-            limits=self._session.pipeline.limits(float(average) if average else None),
+            limits=self._limits(float(average) if average else None),
             number_of_ranges=self._session.pipeline.write.ranges,
             on_offset_loss=source.on_offset_loss,
             table=self._table_id,
@@ -164,6 +165,11 @@ class Planner:
         if followed is not None and followed.known.differs_from(known_streams(committed.transaction)):
             plan = replace(plan, moves=True)
         return self._task_of(plan, "continue")
+
+    def _limits(self, average: float | None) -> Limits:
+        """Of one interval; a source whose offsets don't count records has seen to it itself."""
+        pipeline = self._session.pipeline
+        return Limits(sys.maxsize) if pipeline.source.capabilities.sparse else pipeline.limits(average)
 
     def _starting(self, checkpoint: Checkpoint, state: ClusterState) -> dict[TopicPartition, Start]:
         followed = self._session.followed

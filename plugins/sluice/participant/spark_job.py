@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.connectors.data import SinkWriter, SourceReader, reader_of, writer_of
+from sluice.connectors.data import ReadsAsPinned, SinkWriter, SourceReader, reader_of, writer_of
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -62,13 +62,19 @@ class SparkJob:
         spark = spark_session(f"sluice {start.dag_id} {start.transaction}")
         try:
             clusters = start.streams.clusters if start.streams is not None else {}
-            readers = readers_of(partial(reader, spark), self._source, self._connections, clusters)
+            pinned = partial(_pinned, partial(reader, spark), start)
+            readers = readers_of(pinned, self._source, self._connections, clusters)
             yield RunningSparkJob(spark, readers, partial(writer, spark))
         finally:
             try:
                 spark.stop()
             except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
                 log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+
+
+def _pinned(reader: Callable[[Any], SourceReader], start: StartCommit, settings: Any) -> SourceReader:
+    made = reader(settings)
+    return made.pinned(start.records.value.options) if isinstance(made, ReadsAsPinned) else made
 
 
 def readers_of(

@@ -143,6 +143,7 @@ class Pipeline(Section):
             services=frozenset(wanted),
             catalogs=self.catalog_sync is not None,
             control_connection=self.control.connection is not None,
+            sizes=self.errors.max_record_bytes is not None,
         )
 
     @model_validator(mode="after")
@@ -154,6 +155,8 @@ class Pipeline(Section):
     @model_validator(mode="after")
     def _columns_are_known(self) -> Pipeline:
         value, given = self.source.options.value, self.sink.options.columns_are_given
+        if self.source.capabilities.rows:
+            return self
         if not given and not value.has_schema:
             raise ValueError(
                 f"give the table's columns as {self.sink.place}.schema (Spark DDL) or `schema_file` (.avsc)"

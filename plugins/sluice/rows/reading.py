@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
 from sluice.connectors.data import SourceReader
 from sluice.jvm.sql import columns, literal
@@ -64,7 +65,8 @@ def read_range(
         # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
         # order, each part's from 0; a read has one task for each range.
         read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
-        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch))
+        sized = isinstance(read.schema["value"].dataType, BinaryType)
+        read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch, sized=sized))
         reads.append(watch(read, number, ranges) if watch is not None else read)
         tasks += len(ranges)
     return reduce(DataFrame.union, reads)
@@ -80,7 +82,7 @@ def _batches(planned: Sequence[PlannedRange]) -> list[list[int]]:
     return [layer[i : i + _AT_A_TIME] for layer in layers.values() for i in range(0, len(layer), _AT_A_TIME)]
 
 
-def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[Column]:
+def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int], *, sized: bool) -> list[Column]:
     texts = ["count(1) AS records"]
     # A partition is in a batch only once. With one topic, its name isn't compared, which costs much more than a number.
     one_topic = len({planned[i].named_topic for i in batch}) == 1
@@ -92,9 +94,10 @@ def _aggregates(planned: Sequence[PlannedRange], batch: Sequence[int]) -> list[C
             f"count(CASE WHEN {here} THEN 1 END)": "records",
             f"max(CASE WHEN {here} THEN `offset` END)": "offset",
             f"max(CASE WHEN {here} THEN unix_millis(`timestamp`) END)": "timestamp",
-            f"sum(CASE WHEN {here} THEN length(`value`) END)": "bytes",
             f"max(CASE WHEN {here} THEN `{_TASK}` END)": "task",
         }
+        if sized:  # a row has no bytes
+            counted_of_each[f"sum(CASE WHEN {here} THEN length(`value`) END)"] = "bytes"
         texts += [f"{text} AS {name}_{i}" for text, name in counted_of_each.items()]
     return columns(texts)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.jvm.sql import columns, literal
@@ -247,12 +247,20 @@ class RecordChain:
         columns_of = {**_PARTS, "topic": TOPIC} if self._of_streams else _PARTS
         named |= {name: F.col(columns_of.get(part, part)) for name, part in self._plan.columns.items()}
         problems[:0] = self._too_large()
-        kept = [F.struct(*_KEPT, stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
+        kept = [F.struct(*self._kept(records), stage_of(F.coalesce(*problems))).alias(RECORD)] if keep else []
         place = columns(f"{name} AS _kafka_{name}" for name in ("topic", "partition", "offset"))
         if self._time:  # without one Kafka's clients say -1
             place += columns([f"CASE WHEN timestampType >= 0 THEN timestamp END AS {RECORD_TIME}"])
         made = [column.alias(name) for name, column in named.items()]
         return parts[-1].records.select(*made, *change, *place, *kept, F.coalesce(*problems).alias(PROBLEM))
+
+    @staticmethod
+    def _kept(records: DataFrame) -> list[Column]:
+        """The record as it was read; a value that is a row as JSON, since what keeps bad records keeps bytes."""
+        if isinstance(records.schema["value"].dataType, BinaryType):
+            return [F.col(name) for name in _KEPT]
+        as_json = F.to_json("value").cast("binary").alias("value")
+        return [as_json if name == "value" else F.col(name) for name in _KEPT]
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
         given = ConverterContext(

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from sluice.connectors.registry import load
+from sluice.connectors.source import RowSchema
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.catalyst import shaped
 from sluice.jvm.gateway import HudiJvm
@@ -204,6 +206,8 @@ class RecordPinner:
                 )
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
+        if self._pipeline.source.capabilities.rows and key.rpartition(".")[2] == "value":
+            return self._rows(jvm, converter, key, base)
         asked = self._asked(converter.registry) if converter.registry is not None else []
         found = (
             self._registered(jvm, converter, key, last, asked)
@@ -222,6 +226,23 @@ class RecordPinner:
             for one, of in zip(asked, found, strict=True)
         ]
         return pinned_by_cluster(converter, by_cluster, part)
+
+    def _rows(self, jvm: HudiJvm, converter: Converter, key: str, base: Type | None) -> Format:
+        """The format of values that are rows, as the source tells them now."""
+        options = self._pipeline.source.options
+        told: RowSchema = load(options.row_schema)(options, self._topics)
+        schema = WriterSchema(struct=struct_of_ddl(jvm, told.ddl, key))
+        part = part_of_table(base, converter, [schema]) if base is not None else None
+        found = pinned_format(converter, [schema], part)
+        for judged in found.schemas:
+            if judged.incompatible is not None:
+                raise ActionRequiredError(
+                    f"Columns of the source have other types than the table's: {judged.incompatible}.",
+                    next_step="nothing was read. Load into a new table, or `cast` in `transforms` to the table's types "
+                    f"and name these in {self._sink}.schema.",
+                    table=self._table_id,
+                )
+        return found.model_copy(update={"schemas": (), "options": dict(told.reading)})
 
     def _asked(self, own: str) -> list[_Asked]:
         """The registries that know the ids in records, the first of them that which the pipeline file names (`own`)."""

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 
 from sluice.connectors.connections import connection
 from sluice.connectors.views import CommitFacts, Instant, Timeline
+from sluice.databases.client import Ask, asked
 from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.client import Ask, asked
 from sluice.sinks.jdbc.names import INSTANTS, KEPT
 from sluice.sinks.jdbc.statements import Target
 

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sluice.connectors.connections import connection
+from sluice.databases.client import Ask, asked
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.schema import struct_of_ddl
 from sluice.protocol.identity import LogId
@@ -20,7 +21,6 @@ from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
 from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.client import Ask, asked
 from sluice.sinks.jdbc.names import instant_of_staging, quoted
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.statements import Target

@@ -1,10 +1,11 @@
-"""Looks into a database without a JVM, for the page: by Python's own SQLite, by psycopg or PyMySQL where they are."""
+"""Looks into a database without a JVM: by Python's own SQLite, by psycopg or PyMySQL where they are."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +15,27 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.jdbc.address import JdbcAddress
 
 Row = tuple[Any, ...]
+
+
 Ask = Callable[..., list[Row]]
 """A query with `?` for each value, and the values."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A connection that answers queries."""
+
+    run: Ask
+    describe: Callable[[str], list[tuple[str, str]]]
+
+    def __call__(self, sql: str, *values: Any) -> list[Row]:
+        """What a query with `?` for each value finds."""
+        return self.run(sql, *values)
+
+    def described(self, query: str) -> list[tuple[str, str]]:
+        """The names and types of a query's columns, as far as its database says them; no row is fetched."""
+        return self.describe(query)
+
 
 _WAIT = 5  # seconds: somebody waits for the page
 _DRIVERS = ("psycopg", "psycopg2")
@@ -30,9 +50,24 @@ _LIBPQ = MappingProxyType(
 )
 
 
+PAGE = "the page"
+
+
+@dataclass(frozen=True)
+class _Look:
+    address: JdbcAddress
+    wait: int
+    who: str
+
+
 @contextmanager
-def asked(address: JdbcAddress) -> Iterator[Ask]:
-    """Queries of a database that change nothing, for as long as the block.
+def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterator[Asking]:
+    """Queries of a database that change nothing, for as long as the block. Each sees what is committed by then.
+
+    Args:
+        address: the database's.
+        wait: how many seconds a connection and each query may take.
+        who: who asks, for errors.
 
     Raises:
         ActionRequiredError: this process has no client for it, or the database refuses.
@@ -46,94 +81,143 @@ def asked(address: JdbcAddress) -> Iterator[Ask]:
             next_step="look at the control topic's transactions, or ask the database for `_sluice_instants`.",
             connection=address.connection,
         )
-    with client(address) as ask:
+    with client(_Look(address, wait, who)) as ask:
         yield ask
 
 
 @contextmanager
-def _sqlite(address: JdbcAddress) -> Iterator[Ask]:
+def _sqlite(look: _Look) -> Iterator[Asking]:
+    address = look.address
     path = address.url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
     try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=_WAIT)) as connection:
-            yield lambda sql, *values: connection.execute(sql, values).fetchall()
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=look.wait)) as connection:
+
+            def ask(sql: str, *values: Any) -> list[Row]:
+                return connection.execute(sql, values).fetchall()
+
+            def describe(query: str) -> list[tuple[str, str]]:
+                # The types of a view's columns are known, and those of a query aren't. A temporary one is in no file.
+                connection.execute(f"CREATE TEMP VIEW sluice_query AS {query}")
+                found = ask("SELECT name, type FROM pragma_table_xinfo('sluice_query') ORDER BY cid")
+                connection.execute("DROP VIEW temp.sluice_query")
+                return [(str(name), str(kind)) for name, kind in found]
+
+            yield Asking(ask, describe)
     except sqlite3.Error as error:
         raise RetryableError(
             f"The file of SQLite can't be read: {address.hidden(str(error))}.",
-            next_step="it has to be on a disk of this machine's, and readable for the user of Airflow's API server.",
+            next_step="it has to be on a disk of this machine's, and readable for the user of "
+            + ("Airflow's API server." if look.who == PAGE else "this process."),
             connection=address.connection,
         ) from None
 
 
 @contextmanager
-def _postgresql(address: JdbcAddress) -> Iterator[Ask]:
-    driver = _driver(address, "PostgreSQL", _DRIVERS, "pip install 'sluice[postgres]'")
+def _postgresql(look: _Look) -> Iterator[Asking]:
+    address = look.address
+    driver = _driver(look, "PostgreSQL", _DRIVERS, "pip install 'sluice[postgres]'")
     try:
-        with closing(driver.connect(**_libpq(address), connect_timeout=_WAIT)) as connection:
+        with closing(driver.connect(**_libpq(address), connect_timeout=look.wait)) as connection:
+            connection.autocommit = True
             cursor = connection.cursor()
-            cursor.execute(f"SET statement_timeout = '{_WAIT}s'")
+            cursor.execute(f"SET statement_timeout = '{look.wait}s'")
             cursor.execute("SET default_transaction_read_only = on")
-            connection.commit()
 
             def ask(sql: str, *values: Any) -> list[Row]:
-                cursor.execute(sql.replace("?", "%s"), values)
+                cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, values or None)
                 return list(cursor.fetchall())
 
-            yield ask
+            def describe(query: str) -> list[tuple[str, str]]:
+                cursor.execute(f"SELECT * FROM ({query}) sluice_query LIMIT 0")
+                columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in cursor.description]
+                found = []
+                for name, kind, precision, scale in columns:
+                    ((word,),) = ask("SELECT format_type(?::oid, NULL)", kind)
+                    sized = word == "numeric" and precision is not None and precision < 1001
+                    found.append((name, f"numeric({precision},{scale})" if sized else str(word)))
+                return found
+
+            yield Asking(ask, describe)
     except driver.Error as error:
         state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
         reason = " ".join(address.hidden(str(error)).split())[:500]
         refuses = state.startswith(("28", "3D", "42501")) or "authentication failed" in reason
-        raise _failed(address, reason, refuses=refuses) from None
+        raise _failed(look, reason, refuses=refuses) from None
 
 
 @contextmanager
-def _mariadb(address: JdbcAddress) -> Iterator[Ask]:
-    driver = _driver(address, "MariaDB", _MARIADB, "pip install 'sluice[mariadb]'")
-    session = f"SET {address.dialect.properties['sessionVariables']}, max_statement_time={_WAIT}, tx_read_only=1"
-    waits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), _WAIT)
+def _mariadb(look: _Look) -> Iterator[Asking]:
+    address = look.address
+    driver = _driver(look, "MariaDB", _MARIADB, "pip install 'sluice[mariadb]'")
+    session = f"SET {address.dialect.properties['sessionVariables']}, max_statement_time={look.wait}, tx_read_only=1"
+    waits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), look.wait)
     try:
-        with closing(driver.connect(**_pymysql(address), **waits, init_command=session)) as connection:
+        with closing(driver.connect(**_pymysql(address), **waits, init_command=session, autocommit=True)) as connection:
             cursor = connection.cursor()
 
             def ask(sql: str, *values: Any) -> list[Row]:
                 cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, values or None)
                 return list(cursor.fetchall())
 
-            yield ask
+            def describe(query: str) -> list[tuple[str, str]]:
+                cursor.execute(f"SELECT * FROM ({query}) sluice_query LIMIT 0")
+                return [(str(c[0]), _mariadb_type(c[1], c[4], c[5])) for c in cursor.description]
+
+            yield Asking(ask, describe)
     except driver.Error as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         reason = " ".join(address.hidden(str(error)).split())[:500]
-        raise _failed(address, reason, refuses=address.dialect.kind_of(code) in ("login", "refused")) from None
+        raise _failed(look, reason, refuses=address.dialect.kind_of(code) in ("login", "refused")) from None
 
 
-def _failed(address: JdbcAddress, reason: str, *, refuses: bool) -> ActionRequiredError | RetryableError:
+# https://mariadb.com/kb/en/result-set-packets/: the types of the protocol's columns.
+_MARIADB_TYPES = MappingProxyType(
+    {
+        1: "tinyint", 2: "smallint", 3: "int", 4: "float", 5: "double", 7: "timestamp(6)", 8: "bigint", 9: "mediumint",
+        10: "date", 11: "time", 12: "datetime(6)", 13: "year", 16: "bit",
+    }
+)  # fmt: skip
+
+
+def _mariadb_type(code: int, length: int, scale: int) -> str:
+    if code in (0, 246):  # its length has the sign, and the point where there is one
+        return f"decimal({length - 1 - (scale > 0)},{scale})"
+    return _MARIADB_TYPES.get(code, "text")
+
+
+def _failed(look: _Look, reason: str, *, refuses: bool) -> ActionRequiredError | RetryableError:
+    said = {"connection": look.address.connection, "reason": reason}
+    page = look.who == PAGE
     if refuses:
+        grants = (
+            "or grant it SELECT on `_sluice_instants`; the server may also admit tasks' machines only, and not the API "
+            "server's."
+        )
         return ActionRequiredError(
-            "The database refuses the page's look at the table.",
-            next_step="correct login or password of the Airflow connection, or grant it SELECT on "
-            "`_sluice_instants`; the server may also admit tasks' machines only, and not the API server's.",
-            connection=address.connection,
-            reason=reason,
+            f"The database refuses {look.who}'s look at the table.",
+            next_step="correct login or password of the Airflow connection, "
+            + (grants if page else "or grant it what docs/jdbc-source.md names under `Rights`."),
+            **said,
         )
     return RetryableError(
-        "The database doesn't answer the page.",
-        next_step="check that it can be reached from Airflow's API server.",
-        connection=address.connection,
-        reason=reason,
+        f"The database doesn't answer {look.who}.",
+        next_step="check that it can be reached from Airflow's "
+        + ("API server." if page else "workers; the step is retried."),
+        **said,
     )
 
 
-def _driver(address: JdbcAddress, database: str, names: Sequence[str], install: str) -> Any:
+def _driver(look: _Look, database: str, names: Sequence[str], install: str) -> Any:
     for name in names:
         try:
             return import_module(name)
         except ImportError:
             continue
+    page = f"beside Airflow's API server: `{install}`. Till then the page shows the control topic's transactions alone."
     raise ActionRequiredError(
         f"This process has no client for {database}.",
-        next_step=f"install {names[0]} beside Airflow's API server: `{install}`. Till then the page "
-        "shows the control topic's transactions alone.",
-        connection=address.connection,
+        next_step=f"install {names[0]} {page if look.who == PAGE else f'beside Airflow: `{install}`.'}",
+        connection=look.address.connection,
     )
 
 

@@ -1,0 +1,1 @@
+"""Tables of a relational database as a source: windows over a column, up to where no transaction still writes."""

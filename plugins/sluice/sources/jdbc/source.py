@@ -1,0 +1,438 @@
+"""The tables of a database as logs, when an interval is planned: what is settled, and what of it one interval reads.
+
+An offset is a position in the column that bounds windows: microseconds since 1970, or a number. A window's rows
+are read by whoever writes the interval, after START-COMMIT has fixed its bounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sluice.connectors.connections import connection
+from sluice.connectors.options import SourceOptions
+from sluice.connectors.source import RowSchema
+from sluice.databases.client import asked
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.redriven import Places
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
+from sluice.sinks.jdbc.address import address_of
+from sluice.sources.jdbc.engine import Ask, Bound, Column, Engine, Horizon, Relation, at, has_one_offset, micros
+from sluice.sources.jdbc.engines import engine_of
+from sluice.sources.jdbc.options import JdbcTables
+
+_WAIT = 60  # seconds for a query of START's
+_STANDS_STILL = timedelta(minutes=5)
+TABLES = "tables"
+"""The option of a value's format that says how tables are read."""
+
+
+def source_of(options: SourceOptions, settings: Any) -> JdbcSource:  # noqa: ARG001 - they are Kafka's
+    """The source that a pipeline's section names."""
+    return JdbcSource(_section(options))
+
+
+def _section(options: SourceOptions) -> JdbcTables:
+    if not isinstance(options, JdbcTables):
+        raise TypeError(f"{type(options).__name__} is no section of tables")
+    return options
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A relation with the column that bounds its windows.
+
+    Attributes:
+        relation: the table, view or query.
+        expression: that column, as SQL; empty in mode bulk.
+        bound: what it holds.
+        grain: the microseconds that its times are rounded to.
+        column: the column itself; the first of several.
+    """
+
+    relation: Relation
+    expression: str = ""
+    bound: Bound = "number"
+    grain: int = 1
+    column: Column | None = None
+
+
+class JdbcSource:
+    """Tables of one database; see `sluice.connectors.source.Source`."""
+
+    def __init__(self, options: JdbcTables) -> None:
+        self._options = options
+
+    @property
+    def name(self) -> str:
+        """The connection's id."""
+        return self._options.connection
+
+    def cluster_ids(self) -> dict[str, str | None]:
+        """A database is known by its connection; each table has an id."""
+        return {self.name: None}
+
+    def topics_like(self, pattern: str, but_not: Collection[str | None] = ()) -> tuple[str, ...]:
+        """The tables and views whose whole names match; see `Source`."""
+        with looking(self._options) as (ask, engine):
+            known = engine.names(ask)
+        out = self._options.table_exclude
+        found = tuple(
+            name
+            for name in known
+            if re.fullmatch(pattern, name) and name not in but_not and not (out is not None and re.fullmatch(out, name))
+        )
+        if not found:
+            raise ActionRequiredError(
+                "No table has a name like the source's `table_include`.",
+                next_step="create one, or correct the pattern, which a whole name must match, with its schema.",
+                pattern=pattern,
+                connection=self.name,
+            )
+        return found
+
+    def state(
+        self,
+        topics: Sequence[str],
+        window_end: datetime | None,
+        window_start: datetime | None = None,
+        *,
+        max_future: timedelta | None = None,  # noqa: ARG002 - a horizon is never ahead of the clock
+        checkpoint: Checkpoint | None = None,
+    ) -> ClusterState:
+        """How far each table is settled, and how much of that an interval of `max_records` reads; see `Source`.
+
+        Raises:
+            ActionRequiredError: it can't be told exactly; or a table or column isn't there, or the clock was set back.
+            RetryableError: the database doesn't answer.
+        """
+        known = checkpoint or Checkpoint()
+        with looking(self._options) as (ask, engine):
+            windowed = [windowed_of(ask, engine, self._options, topic) for topic in topics]
+            look = _Look(self._options, ask, engine, known, window_end, window_start)
+            found = look.bounds([(TopicPartition(self.name, w.relation.topic, 0), w) for w in windowed])
+        return ClusterState(
+            [bounds for bounds, _ in found],
+            self.cluster_ids(),
+            {(self.name, w.relation.topic): log_id(self._options, w.relation) for w in windowed},
+            remarks=tuple(remark for _, remarks in found for remark in remarks),
+        )
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """What tells a table from another of its name, and a position from one in another column."""
+        with looking(self._options) as (ask, engine):
+            return {topic: log_id(self._options, relation_of(ask, engine, self._options, topic)) for topic in topics}
+
+    def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:  # noqa: ARG002
+        """Rows that are gone are no loss: a table has what it has."""
+        return {}
+
+    def sent_again(self, topic: str, table: str) -> Places:  # noqa: ARG002
+        """Nobody sends rows again."""
+        return Places()
+
+    def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
+        """A database has no consumer groups."""
+
+
+class _Look:
+    """One look at the tables' bounds."""
+
+    def __init__(
+        self,
+        options: JdbcTables,
+        ask: Ask,
+        engine: Engine,
+        known: Checkpoint,
+        window_end: datetime | None,
+        window_start: datetime | None,
+    ) -> None:
+        self._options, self._ask, self._engine, self._known = options, ask, engine, known
+        self._end, self._start = window_end, window_start
+
+    def bounds(
+        self, tables: Sequence[tuple[TopicPartition, Windowed]]
+    ) -> list[tuple[PartitionBounds, tuple[Remark, ...]]]:
+        """The bounds of each table, with what is to be told of it."""
+        if self._options.mode == "bulk":
+            now = datetime.now(UTC)
+            return [(self._snapshot(tp, now), ()) for tp, _ in tables]
+        if not self._options.by_time:
+            columns = [(w.relation, w.column) for _, w in tables if w.column is not None]
+            found = self._engine.settled_numbers(self._ask, columns, self._options.horizon_wait)
+            return [self._numbered(tp, w, h) for (tp, w), h in zip(tables, found, strict=True)]
+        horizon = self._horizon([w.relation for _, w in tables])
+        return [self._timed(tp, w, horizon) for tp, w in tables]
+
+    def _snapshot(self, tp: TopicPartition, now: datetime) -> PartitionBounds:
+        """Each interval is one more snapshot of the table."""
+        position = self._known.next_offset(tp) or 0
+        return PartitionBounds(tp, 0, position + 1, position + 1, now, position + 1)
+
+    # Times
+
+    def _horizon(self, relations: Sequence[Relation]) -> Horizon:
+        options = self._options
+        delay = options.timestamp_delay // timedelta(microseconds=1)
+        if options.consistency != "exact":
+            now = self._engine.now(self._ask)
+            return Horizon(now, now - delay)
+        if not has_one_offset(options.db_timezone):
+            raise ActionRequiredError(
+                f"Clocks of {options.db_timezone} are set back once a year, and with them times without a zone.",
+                next_step="keep times in a column with a zone, or in UTC; or choose consistency overlap or delay.",
+            )
+        found = self._engine.settled_time(self._ask, relations, options.clock_margin, options.horizon_wait)
+        return found if found.at is None else replace(found, at=min(found.at, found.now - delay))
+
+    def _timed(
+        self, tp: TopicPartition, windowed: Windowed, horizon: Horizon
+    ) -> tuple[PartitionBounds, tuple[Remark, ...]]:
+        position = self._known.next_offset(tp)
+        settled = position or 0
+        if position is not None and horizon.now < position:
+            raise ActionRequiredError(
+                "The database's clock was set back behind what was read: rows that it dates before that would be lost.",
+                next_step="nothing was read. Correct the clock, and run again when it has passed that time; rows dated "
+                "before it meanwhile have to be touched, so that they are dated anew.",
+                source=tp.topic,
+                read_up_to=at(position).isoformat(),
+                clock=at(horizon.now).isoformat(),
+            )
+        if horizon.at is not None:
+            upper = horizon.at - horizon.at % windowed.grain
+            if position is not None and horizon.held_by is not None and upper < position - windowed.grain:
+                raise ActionRequiredError(
+                    "A transaction is open that by the database's clock began before rows that were read: the clock "
+                    "was set back, or an earlier interval didn't wait for it.",
+                    next_step="nothing was read. Let it end; if it writes rows dated before that time, touch them, so "
+                    "that they are dated anew.",
+                    source=tp.topic,
+                    session=horizon.held_by,
+                    read_up_to=at(position).isoformat(),
+                )
+            settled = max(settled, upper)
+        bounds = self._cut(tp, windowed, settled, position)
+        return bounds, self._remarks(tp, horizon)
+
+    # Numbers
+
+    def _numbered(
+        self, tp: TopicPartition, windowed: Windowed, horizon: Horizon
+    ) -> tuple[PartitionBounds, tuple[Remark, ...]]:
+        assert windowed.column is not None
+        position = self._known.next_offset(tp)
+        if horizon.at is not None and position is not None and horizon.at < position:
+            raise ActionRequiredError(
+                f"The numbers of column {windowed.column.name} have begun again: the next is {horizon.at}, and "
+                f"those up to {position - 1} were read.",
+                next_step="nothing was read. Rows with numbers that were read would be lost: set the sequence to "
+                f"{position} at least, or load the source's table into a new one.",
+                source=tp.topic,
+            )
+        settled = max(position or 0, horizon.at or 0)
+        return self._cut(tp, windowed, settled, position), self._remarks(tp, horizon)
+
+    # Both
+
+    def _remarks(self, tp: TopicPartition, horizon: Horizon) -> tuple[Remark, ...]:
+        if horizon.held_by is None or (horizon.at is not None and horizon.since < _STANDS_STILL):
+            return ()
+        words = f"newer rows wait for {horizon.held_by}, open for {horizon.since.total_seconds():.0f} s"
+        return (Remark(tp, words),)
+
+    def _cut(self, tp: TopicPartition, windowed: Windowed, settled: int, position: int | None) -> PartitionBounds:
+        """The bounds up to a horizon: nothing where there is no row, and no more than `max_records` at a time."""
+        begin = self._begin(tp, settled) if position is None else position
+        if position is None:
+            self._refuse_negative(windowed)
+        end = settled
+        if self._end is not None and self._options.by_time:
+            end = min(end, micros(self._end) - micros(self._end) % windowed.grain)
+        limited = self._limited(windowed, begin, end) if begin < end else begin
+        through = at(end) if self._options.by_time else datetime.now(UTC)
+        if begin < limited < end and self._options.by_time:
+            through = at(limited)
+        start = 0
+        if self._start is not None and self._options.by_time:
+            start = micros(self._start)
+        return PartitionBounds(
+            tp, 0, settled, limited if self._start is None else max(end, start), through, settled, window_start=start
+        )
+
+    def _begin(self, tp: TopicPartition, settled: int) -> int:
+        wanted = self._options.starting_offsets
+        if isinstance(wanted, str):
+            return 0 if wanted == "earliest" else settled
+        return min(wanted.get(tp.topic, {}).get(tp.partition, 0), settled)
+
+    def _refuse_negative(self, windowed: Windowed) -> None:
+        below = self._literal(windowed, 0)
+        if self._ask(f"SELECT 1 FROM {windowed.relation.sql} WHERE {windowed.expression} < {below} LIMIT 1"):
+            raise ActionRequiredError(
+                "Rows have times before 1970, or numbers below 0, from which no window can begin.",
+                next_step="correct them, or leave them out by a view.",
+                source=windowed.relation.topic,
+            )
+
+    def _limited(self, windowed: Windowed, begin: int, end: int) -> int:
+        """The end of a window from `begin` on with at most `max_records` rows; more where all have one value."""
+        of, expression = windowed.relation.sql, windowed.expression
+        window = f"{expression} >= {self._literal(windowed, begin)} AND {expression} < {self._literal(windowed, end)}"
+        again = self._options.overlap // timedelta(microseconds=1)
+        from_ = f"{expression} >= {self._literal(windowed, max(0, begin - again))}"
+        if not self._ask(f"SELECT 1 FROM {of} WHERE {from_} AND {expression} < {self._literal(windowed, end)} LIMIT 1"):
+            return begin
+        value = self._number(windowed)
+        first_of_next = self._ask(
+            f"SELECT {value} FROM {of} WHERE {window} ORDER BY {expression} LIMIT 1 OFFSET {self._options.max_records}"
+        )
+        if not first_of_next:
+            return end
+        cut = int(first_of_next[0][0]) - int(first_of_next[0][0]) % windowed.grain
+        below = f"{window} AND {expression} < {self._literal(windowed, cut)}"
+        if cut > begin and self._ask(f"SELECT 1 FROM {of} WHERE {below} LIMIT 1"):
+            return cut
+        return min(end, cut + windowed.grain)  # more rows have this one value than an interval was to have
+
+    def _number(self, windowed: Windowed) -> str:
+        return position_of(self._engine, self._options, windowed)
+
+    def _literal(self, windowed: Windowed, value: int) -> str:
+        return self._engine.literal(value, windowed.bound, self._options.db_timezone)
+
+
+@contextmanager
+def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
+    """A connection to the database for as long as the block; errors say which."""
+    address = address_of(connection(options.connection))
+    try:
+        with asked(address, wait=_WAIT, who="the interval") as ask:
+            yield ask, engine_of(address)
+    except SluiceError as error:
+        error.locate(connection=options.connection)
+        raise
+
+
+def relation_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Relation:
+    """A topic's table, view or query."""
+    if options.query is not None:
+        return engine.of_query(ask, topic, options.query)
+    return engine.relation(ask, topic)
+
+
+def log_id(options: JdbcTables, relation: Relation) -> str:
+    """What a position of the relation belongs to: the same table, by the same column."""
+    by = "" if options.mode == "bulk" else ",".join(options.timestamp_column) or options.incrementing_column
+    text = json.dumps([relation.id, "time" if options.by_time else options.mode, by.lower(), options.query])
+    return hashlib.sha256(text.encode()).hexdigest()[:22]
+
+
+def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Windowed:
+    """A topic with the column that bounds its windows.
+
+    Raises:
+        ActionRequiredError: there is no such table or column, or it can't bound windows.
+    """
+    relation = relation_of(ask, engine, options, topic)
+    if options.mode == "bulk":
+        return Windowed(relation)
+    columns = [relation.column(name) for name in options.timestamp_column] if options.by_time else []
+    if not options.by_time:
+        columns = [_numbers(relation, options)]
+    bounds = {engine.bound_of(column) for column in columns}
+    bound = next(iter(bounds))
+    wanted = ("instant", "local", "text") if options.by_time else ("number",)
+    if len(bounds) != 1 or bound not in wanted:
+        raise ActionRequiredError(
+            f"Windows can't be bounded by {', '.join(f'{c.name} ({c.type})' for c in columns)}.",
+            next_step="name a column of "
+            + ("times, and several only of one type." if options.by_time else "whole numbers."),
+            source=topic,
+        )
+    assert bound is not None
+    if options.validate_non_null and all(column.nullable for column in columns):
+        raise ActionRequiredError(
+            f"Column {columns[-1].name} may be null, and a row in which it is would never be read.",
+            next_step="make it NOT NULL; or set the source's `validate_non_null` to false, if no row lacks it.",
+            source=topic,
+        )
+    names = ", ".join(engine.quoted(column.name) for column in columns)
+    expression = names if len(columns) == 1 else f"coalesce({names})"
+    grain = max(engine.grain(column) for column in columns) if options.by_time else 1
+    return Windowed(relation, expression, bound, grain, columns[0])
+
+
+def _numbers(relation: Relation, options: JdbcTables) -> Column:
+    if options.incrementing_column:
+        return relation.column(options.incrementing_column)
+    numbered = [column for column in relation.columns if column.numbered]
+    if len(numbered) == 1:
+        return numbered[0]
+    raise ActionRequiredError(
+        "The database numbers no column of the table, or several.",
+        next_step="name one in the source's `incrementing_column`.",
+        source=relation.topic,
+    )
+
+
+def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
+    """A row's offset, as SQL."""
+    if windowed.bound == "number":
+        return windowed.expression
+    return engine.microseconds(windowed.expression, windowed.bound, options.db_timezone)
+
+
+def row_schema(options: SourceOptions, topics: Sequence[str]) -> RowSchema:
+    """The columns of all tables that are read, and how each is; see `sluice.connectors.source.TellsRows`.
+
+    Raises:
+        ActionRequiredError: two tables have a column of different types.
+    """
+    section = _section(options)
+    tables: dict[str, Any] = {}
+    types: dict[str, tuple[str, str]] = {}
+    names: dict[str, str] = {}
+    with looking(section) as (ask, engine):
+        for topic in topics:
+            windowed = windowed_of(ask, engine, section, topic)
+            columns = []
+            for column in windowed.relation.columns:
+                reading = engine.reading(column, section.numeric_mapping, section.db_timezone)
+                other = types.setdefault(column.name.lower(), (reading.ddl, topic))
+                if other[0] != reading.ddl:
+                    raise ActionRequiredError(
+                        f"Column {column.name} is {reading.ddl} in {topic} and {other[0]} in {other[1]}.",
+                        next_step="load such tables by pipelines of their own.",
+                        source=topic,
+                    )
+                names.setdefault(column.name.lower(), column.name)
+                columns.append([column.name, reading.sql, reading.fetched, reading.value])
+            key = sorted((c for c in windowed.relation.columns if c.in_key), key=lambda c: c.in_key)
+            tables[topic] = {
+                "from": windowed.relation.sql,
+                "at": windowed.expression,
+                "bound": windowed.bound,
+                "offset": position_of(engine, section, windowed) if windowed.expression else "",
+                "columns": columns,
+                "key": [column.name for column in key],
+            }
+    ddl = ", ".join(f"`{names[name].replace('`', '``')}` {kind}" for name, (kind, _) in types.items())
+    return RowSchema(
+        ddl,
+        {
+            TABLES: json.dumps(tables),
+            "connection": section.connection,
+            "zone": section.db_timezone,
+            "overlap": str(section.overlap // timedelta(microseconds=1)),
+            "fetch_size": str(section.fetch_size),
+            "time": str(section.by_time),
+        },
+    )
