@@ -34,6 +34,7 @@ _TOGETHER = {
     "tests/airflow/test_watching.py": "live Airflow",
     "tests/page/test_connect_rest.py": "page's Airflow",
     "tests/page/test_page.py": "page's Airflow",
+    "tests/page/test_read_api.py": "page's Airflow",
     **{f"tests/guarantees/{name}.py": "schema registry" for name in _CONVERTERS},
 }
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
@@ -27,6 +28,7 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
+from sluice.page import models
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.renames import RenamedTable
@@ -67,6 +69,17 @@ source: {{kafka: {{topics: flights}}}}
 sink: {{jdbc: {{connection: warehouse, table: orders, schema: "id BIGINT"}}}}
 control: {{topic: control-sinks}}
 """
+ANSWERS: dict[str, type[BaseModel]] = {
+    "pipelines": models.Pipelines,
+    "health": models.Healths,
+    "pipeline": models.WholePipeline,
+    "transactions": models.Transactions,
+    "offsets": models.Offsets,
+    "transaction": models.WholeTransaction,
+    "messages": models.Messages,
+    "dag": models.OfDag,
+    "run": models.OfRun,
+}
 MANY = 10_000
 REGIONS = ("kafka_east", "kafka_west")  # both have the topic
 # Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
@@ -110,6 +123,8 @@ class Site:
         """JSON of one of the page's routes."""
         status, body = self.get(f"/sluice/api/v1/{route}?{urllib.parse.urlencode(parameters)}", user)
         assert status == 200, body
+        unknown = list(_unknown(ANSWERS[route].model_validate(body)))
+        assert not unknown, f"sluice/page/models.py doesn't know {unknown}"
         return dict(body)
 
     def token(self, user: str) -> str:
@@ -158,6 +173,18 @@ class Site:
         while not check():
             assert time.monotonic() < end, f"not within ten minutes: {what}"
             time.sleep(0.2)
+
+
+def _unknown(answer: Any) -> Iterator[str]:
+    """The fields of an answer that its model doesn't have."""
+    if isinstance(answer, BaseModel):
+        yield from (f"{type(answer).__name__}.{name}" for name in answer.model_extra or ())
+        answer = dict(answer)
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, list):
+        for one in answer:
+            yield from _unknown(one)
 
 
 def _json(answer: bytes) -> Any:

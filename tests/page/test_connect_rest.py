@@ -221,6 +221,8 @@ def _ranges(site: Site, dag_id: str, run_id: str, *states: str | None) -> None:
             run_id,
         )
     site.write(f"delete from task_instance where {template}", dag_id, run_id)
+    planned = "insert into task_map (dag_id, task_id, run_id, map_index, length) values (?, 'start_commit', ?, -1, ?)"
+    site.write(planned, dag_id, run_id, len(states))
 
 
 def test_an_interval_s_ranges_are_tasks_and_a_stopped_connector_has_none(site: Site) -> None:

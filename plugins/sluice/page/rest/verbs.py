@@ -6,6 +6,7 @@ carries it out, tells its listeners and writes its audit log, by the version of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Scope
 from sluice.page.rest.answers import Json
 
 _MOUNTED_IN = "sluice.mounted_in"
+_log = logging.getLogger(__name__)
 _PASSED_ON = (401, 403, 404, 409)
 
 
@@ -47,7 +49,7 @@ class AirflowApi:
     """
 
     def __init__(self, airflow: ASGIApp, authorization: str, caller: tuple[str, int]) -> None:
-        self._transport = httpx.ASGITransport(airflow, raise_app_exceptions=False, client=caller)
+        self._transport = httpx.ASGITransport(airflow, client=caller)
         self._headers = {"Authorization": authorization}
 
     @classmethod
@@ -87,7 +89,13 @@ class AirflowApi:
         async with httpx.AsyncClient(
             transport=self._transport, base_url="http://airflow", headers=self._headers, timeout=None
         ) as client:
-            answer = await client.request(method, path, json=body)
+            try:
+                answer = await client.request(method, path, json=body)
+            except Exception as error:  # logged as if Airflow's API had been asked from outside
+                _log.exception("Airflow's API failed at %s %s", method, path)
+                raise RefusedByAirflowError(
+                    500, f"Airflow's API failed at {method} {path}; the API server's log says why."
+                ) from error
         if not answer.is_success:
             status = answer.status_code if answer.status_code in _PASSED_ON else 500
             raise RefusedByAirflowError(status, f"Airflow's API answered {method} {path}: {_detail(answer)}")
