@@ -85,6 +85,7 @@ lint: install ## Check style, types, and who imports whom
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
 	$(RUN) tools/layers.py
 	$(RUN) tools/capabilities.py
+	$(RUN) tools/openapi.py
 
 format: install ## Format the sources, and correct what can be corrected by itself
 	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))

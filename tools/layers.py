@@ -33,7 +33,20 @@ _JDBC_RULES = tuple(
     )
 )
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {"base": ("errors", "failpoints", "logs", "packed", "private", "process", "redact", "runtime", "sections")},
+    {
+        "base": (
+            "__version__",
+            "errors",
+            "failpoints",
+            "logs",
+            "packed",
+            "private",
+            "process",
+            "redact",
+            "runtime",
+            "sections",
+        )
+    },
     {"records": ("records",)},
     {"registry": ("registry",), "protocol": ("protocol",)},
     {"connectors": ("connectors",), "kafka": ("kafka",), "jvm": ("jvm",)},

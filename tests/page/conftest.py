@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
@@ -27,6 +28,7 @@ from sluice.local.broker import LocalBroker
 from sluice.local.home import SluiceHome
 from sluice.local.process import Daemon, free_port
 from sluice.local.venv import command
+from sluice.page import models
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.renames import RenamedTable
@@ -67,6 +69,17 @@ source: {{kafka: {{topics: flights}}}}
 sink: {{jdbc: {{connection: warehouse, table: orders, schema: "id BIGINT"}}}}
 control: {{topic: control-sinks}}
 """
+ANSWERS: dict[str, type[BaseModel]] = {
+    "pipelines": models.Pipelines,
+    "health": models.Healths,
+    "pipeline": models.WholePipeline,
+    "transactions": models.Transactions,
+    "offsets": models.Offsets,
+    "transaction": models.WholeTransaction,
+    "messages": models.Messages,
+    "dag": models.OfDag,
+    "run": models.OfRun,
+}
 MANY = 10_000
 REGIONS = ("kafka_east", "kafka_west")  # both have the topic
 # Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
@@ -92,27 +105,26 @@ class Site:
     visits: Story
     sinks: dict[str, Story]
     log: Path
+    database: Path
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
     _tokens: dict[str, str] = field(default_factory=dict)
 
     def get(self, path: str, user: str | None = "admin") -> tuple[int, Any]:
         """Status and answer of a request, which is logged in unless `user` is None."""
-        headers = {"Authorization": f"Bearer {self.token(user)}"} if user else {}
-        request = urllib.request.Request(f"{self.url}{path}", headers=headers)
+        request = urllib.request.Request(f"{self.url}{path}", headers=self.bearer(user))
         try:
             with self._opener.open(request, timeout=60) as response:
                 status, body = response.status, response.read()
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read()
-        try:
-            return status, json.loads(body)
-        except ValueError:
-            return status, body.decode()
+        return status, _json(body)
 
     def data(self, route: str, user: str = "admin", **parameters: Any) -> dict[str, Any]:
         """JSON of one of the page's routes."""
-        status, body = self.get(f"/sluice/api/{route}?{urllib.parse.urlencode(parameters)}", user)
+        status, body = self.get(f"/sluice/api/v1/{route}?{urllib.parse.urlencode(parameters)}", user)
         assert status == 200, body
+        unknown = list(_unknown(ANSWERS[route].model_validate(body)))
+        assert not unknown, f"sluice/page/models.py doesn't know {unknown}"
         return dict(body)
 
     def token(self, user: str) -> str:
@@ -128,6 +140,32 @@ class Site:
         with self._opener.open(request, timeout=60) as response:
             return dict(json.load(response))
 
+    def ask(self, method: str, path: str, user: str | None = "admin", body: Any = None) -> tuple[int, Any, Any]:
+        """Status, answer and headers of a request of any method."""
+        headers = {"Content-Type": "application/json", **self.bearer(user)}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=60) as response:
+                status, answer, said = response.status, response.read(), response.headers
+        except urllib.error.HTTPError as error:
+            status, answer, said = error.code, error.read(), error.headers
+        return status, _json(answer), said
+
+    def bearer(self, user: str | None) -> dict[str, str]:
+        """The header by which somebody is logged in."""
+        return {"Authorization": f"Bearer {self.token(user)}"} if user else {}
+
+    def add_run(self, dag_id: str, run_id: str, state: str) -> None:
+        """A run of a DAG in a state that a scheduler would have brought it to."""
+        self.post(f"/api/v2/dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None}, self.token("admin"))
+        self.write("update dag_run set state = ?, start_date = run_after where run_id = ?", state, run_id)
+
+    def write(self, statement: str, *values: Any) -> list[Any]:
+        """Write to Airflow's database what a scheduler or a worker would; rows, where it reads some."""
+        with closing(sqlite3.connect(self.database)) as connection, connection:
+            return connection.execute(statement, values).fetchall()
+
     def until(self, what: str, check: Callable[[], bool]) -> None:
         """Ask again until it is so."""
 
@@ -137,19 +175,39 @@ class Site:
             time.sleep(0.2)
 
 
+def _unknown(answer: Any) -> Iterator[str]:
+    """The fields of an answer that its model doesn't have."""
+    if isinstance(answer, BaseModel):
+        yield from (f"{type(answer).__name__}.{name}" for name in answer.model_extra or ())
+        answer = dict(answer)
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, list):
+        for one in answer:
+            yield from _unknown(one)
+
+
+def _json(answer: bytes) -> Any:
+    """JSON; what isn't any, as text; None where there is nothing."""
+    try:
+        return json.loads(answer) if answer else None
+    except ValueError:
+        return answer.decode()
+
+
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def page_broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """One of its own, since it is stopped and started again."""
     with LocalBroker(home, tmp_path_factory.mktemp("page-broker")) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(home: SluiceHome, page_broker: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     yield from run_site(home, page_broker, tmp_path_factory.mktemp("page"))
 
@@ -191,10 +249,11 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         subprocess.run([sys.executable, "-c", _DATABASE], env=environment.variables(), check=True, timeout=600)
         daemon.start(command("airflow", "api-server"), environment.variables(), base)
         passwords = json.loads(environment.credentials().passwords_file.read_text())
-        site = Site(environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log)
+        database = environment.airflow_home / "airflow.db"
+        site = Site(environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log, database)
         site.until("the API server answers", lambda: _answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
-        _add_runs(site, environment.airflow_home / "airflow.db")
+        _add_runs(site)
         yield site
     finally:
         daemon.stop()
@@ -295,7 +354,10 @@ def _commit(table: str, instants: list[str]) -> list[str]:
 def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> AirflowEnvironment:
     login = {"sasl.username": "svc", "sasl.password": PASSWORD, "sasl.mechanisms": "PLAIN"}
     kafka = {"bootstrap.servers": bootstrap, "security.protocol": "PLAINTEXT", **login}
-    auth = {"AUTH_MANAGER": "guarded.GuardedAuthManager", "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,guest:viewer"}
+    auth = {
+        "AUTH_MANAGER": "guarded.GuardedAuthManager",
+        "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,editor:user,guest:viewer",
+    }
     return AirflowEnvironment(
         home,
         bootstrap,
@@ -319,17 +381,14 @@ def _answers(site: Site) -> bool:
         return False
 
 
-def _add_runs(site: Site, database: Path) -> None:
+def _add_runs(site: Site) -> None:
     """Runs of the DAG as Airflow knows them: the latest two transactions', and one with an empty window.
 
     No scheduler runs that would end them, so their states are written where it would write them.
     """
-    token = site.token("admin")
     runs = [m.run_id for m in site.story.messages if m.type == "START-COMMIT"][-2:]
     for run_id, state in ((runs[0], "success"), ("empty-window", "success"), (runs[1], "running")):
-        site.post("/api/v2/dags/flights/dagRuns", {"dag_run_id": run_id, "logical_date": None}, token)
-        with closing(sqlite3.connect(database)) as connection, connection:
-            connection.execute("update dag_run set state = ?, start_date = run_after where run_id = ?", (state, run_id))
+        site.add_run("flights", run_id, state)
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def _reading(answer: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_no_data_without_a_log_in(site: Site, route: str) -> None:
-    assert site.get(f"/sluice/api/{route}", user=None)[0] == 401
+    assert site.get(f"/sluice/api/v1/{route}", user=None)[0] == 401
 
 
 def test_without_a_log_in_the_page_leads_to_airflows_and_its_parts_are_not_served(site: Site) -> None:
@@ -61,16 +61,16 @@ def test_a_pipeline_is_hidden_from_who_may_not_read_its_dag(site: Site) -> None:
         f"transaction?key=secret&instant={instant}",
         f"messages?key=secret&instant={instant}",
     ):
-        assert site.get(f"/sluice/api/{route}", "guest")[0] == 404
+        assert site.get(f"/sluice/api/v1/{route}", "guest")[0] == 404
     for route in ("dag?dag_id=secret", "run?dag_id=secret&run_id=r"):
-        assert site.get(f"/sluice/api/{route}", "guest")[0] == 403
+        assert site.get(f"/sluice/api/v1/{route}", "guest")[0] == 403
 
 
 def test_a_table_that_was_loaded_by_hand_is_hidden_from_who_may_not_read_all_dags(site: Site) -> None:
     table = next(iter({k for k in _keys(site, "admin") if k.endswith("/by_hand")}))
     assert table not in _keys(site, "guest")
     assert site.data("pipeline", key=table)["transactions"]
-    assert site.get(f"/sluice/api/pipeline?key={urllib.parse.quote(table)}", "guest")[0] == 404
+    assert site.get(f"/sluice/api/v1/pipeline?key={urllib.parse.quote(table)}", "guest")[0] == 404
 
 
 def test_the_lag_is_what_waits_whatever_was_read_again(site: Site) -> None:
@@ -94,7 +94,7 @@ def test_a_wrong_file_is_told_to_who_may_read_import_errors(site: Site) -> None:
 def test_nothing_can_be_changed(site: Site, method: str) -> None:
     for route in ROUTES:
         with pytest.raises(urllib.error.HTTPError, match="405"):
-            site.post(f"/sluice/api/{route}", {}, site.token("admin"), method)
+            site.post(f"/sluice/api/v1/{route}", {}, site.token("admin"), method)
 
 
 # What it tells -------------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_a_broker_that_is_down_is_said_and_what_was_known_stays(site: Site, open
 
 
 def test_no_password_and_no_stack_trace_anywhere(site: Site) -> None:
-    answers = [str(site.get(f"/sluice/api/{route}")[1]) for route in ROUTES]
+    answers = [str(site.get(f"/sluice/api/v1/{route}")[1]) for route in ROUTES]
     answers.append(site.log.read_text())
     assert not [a for a in answers if PASSWORD in a]
     assert not [a for a in answers[:-1] if "Traceback" in a]

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.cli.places import settings
-from sluice.connect import Finding, Given, Imported, configs_of, imported, properties_of, text_of
-from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.pipeline import Pipeline, load_pipeline, load_pipelines
+from sluice.connect import Finding, Given, Imported, checked, configs_of, imported, properties_of, text_of
+from sluice.errors import ActionRequiredError
+from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.routes import overlay
 
 _COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
@@ -71,30 +71,14 @@ def _read(file: Path) -> str:
 
 def _finished(made: Imported, offsets: bool) -> Imported:
     """What was made, once it is known that it loads, with offsets where they are asked for."""
-    checked = _checked(made)
-    if not offsets or checked.pipeline is None:
-        return checked
-    if "hudi" in checked.pipeline["sink"]:
-        return replace(
-            checked, steps=(*checked.steps, "the table's own checkpoint says where it goes on; no offsets were read")
-        )
-    return _checked(_with_offsets(checked))
-
-
-def _checked(made: Imported) -> Imported:
-    """The same, or why it can't be a pipeline file: whoever reads files says so, not we."""
-    if made.pipeline is None:
+    made = checked(made)
+    if not offsets or made.pipeline is None:
         return made
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / f"{made.name}.yaml"
-        file.write_text(text_of(made, made.with_stand_ins()))
-        try:
-            load_pipelines(file)
-        except PipelineFileError as error:
-            return made.refuse(
-                f"{error.what.strip()} Next step: correct the connector's configuration, or write the file by hand."
-            )
-    return made
+    if "hudi" in made.pipeline["sink"]:
+        return replace(
+            made, steps=(*made.steps, "the table's own checkpoint says where it goes on; no offsets were read")
+        )
+    return checked(_with_offsets(made))
 
 
 def _with_offsets(made: Imported) -> Imported:

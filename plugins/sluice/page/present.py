@@ -96,15 +96,18 @@ def run(facts: RunFacts) -> Json:
 
 
 def partitions(
-    history: TableHistory, ends: Mapping[TopicPartition, int], last_times: Mapping[TopicPartition, datetime]
+    history: TableHistory,
+    ends: Mapping[TopicPartition, int],
+    last_times: Mapping[TopicPartition, datetime],
+    most: int | None = _ROWS,
 ) -> list[Json]:
-    """The partitions that lag most: committed offset, the log's end, and the lag between them."""
+    """The partitions that lag most, or with `most` None all: committed offset, the log's end, the lag between them."""
     lags: dict[TopicPartition, int | None] = {}
     for tp in {*history.committed, *ends}:
         end, committed = ends.get(tp), history.committed.get(tp, (None, None))[0]
         lags[tp] = max(end - committed, 0) if end is not None and committed is not None else end
     rows = []
-    for tp in nsmallest(_ROWS, lags, key=lambda tp: (-(lags[tp] or 0), tp)):
+    for tp in nsmallest(len(lags) if most is None else most, lags, key=lambda tp: (-(lags[tp] or 0), tp)):
         committed, instant = history.committed.get(tp, (None, None))
         rows.append(
             {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from sluice.connectors.views import Timeline
-from sluice.errors import PipelineFileError, SluiceError
+from sluice.errors import PipelineFileError, RetryableError, SluiceError
 from sluice.page import present
 from sluice.page.access import BY_HAND, Viewer
 from sluice.page.banners import banner, each_once, file_banner, read_banner, topic_banner
@@ -26,6 +26,7 @@ from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_
 from sluice.page.tables import Cluster, LogEnds, Shown, Tables, commit_facts
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
+from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
 
 _RUNS_IN_LIST = 10
@@ -190,6 +191,50 @@ class Page:
         run = one_run(session, dag_id, run_id) if viewer.may_read(dag_id) else None
         visible = found if viewer.may_read(dag_id) else []
         return {"pipelines": pipelines, "transactions": visible[::-1], "run": present.run(run) if run else None}
+
+    def positions(self, viewer: Viewer, session: Session, key: str) -> Json:
+        """Where every partition of one pipeline stands, all of them."""
+        entry = self._entry(viewer, session, key)
+        refresh_all(self._ends(entry))
+        with self._view(entry, {}, {}) as view:
+            return {
+                "key": entry.key,
+                "offsets": present.partitions(view.history, view.ends, {}, most=None),
+                "banners": each_once(view.banners),
+                "at": _now(),
+            }
+
+    def of_dags(self, viewer: Viewer, session: Session) -> list[Entry]:
+        """The pipelines that have a DAG, each once, under its DAG's id."""
+        return [entry for entry in self._entries(viewer, session)[0] if entry.key == entry.dag_id]
+
+    def committed(self, entry: Entry) -> dict[TopicPartition, int]:
+        """Each partition's position now, as the control topic has it; nothing before the first transaction.
+
+        Raises:
+            RetryableError: the control topic can't be read to its end now: what is known may be old.
+        """
+        if entry.control is None or entry.table is None:
+            return {}
+        follower = self._catalogue.follower(entry.control)
+        refresh_all([follower.cached])
+        unread = topic_banner(entry, follower.cached.latest, follower.progress)
+        if unread:
+            raise RetryableError(str(unread[0]["text"]), next_step="ask again.", topic=entry.control.topic)
+        with follower.tables() as tables:
+            history = tables.get(entry.table)
+            return {tp: offset for tp, (offset, _) in history.committed.items()} if history else {}
+
+    def cluster_ids(self, entries: Iterable[Entry]) -> set[str]:
+        """Kafka's own ids of the clusters that these pipelines read, by their last transactions."""
+        found: set[str] = set()
+        for entry in entries:
+            if entry.control is not None and entry.table is not None:
+                with self._catalogue.follower(entry.control).tables() as tables:
+                    history = tables.get(entry.table)
+                    last = next(history.newest(), None) if history else None
+                    found |= {one for one in (last.cluster_ids.values() if last else ()) if one}
+        return found
 
     # What they share -----------------------------------------------------------------------------------------------
 

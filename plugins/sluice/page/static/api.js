@@ -15,7 +15,7 @@ export async function load(route, parameters, signal) {
   const query = new URLSearchParams(Object.entries(parameters ?? {}).filter(([, value]) => value !== null));
   let response;
   try {
-    response = await fetch(`${BASE}api/${route}?${query}`, { signal, headers: { Accept: "application/json" } });
+    response = await fetch(`${BASE}api/v1/${route}?${query}`, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new RequestError(0, "Airflow's API server doesn't answer.");

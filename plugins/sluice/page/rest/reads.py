@@ -1,0 +1,140 @@
+"""Connect's reads: connectors, their configurations, states and offsets, and the plugins that are installed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import APIRouter, Depends, HTTPException, Request, status
+from starlette.concurrency import run_in_threadpool
+
+from sluice import __version__
+from sluice.errors import ActionRequiredError
+from sluice.page.access import ViewerDep
+from sluice.page.catalogue import Entry
+from sluice.page.rest import answers
+from sluice.page.rest.answers import Facts, Json
+from sluice.page.rest.facts import facts_of
+from sluice.page.rest.found import EntryDep, FactsDep, PageDep
+from sluice.page.rest.plugins import keys_of, plugins
+from sluice.page.rest.validate import LARGEST, validated
+
+router = APIRouter()
+_LOGGED_IN = Depends(get_user)
+
+
+@router.get("/")
+def worker(page: PageDep, viewer: ViewerDep, session: SessionDep) -> Json:
+    """Which release this is; the cluster's id is there where all pipelines that the caller sees read one."""
+    ids = page.cluster_ids(page.of_dags(viewer, session))
+    return {"version": __version__, "commit": "unknown", "kafka_cluster_id": ids.pop() if len(ids) == 1 else None}
+
+
+@router.get("/connectors")
+def connectors(request: Request, page: PageDep, viewer: ViewerDep, session: SessionDep) -> Any:
+    """All names; with `?expand=status` and `?expand=info` what is known of each."""
+    entries = page.of_dags(viewer, session)
+    expand = set(request.query_params.getlist("expand")) & {"status", "info"}
+    if not expand:
+        return [entry.key for entry in entries]
+    facts = facts_of(session, [entry.key for entry in entries])
+    return {entry.key: _expanded(entry, facts[entry.key], expand) for entry in entries}
+
+
+@router.get("/connectors/{dag_id}")
+def connector(entry: EntryDep, facts: FactsDep) -> Json:
+    """One connector with its configuration and its tasks' ids."""
+    return answers.info(entry.key, _config(entry), facts)
+
+
+@router.get("/connectors/{dag_id}/config")
+def config(entry: EntryDep) -> Json:
+    """The pipeline file, flat."""
+    return dict(_config(entry))
+
+
+@router.get("/connectors/{dag_id}/status")
+def state(entry: EntryDep, facts: FactsDep) -> Json:
+    """The states of the connector and its tasks."""
+    return answers.status(entry.key, facts)
+
+
+@router.get("/connectors/{dag_id}/tasks")
+def tasks(entry: EntryDep, facts: FactsDep) -> list[Json]:
+    """The tasks and what each reads."""
+    return answers.tasks(entry.key, _config(entry), facts)
+
+
+@router.get("/connectors/{dag_id}/tasks/{task}/status")
+def task_status(entry: EntryDep, facts: FactsDep, task: int) -> Json:
+    """The state of one task."""
+    known = answers.task_status(facts, task)
+    if known is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"No status found for task {entry.key}-{task}")
+    return known
+
+
+@router.get("/connectors/{dag_id}/topics")
+def topics(page: PageDep, entry: EntryDep) -> Json:
+    """The topics that the file names, else those whose offsets the table has."""
+    named = entry.pipeline.source.options.topics if entry.pipeline is not None else ()
+    return {entry.key: {"topics": list(named or sorted({tp.topic for tp in page.committed(entry)}))}}
+
+
+@router.get("/connectors/{dag_id}/offsets")
+def offsets(page: PageDep, entry: EntryDep) -> Json:
+    """Where each partition stands."""
+    return answers.offsets(page.committed(entry))
+
+
+@router.get("/connector-plugins", dependencies=[_LOGGED_IN])
+def installed() -> list[Json]:
+    """The sources and sinks; there is nothing that `connectorsOnly` would leave out."""
+    return plugins()
+
+
+@router.get("/connector-plugins/{plugin}/config", dependencies=[_LOGGED_IN])
+def keys(plugin: str) -> list[Json]:
+    """The keys of a source's or a sink's section."""
+    found = keys_of(plugin)
+    if found is None:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"Unknown plugin {plugin}.")
+    return found
+
+
+@router.put("/connector-plugins/{plugin}/config/validate", dependencies=[_LOGGED_IN])
+async def validate(request: Request, plugin: str) -> Json:
+    """What becomes here of each key of a Connect configuration. Nothing is kept."""
+    try:
+        given = json.loads(await _body(request))
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise ActionRequiredError("The body is no configuration.", next_step="send one as a JSON object.")
+    return await run_in_threadpool(validated, plugin, given)
+
+
+def _config(entry: Entry) -> dict[str, str]:
+    if entry.pipeline is not None:
+        return answers.config_of(entry.pipeline)
+    return {"name": entry.key, "connector.class": answers.class_of("sink", entry.sink)}  # it was made in Python
+
+
+def _expanded(entry: Entry, facts: Facts, expand: set[str]) -> Json:
+    shown: Json = {}
+    if "status" in expand:
+        shown["status"] = answers.status(entry.key, facts)
+    if "info" in expand:
+        shown["info"] = answers.info(entry.key, _config(entry), facts)
+    return shown
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, f"A configuration has {LARGEST} bytes at most.")
+    return body

@@ -1,0 +1,65 @@
+"""The versioned read API answers what docs/openapi.json says, each field that the page shows among it.
+
+That every answer has the fields of its model, and no other, `Site.data` checks for all of the page's tests.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import ANSWERS, PROJECT, Site
+
+pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
+
+
+def test_the_schema_is_that_of_the_docs_and_has_all_routes(site: Site) -> None:
+    status, served = site.get("/sluice/api/v1/openapi.json")
+    assert status == 200
+    written = json.loads((PROJECT / "docs" / "openapi.json").read_text())
+    assert (served["paths"], served["components"]) == (written["paths"], written["components"])
+    assert {path.strip("/") for path in served["paths"]} == ANSWERS.keys()
+
+
+def test_transactions_come_in_windows_of_which_each_names_the_next(site: Site) -> None:
+    site.until("all are read", lambda: not site.data("transactions", key="flights")["banners"])
+    seen: list[str] = []
+    before: dict[str, str] = {}
+    while True:
+        window = site.data("transactions", key="flights", limit=20, **before)
+        seen += [transaction["instant"] for transaction in window["transactions"]]
+        if not window["older"]:
+            break
+        before = {"before": seen[-1]}
+    starts = {message.transaction for message in site.story.messages if message.type == "START-COMMIT"}
+    assert seen == sorted(starts, reverse=True)
+    assert window["total"] == len(starts)
+    assert window.keys() == ANSWERS["transactions"].model_fields.keys()
+    for limit in ("0", "501", "x"):
+        assert site.get(f"/sluice/api/v1/transactions?key=flights&limit={limit}")[0] == 422
+
+
+def test_offsets_are_those_of_all_partitions_with_what_waits(site: Site) -> None:
+    def offsets() -> dict[int, tuple[int, int]]:
+        return {o["partition"]: (o["committed"], o["lag"]) for o in site.data("offsets", key="flights")["offsets"]}
+
+    standing = site.story.standing
+    site.until("the logs' ends are known", lambda: offsets() == {0: (standing[0], 137), 1: (standing[1], 0)})
+
+
+def test_health_is_in_short_what_the_list_says(site: Site) -> None:
+    rows = {row["key"]: row for row in site.data("pipelines")["pipelines"]}
+    for short in site.data("health")["pipelines"]:
+        assert short.keys() == {
+            "key", "dag_id", "state", "why", "failures", "last_commit", "last_instant", "valid_through", "lag",
+        }  # fmt: skip
+        assert short["state"] == rows[short["key"]]["state"]
+
+
+@pytest.mark.parametrize("route", ["transactions", "offsets", "pipeline"])
+def test_a_hidden_pipeline_is_as_if_it_were_not_there(site: Site, route: str) -> None:
+    hidden = site.get(f"/sluice/api/v1/{route}?key=secret", "guest")
+    assert hidden == site.get(f"/sluice/api/v1/{route}?key=no", "guest")
+    assert hidden[0] == 404
+    assert site.get(f"/sluice/api/v1/{route}?key=flights", None)[0] == 401
