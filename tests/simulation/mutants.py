@@ -279,6 +279,9 @@ MUTANTS: dict[str, Mutant] = {
         KnownStreams, "identified", lambda self, _ids: self
     ),
     "a topic that was moved away is left at once": _replaced(protocol_streams, "_is_read", lambda *_: True),
+    "a topic counts as drained though an election has cut it off": _replaced(
+        protocol_streams, "_is_cut_off", lambda *_: False
+    ),
     "a topic that is read to an end counts as drained": _replaced(known_streams, "_is_drained", lambda *_: True),
     "a cluster that is skipped is no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read

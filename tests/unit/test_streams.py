@@ -257,6 +257,15 @@ def test_retention_that_takes_what_was_to_be_drained_ends_it():
     assert done.topics("west") == ()
 
 
+def test_a_removed_topic_is_not_drained_while_an_election_has_put_other_records_below_the_position():
+    west = TopicPartition("west", "orders", 0)
+    found = replace(state(("east", 0, 5), ("west", 0, 2)), truncated={west: 0})
+    held, _ = bounded(after(EAST_AND_WEST, EAST, EAST), found, at(west=4), NOW)
+    assert held.topics("west") == ("orders",)
+    left, _ = bounded(after(EAST_AND_WEST, EAST, EAST), replace(found, truncated={}), at(west=4), NOW)
+    assert left.topics("west") == ()
+
+
 def test_a_draining_log_that_was_cut_off_below_what_was_read_is_not_read_beyond_its_end():
     found = state(("west", 0, 1))
     other = PartitionBounds(TopicPartition("west", "orders", 1), 0, 8, 8, NOW)  # unread, so the topic isn't drained yet

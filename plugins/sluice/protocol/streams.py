@@ -220,8 +220,10 @@ def bounded(
             known = known.model_copy(update={"ends": ends_now, "drains_until": None})
         found = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
         is_ending = known.status == "draining" and known.drains_until is None and log not in unknown
-        to_read = [b for b in here if b.topic_partition in found or followed.known.mirrored_in(log) is None]
-        if is_ending and all(_is_read(b, found, checkpoint) for b in to_read):
+        is_copied = followed.known.mirrored_in(log) is not None
+        to_read = [b for b in here if b.topic_partition in found or not is_copied]
+        is_cut_off = not is_copied and _is_cut_off(to_read, state)
+        if is_ending and not is_cut_off and all(_is_read(b, found, checkpoint) for b in to_read):
             remarks.append(_drained_in_words(log))
             continue
         ends |= found
@@ -247,6 +249,11 @@ def _is_waiting(log: Log, known: KnownStreams) -> bool:
     """Whether a topic goes on from one that is read yet."""
     move = known.move_of(log)
     return move is not None and move.topic in known.logs.get(move.cluster, {})
+
+
+def _is_cut_off(partitions: Iterable[PartitionBounds], state: ClusterState) -> bool:
+    """Whether an election has put other records in place of what was read: below the position, and yet not read."""
+    return any(b.topic_partition in state.truncated for b in partitions)
 
 
 def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> bool:
