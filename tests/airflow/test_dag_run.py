@@ -55,7 +55,6 @@ source:
 sink:
   json_lines: {{path: "{path}", schema: line STRING}}
 control: {{connection: kafka_default}}
-write: {{ranges: 2}}
 """
 SERVICES = "table_services: {schedule: null, clustering: {after_commits: 1}}\n"
 
@@ -181,7 +180,7 @@ def test_an_interval_is_committed(live: Live, story: Story) -> None:
 
 
 def test_connectors_of_a_users_package_are_run_like_our_own(live: Live, story: Story) -> None:
-    tasks = {"start_commit": "success", "write[0]": "success", "write[1]": "success"}
+    tasks = {"start_commit": "success", "write[0]": "success"}
     assert story.visits.tasks == {**tasks, "commit": "success", "abort": "skipped"}
     assert "4 rows from a.log[0] [0, 2), b.log[0] [0, 2)" in story.visits.note
     rows = sorted(row["line"] for row in read(str(live.lake / "visits")))

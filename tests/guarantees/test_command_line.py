@@ -65,6 +65,7 @@ def test_a_wrong_range_is_one_clear_line(loaded):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_verify_replay_and_passing_over(loaded):
     verified = _sluice(loaded, "verify", "--master", "local[1]")
     assert verified.returncode == 0, verified.stdout + verified.stderr

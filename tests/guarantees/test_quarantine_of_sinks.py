@@ -146,6 +146,7 @@ def _killed(aside: SetAside, point: str) -> None:
     aside.check(bad)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("point", KILLS)
 def test_killed_between_the_files_commit_and_their_bad_records(files, point):
     _killed(files, point)

@@ -13,7 +13,6 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
-from ..thorough import also
 from .harness.databases import SqliteFile
 from .harness.jdbc import jdbc_table, refused
 from .harness.streams import Streams, two_clusters
@@ -35,7 +34,8 @@ def _known(streams: Streams) -> dict:
     return streams.flow.note()["streams"]["logs"]
 
 
-@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
 def test_clusters_are_read_in_one_interval(make_streams, settings):
     """Topics, partitions and offsets have the same names and numbers on both."""
     streams = two_clusters(make_streams(**settings))

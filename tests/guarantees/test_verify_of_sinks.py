@@ -82,6 +82,7 @@ def jdbc(make_flow, database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return made
 
 
+@pytest.mark.thorough
 def test_rows_with_the_place_of_their_record_are_compared_interval_by_interval(jdbc, database):
     flow = jdbc(1, {"schema": COLUMNS, "pk_mode": "kafka"})
     table = flow.pipeline.sink.jdbc.table
