@@ -148,7 +148,8 @@ class MariaDb(Engine):
         """Now less the margin, once all have ended that had changed rows, or ran, by then; see `Engine`."""
         self._require(ask, relations)
         now = self.now(ask)
-        return self._after_all(ask, now, now - margin // timedelta(microseconds=1), wait)
+        least = max(margin, timedelta(seconds=_STALE))
+        return self._after_all(ask, now, now - least // timedelta(microseconds=1), wait)
 
     def settled_numbers(self, ask: Ask, columns: Sequence[tuple[Relation, Column]], wait: timedelta) -> list[Horizon]:
         """The next numbers, once all have ended that may have taken one before; see `Engine`."""
