@@ -157,8 +157,7 @@ def _write(database, table, stop, seed):
                     cursor.execute(
                         f"UPDATE {table} SET version = version + 1{now[database.name]} WHERE id = {newest or 1}"
                     )
-            ending = "ROLLBACK" if chance.random() < 0.2 else "COMMIT"
-            connection.cursor().execute(ending)
+            connection.rollback() if chance.random() < 0.2 else connection.commit()
             time.sleep(0.02 if isinstance(database, SqliteFile) else 0)  # else it would starve others
 
 
