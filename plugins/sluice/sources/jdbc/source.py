@@ -256,16 +256,14 @@ class _Look:
         end = settled
         if self._end is not None and self._options.by_time:
             end = min(end, micros(self._end) - micros(self._end) % windowed.grain)
-        limited = self._limited(windowed, begin, end) if begin < end else begin
-        through = at(end) if self._options.by_time else datetime.now(UTC)
-        if begin < limited < end and self._options.by_time:
-            through = at(limited)
-        start = 0
-        if self._start is not None and self._options.by_time:
+        if self._start is not None and self._options.by_time:  # a window that was asked for is read whole
             start = micros(self._start)
-        return PartitionBounds(
-            tp, 0, settled, limited if self._start is None else max(end, start), through, settled, window_start=start
-        )
+            return PartitionBounds(tp, 0, settled, max(end, start), at(end), settled, window_start=start)
+        limited = self._limited(windowed, begin, end) if begin < end else begin
+        has_more = begin < limited < end
+        through = at(limited if has_more else end) if self._options.by_time else datetime.now(UTC)
+        # Where no row is left, none is behind, however far the clock is.
+        return PartitionBounds(tp, 0, settled if has_more else limited, limited, through, settled)
 
     def _begin(self, tp: TopicPartition, settled: int) -> int:
         wanted = self._options.starting_offsets
