@@ -206,6 +206,20 @@ def test_tables_by_a_pattern_are_loaded_into_one_and_new_ones_join(make):
 
 
 @pytest.mark.thorough
+def test_a_window_in_splits_is_read_by_several_jobs_and_has_each_row_once(make):
+    table = make(ROWS, TIMED | {"splits": 3, "max_records": 30}, write__ranges=2)
+    table.database.run(f"INSERT INTO {table.name} (v) SELECT i::text FROM generate_series(1, 20) i")
+    table.database.run(f"INSERT INTO {table.name} (v) SELECT i::text FROM generate_series(21, 40) i")
+    while not isinstance(started := table.flow.coordinator().start(table.flow.run()), Outcome):
+        assert len(started.ranges) == 2
+        table.flow.write_all(started)
+        table.flow.commit(started)
+    assert table.rows() == [(i, str(i)) for i in range(1, 41)]
+    table.flow.set(source__jdbc__splits=2)
+    assert "Committed offsets can't be read any more" in table.refused()
+
+
+@pytest.mark.thorough
 def test_bulk_reads_all_each_time_and_a_query_is_windowed_by_a_column_of_its_result(make):
     table = make(ROWS, {"mode": "bulk"}, sink=UPSERT)
     table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('b')")

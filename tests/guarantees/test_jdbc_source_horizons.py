@@ -58,6 +58,9 @@ class Polled:
         self.position = None
         self.remarks = ()
 
+    def as_login(self, login, password):
+        self._known = [replace(self._known[0], login=login, password=password)]
+
     def state(self):
         known = Checkpoint()
         if self.position is not None:
@@ -295,6 +298,25 @@ def test_a_clock_that_was_set_back_and_numbers_that_begin_again_are_refused(post
     postgresql.run(f"TRUNCATE {on_postgresql} RESTART IDENTITY")
     postgresql.run(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
     assert "have begun again" in numbered.refusal()
+
+
+# MariaDB
+
+
+def test_mariadb_s_logins_and_tables_that_can_tell_nothing_are_refused(mariadb, topic_name):
+    name = topic_name("h").replace("-", "_")
+    mariadb.run(f"CREATE TABLE {name} ({_COLUMNS['mariadb']}) ENGINE=MyISAM")
+    assert "the table's engine is MyISAM" in Polled(mariadb, name, **_TIMED).refusal()
+    mariadb.run(f"ALTER TABLE {name} ENGINE=InnoDB")
+    mariadb.run(
+        f"CREATE USER '{name[:20]}'@'%' IDENTIFIED BY 'only-reads'; GRANT SELECT ON lake.* TO '{name[:20]}'@'%'"
+    )
+    polled = Polled(mariadb, name, **_TIMED)
+    polled.as_login(name[:20], "only-reads")
+    refusal = polled.refusal()
+    assert "PROCESS" in refusal
+    assert "`Rights`" in refusal
+    mariadb.run(f"DROP TABLE {name}; DROP USER '{name[:20]}'@'%'")
 
 
 # Any database
