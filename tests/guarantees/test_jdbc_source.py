@@ -8,13 +8,18 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from dataclasses import asdict, replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 
+import pyarrow
+import pyarrow.parquet as pq
 import pytest
 
 from sluice.connectors.connections import VARIABLE
 from sluice.coordinator import Outcome
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, SluiceError
 
+from .harness import Pause, wait_for
 from .harness.databases import PostgresDatabase, SqliteFile
 
 TIMED = {"mode": "timestamp", "timestamp_column": "changed", "clock_margin": "0 seconds"}
@@ -117,3 +122,130 @@ def test_rows_of_transactions_that_began_before_wait_for_their_end(make):
         early.commit()
     assert table.interval().records == 2
     assert table.rows("v") == [("early",), ("late",), ("newer",)]
+
+
+def test_values_are_in_files_as_they_are_in_the_database_with_no_schema_written_down(make, tmp_path):
+    ddl = (
+        "id INT PRIMARY KEY, big BIGINT, d DOUBLE PRECISION, m NUMERIC(20,5), n NUMERIC, b BOOLEAN, x BYTEA, day DATE, "
+        't TIMESTAMPTZ, n_t TIMESTAMP, j JSONB, u UUID, a INT[], "Case" TEXT, '
+        "changed TIMESTAMPTZ NOT NULL DEFAULT now()"
+    )
+    table = make(ddl, TIMED | {"db_timezone": "UTC"})
+    table.flow.set(sink__jdbc=None, sink__files={"path": str(tmp_path / "files"), "format": "parquet"})
+    table.database.run(
+        f"INSERT INTO {table.name} VALUES (1, 9223372036854775807, 0.1, 123456789012345.12345, 1e-30, true, '\\x00ff', "
+        "'0001-01-01', '2026-03-29 02:30:00.123456+02', '2026-03-29 02:30:00.654321', '{\"a\": 1}', "
+        "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{1,NULL}', 'ü''\"')"
+    )
+    table.database.run(f"INSERT INTO {table.name} (id) VALUES (2)")
+    assert table.interval().records == 2
+    found = pyarrow.concat_tables(
+        pq.read_table(file, partitioning=None) for file in (tmp_path / "files").rglob("*.parquet")
+    )
+    first, second = sorted(found.to_pylist(), key=lambda row: row["id"])
+    assert {name: value for name, value in first.items() if name != "changed"} == {
+        "id": 1, "big": 2**63 - 1, "d": 0.1, "m": Decimal("123456789012345.12345"), "n": f"0.{'0' * 29}1", "b": True,
+        "x": b"\x00\xff", "day": date(1, 1, 1), "t": datetime(2026, 3, 29, 0, 30, 0, 123456, UTC),
+        "n_t": datetime(2026, 3, 29, 2, 30, 0, 654321, UTC), "j": '{"a": 1}',
+        "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a": "{1,NULL}", "Case": "ü'\"",
+    }  # fmt: skip
+    assert {name for name, value in second.items() if value is not None} == {"id", "changed"}
+
+
+def test_a_write_that_was_killed_is_repeated_though_a_row_of_it_has_changed_since(make):
+    """Its newer version is in a later window: each that was seen lands once, in an upsert table of Hudi's."""
+    table = make(ROWS, TIMED, sink__hudi__operation="upsert", sink__hudi__record_key="id")
+    table.flow.set(sink__jdbc=None, sink__hudi__schema=None, sink__hudi__partition_fields=None)
+    table.flow.set(sink__hudi__path=str(table.flow.path), sink__hudi__operation="upsert", sink__hudi__record_key="id")
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('b')")
+    started = table.flow.start()
+    pause = Pause("participant.after_write", table.flow.folder)
+    job = table.flow.write(started, failpoint=pause.failpoint)
+    pause.wait(job)
+    job.kill()
+    assert job.wait() is None
+    table.database.run(f"UPDATE {table.name} SET v = 'B', changed = now() WHERE id = 2")
+    table.flow.write(started).succeed()
+    assert table.flow.commit(started).records == 1
+    assert table.interval().records == 1
+    assert sorted(table.flow.read("id", "v")) == [(1, "a"), (2, "B")]
+    table.flow.interval_is_empty()
+
+
+def test_a_column_that_goes_in_the_middle_fails_the_interval_and_the_next_one_goes_on(make):
+    table = make(ROWS, TIMED)
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a')")
+    run = table.flow.run()
+    started = table.flow.start(run)
+    table.database.run(f"ALTER TABLE {table.name} DROP COLUMN v")
+    table.flow.write(started).wait()
+    with pytest.raises(SluiceError, match="a column that was to be read is gone") as caught:
+        table.flow.commit(started)
+    assert "shop" not in str(caught.value).split("reason=")[0].replace("connection", "")
+    table.flow.abort(run)
+    assert table.interval().records == 1
+    assert table.rows() == [(1, None)]
+
+
+# Other modes, and other databases
+
+
+@pytest.mark.thorough
+def test_tables_by_a_pattern_are_loaded_into_one_and_new_ones_join(make):
+    table = make(None, TIMED | {"tables": None, "table_include": "public\\.shard_.*", "table_exclude": ".*_old"})
+    table.flow.set(source__jdbc__tables=None, source__jdbc__columns={"of": "topic"})
+    for name in ("shard_1", "shard_2", "shard_old"):
+        table.database.run(f"CREATE TABLE {name} ({ROWS})")
+        table.database.run(f"INSERT INTO {name} (v) VALUES ('{name}')")
+    assert table.interval().records == 2
+    table.database.run(f"CREATE TABLE shard_3 ({ROWS})")
+    table.database.run("INSERT INTO shard_3 (v) VALUES ('shard_3')")
+    assert table.interval().records == 1
+    assert sorted(table.rows("v, of")) == [(f"shard_{n}", f"public.shard_{n}") for n in (1, 2, 3)]
+    table.database.run("DROP TABLE shard_1, shard_2, shard_3, shard_old")
+
+
+@pytest.mark.thorough
+def test_a_window_in_splits_is_read_by_several_jobs_and_has_each_row_once(make):
+    table = make(ROWS, TIMED | {"splits": 3, "max_records": 30}, write__ranges=2)
+    table.database.run(f"INSERT INTO {table.name} (v) SELECT i::text FROM generate_series(1, 20) i")
+    table.database.run(f"INSERT INTO {table.name} (v) SELECT i::text FROM generate_series(21, 40) i")
+    while not isinstance(started := table.flow.coordinator().start(table.flow.run()), Outcome):
+        assert len(started.ranges) == 2
+        table.flow.write_all(started)
+        table.flow.commit(started)
+    assert table.rows() == [(i, str(i)) for i in range(1, 41)]
+    table.flow.set(source__jdbc__splits=2)
+    assert "Committed offsets can't be read any more" in table.refused()
+
+
+@pytest.mark.thorough
+def test_bulk_reads_all_each_time_and_a_query_is_windowed_by_a_column_of_its_result(make):
+    table = make(ROWS, {"mode": "bulk"}, sink=UPSERT)
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('b')")
+    assert table.interval().records == 2
+    table.database.run(f"UPDATE {table.name} SET v = 'B' WHERE id = 2")
+    assert table.interval().records == 2
+    assert table.rows() == [(1, "a"), (2, "B")]
+    query = f"SELECT id, upper(v) AS v, changed FROM {table.name} WHERE id > 1"
+    section = {**TIMED, "query": query, "consistency": "overlap", "overlap": "1 hour", "validate_non_null": False}
+    queried = make(None, section, sink=UPSERT)
+    assert queried.interval().records == 1
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('c')")
+    assert queried.interval().records == 2  # the first of them again
+    assert queried.rows() == [(2, "B"), (3, "C")]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["mariadb", "sqlite"])
+def test_mariadb_and_sqlite_are_read_by_times_and_by_numbers(make, request, tmp_path, name):
+    database = SqliteFile(tmp_path / "shop.db") if name == "sqlite" else request.getfixturevalue(name)
+    numbered = "INTEGER PRIMARY KEY AUTOINCREMENT" if name == "sqlite" else "BIGINT AUTO_INCREMENT PRIMARY KEY"
+    columns = f"id {numbered}, v VARCHAR(20), changed TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP"
+    for section in (TIMED, NUMBERED | {"horizon_wait": "10 seconds"}):
+        table = make(columns, section, database=database)
+        database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('ü')")
+        wait_for(lambda table=table: table.flow.coordinator().start(table.flow.run()).__class__ is not Outcome, "rows")
+        assert table.interval().records == 2
+        assert table.rows() == [(1, "a"), (2, "ü")]
+        assert table.empty().state == "empty"

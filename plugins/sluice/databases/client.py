@@ -88,18 +88,23 @@ def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterat
 @contextmanager
 def _sqlite(look: _Look) -> Iterator[Asking]:
     address = look.address
+    # Beside a writer a file that may not be written can't be told from one whose writer has died in the middle.
+    mode = "ro" if look.who == PAGE else "rw"
     path = address.url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
     try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=look.wait)) as connection:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=look.wait)) as connection:
+            connection.execute("PRAGMA query_only = ON")
 
             def ask(sql: str, *values: Any) -> list[Row]:
                 return connection.execute(sql, values).fetchall()
 
             def describe(query: str) -> list[tuple[str, str]]:
                 # The types of a view's columns are known, and those of a query aren't. A temporary one is in no file.
+                connection.execute("PRAGMA query_only = OFF")
                 connection.execute(f"CREATE TEMP VIEW sluice_query AS {query}")
                 found = ask("SELECT name, type FROM pragma_table_xinfo('sluice_query') ORDER BY cid")
                 connection.execute("DROP VIEW temp.sluice_query")
+                connection.execute("PRAGMA query_only = ON")
                 return [(str(name), str(kind)) for name, kind in found]
 
             yield Asking(ask, describe)

@@ -130,9 +130,10 @@ def require_comparable(pipeline: Pipeline) -> None:
     Raises:
         ActionRequiredError: its section names nothing that reads them, or says why they can't be.
     """
-    if pipeline.sink.options.not_comparable:
+    changing = "rows of the source change, and a query shows them as they are now" * pipeline.source.capabilities.rows
+    if changing or pipeline.sink.options.not_comparable:
         raise ActionRequiredError(
-            f"Topic and table can't be compared: {pipeline.sink.options.not_comparable}.",
+            f"Topic and table can't be compared: {changing or pipeline.sink.options.not_comparable}.",
             next_step="compare the table with its source by other means; `sluice transactions` says what each interval "
             "has read and written.",
             table=pipeline.table_id,

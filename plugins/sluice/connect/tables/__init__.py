@@ -62,7 +62,7 @@ _ICEBERG = (
     "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same",
 )
 _SOURCE = (
-    "there is no JDBC source here yet: pipelines read Kafka",
+    "a JDBC source isn't drafted: docs/jdbc-source.md has its keys beside ours",
     "leave this connector with Kafka Connect; what it sends to Kafka a pipeline can read",
 )
 _AIVEN_S3 = (

@@ -69,6 +69,11 @@ class JdbcTables(SourceOptions):
     of up to 18 digits, as DOUBLE. best_fit_eager_double: others always."""
     db_timezone: str = "UTC"
     """The time zone of columns whose times have none, an IANA name."""
+    splits: Annotated[int, Field(gt=0, le=256)] = 1
+    """How many queries read a table's window at the same time, by the remainder of `split_column`. It can't change
+    later."""
+    split_column: str = ""
+    """With `splits`: a column of whole numbers that doesn't change. Default: the only column of the primary key."""
     fetch_size: Annotated[int, Field(gt=0, le=1_000_000)] = 10_000
     """Rows that a write job fetches at a time: its memory doesn't grow with the table."""
     value: Converter = _ROWS
@@ -126,21 +131,31 @@ class JdbcTables(SourceOptions):
             raise ValueError("`timestamp_column` and a mode with timestamp go together")
         if self.incrementing_column and "incrementing" not in self.mode:
             raise ValueError("`incrementing_column` is for a mode with incrementing")
-        if self.query is not None and self.mode == "incrementing" and not self.incrementing_column:
-            raise ValueError("name the `incrementing_column` of the query's result")
-        if self.query is not None and self.consistency == "exact" and self.mode != "bulk":
-            raise ValueError(
-                "consistency exact needs tables: which of them a query reads, and what writes to them, can't be known. "
-                "Choose delay or overlap, or load the tables"
-            )
         if self.consistency != "exact" and not self.by_time:
             raise ValueError(f"consistency {self.consistency} is for a mode with timestamp")
         if (self.consistency == "overlap") != bool(self.overlap):
             raise ValueError("consistency overlap and `overlap`, how far back, go together")
+        if self.splits > 1 and self.mode == "bulk":
+            raise ValueError("`splits` divide windows, and mode bulk has none")
+        if self.split_column and self.splits == 1:
+            raise ValueError("`split_column` goes with `splits`: into how many it divides a window")
         if self.table_exclude is not None and self.table_include is None:
             raise ValueError("`table_exclude` goes with `table_include`")
         if self.db_timezone not in available_timezones():
             raise ValueError(f"db_timezone {self.db_timezone!r} is no IANA name, such as Europe/Berlin")
-        if self.query is not None and ";" in re.sub(r"'(''|[^'])*'", "", self.query):
+        return self
+
+    @model_validator(mode="after")
+    def _query_fits(self) -> JdbcTables:
+        if self.query is None:
+            return self
+        if self.mode == "incrementing" and not self.incrementing_column:
+            raise ValueError("name the `incrementing_column` of the query's result")
+        if self.consistency == "exact" and self.mode != "bulk":
+            raise ValueError(
+                "consistency exact needs tables: which of them a query reads, and what writes to them, can't be known. "
+                "Choose delay or overlap, or load the tables"
+            )
+        if ";" in re.sub(r"'(''|[^'])*'", "", self.query):
             raise ValueError("`query` is one SELECT, without a semicolon")
         return self

@@ -206,6 +206,8 @@ class PostgreSql(Engine):
 
         Who takes a number locks its sequence until the transaction ends, also of a prepared one.
         """
+        for relation, _ in columns:
+            self._require_own(ask, relation)
         given = [self._given(ask, relation, column) for relation, column in columns]
         before = [set(ask(_LOCKS, sequence)) for sequence, _ in given]
         deadline = time.monotonic() + wait.total_seconds()
@@ -229,8 +231,6 @@ class PostgreSql(Engine):
     @staticmethod
     def _given(ask: Ask, relation: Relation, column: Column) -> tuple[int, int | None]:
         """A column's sequence, and the last number that it has given."""
-        if not relation.is_table:
-            raise not_exact("a view has no sequence of its own", relation)
         found = ask(
             "SELECT s.seqrelid::bigint, s.seqincrement, s.seqcache, s.seqcycle, "
             "has_sequence_privilege(s.seqrelid, 'SELECT, USAGE'), pg_is_in_recovery() FROM pg_sequence s "

@@ -19,7 +19,7 @@ from sluice.sources.jdbc.engine import Engine
 from sluice.sources.jdbc.engines import engine_of
 from sluice.sources.jdbc.source import TABLES
 
-_AT, _OFFSET = "_sluice_at", "_sluice_offset"
+_AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"
 _HEADERS = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
 
 
@@ -61,11 +61,12 @@ class JdbcReader:
         types = [f"c{i} {fetched}" for i, (_, _, fetched, _) in enumerate(columns)]
         if table["at"]:
             selected += [f"{table['offset']} AS {_OFFSET}", f"{table['at']} AS {_AT}"]
-            types += [f"{_OFFSET} BIGINT", f"{_AT} STRING"]
+            selected += [f"{table['split'] or 0} AS {_SPLIT}"]
+            types += [f"{_OFFSET} BIGINT", f"{_AT} STRING", f"{_SPLIT} INT"]
         else:  # of one snapshot all rows have its number
             (snapshot,) = ranges
-            selected += [f"{snapshot.start} AS {_OFFSET}"]
-            types += [f"{_OFFSET} BIGINT"]
+            selected += [f"{snapshot.start} AS {_OFFSET}", f"0 AS {_SPLIT}"]
+            types += [f"{_OFFSET} BIGINT", f"{_SPLIT} INT"]
         rows = self._spark.read.options(customSchema=", ".join(types)).jdbc(
             address.url,
             f"(SELECT {', '.join(selected)} FROM {table['from']}) sluice_rows",
@@ -85,7 +86,7 @@ class JdbcReader:
         value = [F.expr(v.format(f"c{i}")).alias(name) for i, (name, _, _, v) in enumerate(columns)]
         return rows.select(
             F.lit(topic).alias("topic"),
-            F.lit(ranges[0].partition).alias("partition"),
+            F.expr(f"coalesce({_SPLIT}, -1)").alias("partition"),
             F.expr(f"coalesce(CAST({offset} AS BIGINT), -1L)").alias("offset"),
             F.expr(f"timestamp_micros({offset})" if timed else "CAST(NULL AS TIMESTAMP)").alias("timestamp"),
             F.lit(0 if timed else -1).alias("timestampType"),
@@ -108,11 +109,14 @@ class JdbcReader:
             return "1 = 1"
         start = max(0, r.start - int(self._reading["overlap"]))
         from_, to = (engine.literal(value, table["bound"], self._reading["zone"]) for value in (start, r.end))
-        return f"{_AT} >= {from_} AND {_AT} < {to}"
+        mine = f" AND {_SPLIT} = {r.partition}" if table["split"] else ""
+        return f"{_AT} >= {from_} AND {_AT} < {to}{mine}"
 
     def classified(self, error: Exception, start: StartCommit, ranges: Sequence[PlannedRange]) -> SluiceError | None:
         """What the database has said; its texts may quote addresses, which are left out."""
         text = str(error)
+        if not self._reading:
+            return None
         if "SQLException" not in text and "PSQLException" not in text:
             return None
         reason = next((line.strip() for line in text.splitlines() if "SQLException" in line), "")

@@ -55,6 +55,7 @@ class Windowed:
         bound: what it holds.
         grain: the microseconds that its times are rounded to.
         column: the column itself; the first of several.
+        split: the number of a row's split, as SQL; empty where there is one split.
     """
 
     relation: Relation
@@ -62,6 +63,7 @@ class Windowed:
     bound: Bound = "number"
     grain: int = 1
     column: Column | None = None
+    split: str = ""
 
 
 class JdbcSource:
@@ -117,7 +119,8 @@ class JdbcSource:
         with looking(self._options) as (ask, engine):
             windowed = [windowed_of(ask, engine, self._options, topic) for topic in topics]
             look = _Look(self._options, ask, engine, known, window_end, window_start)
-            found = look.bounds([(TopicPartition(self.name, w.relation.topic, 0), w) for w in windowed])
+            splits = range(self._options.splits)
+            found = look.bounds([(TopicPartition(self.name, w.relation.topic, n), w) for w in windowed for n in splits])
         return ClusterState(
             [bounds for bounds, _ in found],
             self.cluster_ids(),
@@ -165,10 +168,11 @@ class _Look:
             now = datetime.now(UTC)
             return [(self._snapshot(tp, now), ()) for tp, _ in tables]
         if not self._options.by_time:
-            columns = [(w.relation, w.column) for _, w in tables if w.column is not None]
-            found = self._engine.settled_numbers(self._ask, columns, self._options.horizon_wait)
-            return [self._numbered(tp, w, h) for (tp, w), h in zip(tables, found, strict=True)]
-        horizon = self._horizon([w.relation for _, w in tables])
+            once = {w.relation.topic: (w.relation, w.column) for _, w in tables if w.column is not None}
+            settled = self._engine.settled_numbers(self._ask, list(once.values()), self._options.horizon_wait)
+            found = dict(zip(once, settled, strict=True))
+            return [self._numbered(tp, w, found[tp.topic]) for tp, w in tables]
+        horizon = self._horizon(list({w.relation.topic: w.relation for _, w in tables}.values()))
         return [self._timed(tp, w, horizon) for tp, w in tables]
 
     def _snapshot(self, tp: TopicPartition, now: datetime) -> PartitionBounds:
@@ -256,16 +260,14 @@ class _Look:
         end = settled
         if self._end is not None and self._options.by_time:
             end = min(end, micros(self._end) - micros(self._end) % windowed.grain)
-        limited = self._limited(windowed, begin, end) if begin < end else begin
-        through = at(end) if self._options.by_time else datetime.now(UTC)
-        if begin < limited < end and self._options.by_time:
-            through = at(limited)
-        start = 0
-        if self._start is not None and self._options.by_time:
+        if self._start is not None and self._options.by_time:  # a window that was asked for is read whole
             start = micros(self._start)
-        return PartitionBounds(
-            tp, 0, settled, limited if self._start is None else max(end, start), through, settled, window_start=start
-        )
+            return PartitionBounds(tp, 0, settled, max(end, start), at(end), settled, window_start=start)
+        limited = self._limited(windowed, tp.partition, begin, end) if begin < end else begin
+        has_more = begin < limited < end
+        through = at(limited if has_more else end) if self._options.by_time else datetime.now(UTC)
+        # Where no row is left, none is behind, however far the clock is.
+        return PartitionBounds(tp, 0, settled if has_more else limited, limited, through, settled)
 
     def _begin(self, tp: TopicPartition, settled: int) -> int:
         wanted = self._options.starting_offsets
@@ -282,17 +284,20 @@ class _Look:
                 source=windowed.relation.topic,
             )
 
-    def _limited(self, windowed: Windowed, begin: int, end: int) -> int:
+    def _limited(self, windowed: Windowed, split: int, begin: int, end: int) -> int:
         """The end of a window from `begin` on with at most `max_records` rows; more where all have one value."""
         of, expression = windowed.relation.sql, windowed.expression
-        window = f"{expression} >= {self._literal(windowed, begin)} AND {expression} < {self._literal(windowed, end)}"
+        mine = f" AND {windowed.split} = {split}" if windowed.split else ""
+        below_end = f"{expression} < {self._literal(windowed, end)}{mine}"
+        window = f"{expression} >= {self._literal(windowed, begin)} AND {below_end}"
         again = self._options.overlap // timedelta(microseconds=1)
         from_ = f"{expression} >= {self._literal(windowed, max(0, begin - again))}"
-        if not self._ask(f"SELECT 1 FROM {of} WHERE {from_} AND {expression} < {self._literal(windowed, end)} LIMIT 1"):
+        if not self._ask(f"SELECT 1 FROM {of} WHERE {from_} AND {below_end} LIMIT 1"):
             return begin
         value = self._number(windowed)
+        most = max(1, self._options.max_records // self._options.splits)
         first_of_next = self._ask(
-            f"SELECT {value} FROM {of} WHERE {window} ORDER BY {expression} LIMIT 1 OFFSET {self._options.max_records}"
+            f"SELECT {value} FROM {of} WHERE {window} ORDER BY {expression} LIMIT 1 OFFSET {most}"
         )
         if not first_of_next:
             return end
@@ -331,7 +336,8 @@ def relation_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Re
 def log_id(options: JdbcTables, relation: Relation) -> str:
     """What a position of the relation belongs to: the same table, by the same column."""
     by = "" if options.mode == "bulk" else ",".join(options.timestamp_column) or options.incrementing_column
-    text = json.dumps([relation.id, "time" if options.by_time else options.mode, by.lower(), options.query])
+    splits = [options.splits, options.split_column.lower()] if options.splits > 1 else []
+    text = json.dumps([relation.id, "time" if options.by_time else options.mode, by.lower(), options.query, *splits])
     return hashlib.sha256(text.encode()).hexdigest()[:22]
 
 
@@ -367,7 +373,7 @@ def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Wi
     names = ", ".join(engine.quoted(column.name) for column in columns)
     expression = names if len(columns) == 1 else f"coalesce({names})"
     grain = max(engine.grain(column) for column in columns) if options.by_time else 1
-    return Windowed(relation, expression, bound, grain, columns[0])
+    return Windowed(relation, expression, bound, grain, columns[0], _split(engine, relation, options))
 
 
 def _numbers(relation: Relation, options: JdbcTables) -> Column:
@@ -381,6 +387,23 @@ def _numbers(relation: Relation, options: JdbcTables) -> Column:
         next_step="name one in the source's `incrementing_column`.",
         source=relation.topic,
     )
+
+
+def _split(engine: Engine, relation: Relation, options: JdbcTables) -> str:
+    """The number of a row's split, as SQL."""
+    if options.splits == 1:
+        return ""
+    keys = [column for column in relation.columns if column.in_key]
+    column = relation.column(options.split_column) if options.split_column else keys[0] if len(keys) == 1 else None
+    if column is None or engine.bound_of(column) != "number" or column.nullable:
+        raise ActionRequiredError(
+            "Windows can't be divided: "
+            + (f"{column.name} ({column.type}) isn't" if column else "no column is the whole primary key, or")
+            + " a column of whole numbers that is never null.",
+            next_step="name one in the source's `split_column`, or leave `splits` out.",
+            source=relation.topic,
+        )
+    return f"abs({engine.quoted(column.name)} % {options.splits})"
 
 
 def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
@@ -420,6 +443,7 @@ def row_schema(options: SourceOptions, topics: Sequence[str]) -> RowSchema:
                 "from": windowed.relation.sql,
                 "at": windowed.expression,
                 "bound": windowed.bound,
+                "split": windowed.split,
                 "offset": position_of(engine, section, windowed) if windowed.expression else "",
                 "columns": columns,
                 "key": [column.name for column in key],
