@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice.cli.import_connect import _as_data, _checked
-from sluice.connect import ConnectorConfig, Given, configs_of, imported, text_of
+from sluice.cli.import_connect import _as_data
+from sluice.connect import ConnectorConfig, Given, checked, configs_of, imported, text_of
 from sluice.connect.properties import properties
 from sluice.connect.tables import CONNECTORS, REFUSED
 from sluice.errors import ActionRequiredError
@@ -49,7 +49,7 @@ FOLDER = {
 
 
 def one(config, name="p", **more):
-    (made,) = (_checked(found) for found in imported(ConnectorConfig(name, config), Given(**more)))
+    (made,) = (checked(found) for found in imported(ConnectorConfig(name, config), Given(**more)))
     return made
 
 
@@ -180,7 +180,7 @@ def test_a_databases_address_without_its_login(url, fields):
 
 def test_a_jdbc_sink_of_several_topics_is_a_pipeline_for_each():
     config = ConnectorConfig("p", {**TABLE, "topics": "a, b"})
-    made = [_checked(found) for found in imported(config, Given())]
+    made = [checked(found) for found in imported(config, Given())]
     assert [(m.name, m.pipeline["sink"]["jdbc"]["table"], m.group) for m in made if m.pipeline] == [
         ("p.a", "a", "connect-p"),
         ("p.b", "b", "connect-p"),
@@ -723,7 +723,7 @@ def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, whole,
     config["connection.url"] = "jdbc:postgresql://u:s3cr3t-1@db/lake?password=s3cr3t-2&sslpassword=s3cr3t-3"
     config["value.converter.schema.registry.url"] = "http://u:s3cr3t-4@registry:8081"
     worker = _WORKER if has_worker else {}
-    for made in map(_checked, imported(ConnectorConfig("p", config), Given(worker))):
+    for made in map(checked, imported(ConnectorConfig("p", config), Given(worker))):
         assert {found.key for found in made.findings if found.of == "connector"} == set(config)
         if made.pipeline is not None:
             assert {found.key for found in made.findings if found.of == "worker"} == set(worker)
