@@ -337,6 +337,7 @@ def halted(live: Live) -> Halted:
     return Halted(began, stopped, aborted, live.ended("halts", newest["dag_run_id"]), status())
 
 
+@pytest.mark.thorough
 def test_what_connect_s_api_has_stopped_is_aborted_and_read_by_the_next_run(live: Live, halted: Halted) -> None:
     assert halted.began["connector"]["state"] == "RUNNING"
     assert (halted.stopped["connector"]["state"], halted.stopped["tasks"]) == ("STOPPED", [])
