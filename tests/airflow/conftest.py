@@ -103,7 +103,8 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._url}{path}", data=data, headers=headers, method=method)
         with self._opener.open(request, timeout=120) as response:
-            return json.load(response)
+            answer = response.read()
+        return json.loads(answer) if answer else None
 
     def until(self, what: str, check: Callable[[], Any], timeout: float = 900.0, *, also: int | None = None) -> Any:
         """Ask again and again until there is an answer that is true; `also` after an error of this status."""

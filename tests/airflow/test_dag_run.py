@@ -35,6 +35,17 @@ dag = build_dag(Pipeline(
     source=Source(kafka=Kafka(topics="{topic}")), sink=Sink(hudi=Hudi(path="{path}", schema="id BIGINT")),
 ))
 """
+# One whose start_commit stands still once its transaction is open, until somebody stops the connector.
+HALTS = """
+import os
+from airflow.sdk import get_parsing_context
+from sluice.airflow.dag import build_dag
+from sluice.pipeline import load_pipeline
+
+if get_parsing_context().task_id == "start_commit":
+    os.environ["SLUICE_FAILPOINT"] = "coordinator.after_open_instant=pause:{flag}"
+dag = build_dag(load_pipeline("{file}"))
+"""
 # One whose catalog nobody can reach.
 UNSYNCED = """
 from sluice.airflow.dag import build_dag
@@ -57,6 +68,17 @@ sink:
 control: {{connection: kafka_default}}
 """
 SERVICES = "table_services: {schedule: null, clustering: {after_commits: 1}}\n"
+
+
+@dataclass(frozen=True)
+class Halted:
+    """A run that was stopped by Connect's API, the one after it, and the status before and after the verbs."""
+
+    began: dict[str, Any]
+    stopped: dict[str, Any]
+    aborted: Run
+    again: Run
+    well: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -227,6 +249,12 @@ def test_what_a_killed_start_commit_left_open_is_aborted(live: Live, story: Stor
     assert list((live.lake / "dies" / ".hoodie" / "timeline").glob("*.commit.requested")) == []
 
 
+def test_a_dag_of_table_services_is_no_connector(live: Live, story: Story) -> None:
+    listed = live.api.call("/sluice/connect/connectors")
+    assert story.served.dag_id == "orders.table_services" not in listed
+    assert {"orders", "visits", "unsynced"} <= set(listed)
+
+
 def test_table_services_are_a_dag_of_their_own(live: Live, story: Story) -> None:
     assert set(story.served.tasks) == {"clustering", "cleaning", "metadata_compaction", "archiving"}
     assert set(story.served.tasks.values()) == {"success"}
@@ -279,3 +307,48 @@ def test_an_interval_is_replayed_from_the_form(live: Live, story: Story) -> None
 def test_a_form_that_does_not_add_up_is_refused_with_its_field(story: Story) -> None:
     assert story.refused.state == "failed"
     assert "a range is given either by offsets or by times" in story.refused.note
+
+
+@pytest.fixture(scope="module")
+def halted(live: Live) -> Halted:
+    """A connector that is stopped in the middle of an interval, resumed, and started again."""
+    folder, at = live.lake / "halted", "/sluice/connect/connectors/halts"
+    folder.mkdir(parents=True)
+    for name in ("a.log", "b.log"):
+        (folder / name).write_text(f"first of {name}\nsecond of {name}\n")
+    text = VISITS.format(folder=folder, path=live.lake / "halts").replace("name: visits", "name: halts")
+    (folder / "halts.yaml").write_text(text.replace("ranges: 2", "ranges: 1"))
+    live.add({}, halts=HALTS.format(file=folder / "halts.yaml", flag=live.lake / "go"))
+    run_id = live.start("halts")
+
+    def status() -> dict[str, Any]:
+        return dict(live.api.call(f"{at}/status"))
+
+    live.api.until("its transaction is open", (live.lake / "go.reached").exists)
+    began = status()
+    live.api.call(f"{at}/stop", method="PUT")
+    stopped = status()
+    live.api.call(f"{at}/resume", method="PUT")
+    aborted = live.ended("halts", run_id)
+    (live.lake / "go").touch()
+    live.api.call(f"{at}/restart", method="POST")
+    (newest,) = live.api.call("/api/v2/dags/halts/dagRuns?order_by=-id&limit=1")["dag_runs"]
+    return Halted(began, stopped, aborted, live.ended("halts", newest["dag_run_id"]), status())
+
+
+@pytest.mark.thorough
+def test_what_connect_s_api_has_stopped_is_aborted_and_read_by_the_next_run(live: Live, halted: Halted) -> None:
+    assert halted.began["connector"]["state"] == "RUNNING"
+    assert (halted.stopped["connector"]["state"], halted.stopped["tasks"]) == ("STOPPED", [])
+    # Airflow calls the run successful: the last of its steps that is no teardown was skipped.
+    assert halted.aborted.tasks == {
+        "start_commit": "failed", "write": "skipped", "commit": "skipped", "abort": "success",
+    }  # fmt: skip
+    assert halted.again.run_id != halted.aborted.run_id
+    assert halted.again.state == "success"
+    (task,) = halted.well["tasks"]
+    assert (halted.well["connector"]["state"], task["id"], task["state"]) == ("RUNNING", 0, "RUNNING")
+    assert task["worker_id"] == halted.well["connector"]["worker_id"] != ""
+    assert "halts" in live.api.call("/sluice/connect/connectors")
+    lines = [row["line"] for row in read(str(live.lake / "halts"))]
+    assert sorted(lines) == ["first of a.log", "first of b.log", "second of a.log", "second of b.log"]

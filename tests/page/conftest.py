@@ -106,6 +106,7 @@ class Site:
     sinks: dict[str, Story]
     log: Path
     database: Path
+    stop: Callable[[], None]
     _opener: Any = field(default_factory=lambda: urllib.request.build_opener(_NoRedirect))
     _tokens: dict[str, str] = field(default_factory=dict)
 
@@ -200,6 +201,15 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test's own file
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends server and broker with the last of their tests: they would take processors from others."""
+    running = getattr(item, "funcargs", {}).get("site")
+    if running is not None and not (nextitem and "site" in getattr(nextitem, "fixturenames", ())):
+        running.stop()
+        running.broker.kill()  # nobody needs its data any more, and an orderly end takes half a minute
+
+
 @pytest.fixture(scope="session")
 def page_broker(home: SluiceHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """One of its own, since it is stopped and started again."""
@@ -250,7 +260,9 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
         daemon.start(command("airflow", "api-server"), environment.variables(), base)
         passwords = json.loads(environment.credentials().passwords_file.read_text())
         database = environment.airflow_home / "airflow.db"
-        site = Site(environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log, database)
+        site = Site(
+            environment.url, passwords, broker, story, on_timeline, visits, sinks, daemon.log, database, daemon.stop
+        )
         site.until("the API server answers", lambda: _answers(site))
         site.passwords = json.loads(environment.credentials().passwords_file.read_text())
         _add_runs(site)

@@ -328,6 +328,10 @@ def test_a_broker_that_is_down_is_said_and_what_was_known_stays(site: Site, open
         began = time.perf_counter()
         assert len(site.data("pipeline", key="flights")["transactions"]) > 50
         assert time.perf_counter() - began < 20  # Kafka itself is waited for longer
+        # Connect's API: states are Airflow's, and offsets that may be old are not told.
+        assert site.ask("GET", "/sluice/connect/connectors/flights/status")[0] == 200
+        status, answer, _ = site.ask("GET", "/sluice/connect/connectors/flights/offsets")
+        assert (status, answer["error_code"]) == (503, 503)
     finally:
         site.broker.start()
     banner.wait_for(state="detached")

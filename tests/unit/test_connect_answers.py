@@ -147,6 +147,11 @@ def test_what_is_no_configuration_of_that_connector_is_refused(config):
         validated("C", config)
 
 
+def test_a_class_of_sluice_s_own_is_checked_as_a_file():
+    with pytest.raises(ActionRequiredError, match="sluice validate"):
+        validated("Hudi", {"connector.class": "sluice.sinks.hudi.options.Hudi"})
+
+
 def test_a_verb_is_a_call_of_airflow_s_api_with_the_caller_s_own_token():
     asked: list[Any] = []
     airflow = FastAPI()

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice.cli.import_connect import _as_data
-from sluice.connect import ConnectorConfig, Given, configs_of, imported, text_of
-from sluice.connect.checked import checked
+from sluice.connect import ConnectorConfig, Given, checked, configs_of, imported, text_of
 from sluice.connect.properties import properties
 from sluice.connect.tables import CONNECTORS, REFUSED
 from sluice.errors import ActionRequiredError

@@ -24,6 +24,7 @@ from sluice.page.health import Health, Schedule, health
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import Cluster, LogEnds, Shown, Tables, commit_facts
+from sluice.pipeline.model import SERVICES_SUFFIX
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
 from sluice.protocol.offsets import TopicPartition
@@ -205,8 +206,9 @@ class Page:
             }
 
     def of_dags(self, viewer: Viewer, session: Session) -> list[Entry]:
-        """The pipelines that have a DAG, each once, under its DAG's id."""
-        return [entry for entry in self._entries(viewer, session)[0] if entry.key == entry.dag_id]
+        """The pipelines that have a DAG, each once, under its DAG's id; not their second DAGs, of table services."""
+        entries, _ = self._entries(viewer, session)
+        return [e for e in entries if e.key == e.dag_id and not e.key.endswith(SERVICES_SUFFIX)]
 
     def committed(self, entry: Entry) -> dict[TopicPartition, int]:
         """Each partition's position now, as the control topic has it; nothing before the first transaction.

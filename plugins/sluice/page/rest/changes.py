@@ -15,6 +15,7 @@ from sluice.airflow.notes import WRITE
 from sluice.page.rest import answers
 from sluice.page.rest.facts import facts_of
 from sluice.page.rest.found import AirflowDep, KnownDep
+from sluice.page.rest.verbs import RefusedByAirflowError
 
 router = APIRouter()
 _FILES = "A pipeline is a file in git, in the folder that Airflow reads"
@@ -48,15 +49,20 @@ async def resume(dag_id: str, _: KnownDep, airflow: AirflowDep) -> Response:
 
 
 @router.put("/connectors/{dag_id}/stop")
-async def stop(dag_id: str, facts: KnownDep, airflow: AirflowDep) -> Response:
+async def stop(dag_id: str, _: KnownDep, airflow: AirflowDep, session: SessionDep) -> Response:
     """Pause the DAG and end the run that is under way: its steps are killed, and none of its rows is committed.
 
     A scheduler does nothing for a paused DAG, so the run's `abort` waits until it is resumed; the open transaction
     harms nobody meanwhile (docs/operate.md), and is rolled back by `abort` or by the next START-COMMIT.
     """
     await airflow.pause(dag_id, True)
-    if facts.under_way is not None:
-        await airflow.fail(dag_id, facts.under_way.run_id)
+    now = (await run_in_threadpool(facts_of, session, [dag_id]))[dag_id]  # a run may have begun or ended meanwhile
+    if now.under_way is not None:
+        try:
+            await airflow.fail(dag_id, now.under_way.run_id)
+        except RefusedByAirflowError as error:
+            why = f"The DAG is paused, but its run {now.under_way.run_id} was not ended. {error.why}"
+            raise RefusedByAirflowError(error.status, why) from error
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
@@ -78,8 +84,8 @@ async def restart(
     if running is None and failed is not None:
         await airflow.clear(dag_id, failed.run_id)
     elif not only_failed and running is not None and include_tasks:
+        await airflow.trigger(dag_id)  # it waits for the other's end; and nothing is killed if it is refused
         await airflow.fail(dag_id, running.run_id)
-        await airflow.trigger(dag_id)
     elif not only_failed and running is None and not facts.waiting:
         await airflow.trigger(dag_id)
     if not include_tasks and not only_failed:

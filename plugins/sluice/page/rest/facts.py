@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from airflow.models.dagrun import DagRun
@@ -17,11 +17,19 @@ from sluice.page.rest.answers import Facts, RangeTask
 from sluice.page.runs import dags, latest_runs
 
 _RUNS = 20  # looked at for each DAG
+_LOT = 100  # DAGs in one query: databases limit its parameters
 _ENDING = (ABORT, ALERT)  # teardowns, which remain when a person has marked a run failed
 
 
-def facts_of(session: Session, dag_ids: Collection[str]) -> dict[str, Facts]:
+def facts_of(session: Session, dag_ids: Sequence[str]) -> dict[str, Facts]:
     """The facts of each DAG."""
+    found: dict[str, Facts] = {}
+    for first in range(0, len(dag_ids), _LOT):
+        found |= _facts_of(session, dag_ids[first : first + _LOT])
+    return found
+
+
+def _facts_of(session: Session, dag_ids: Collection[str]) -> dict[str, Facts]:
     known, runs = dags(session, dag_ids), latest_runs(session, dag_ids, _RUNS)
     going = _going_on(session, dag_ids)
     run_ids = {run.run_id for of in runs.values() for run in of}

@@ -10,7 +10,7 @@ from sluice.connect import ConnectorConfig, Finding, Given, checked, imported
 from sluice.connect.configs import CLASS
 from sluice.errors import ActionRequiredError
 from sluice.page.rest.answers import Json
-from sluice.page.rest.plugins import definition
+from sluice.page.rest.plugins import definition, keys_of
 from sluice.redact import redact
 
 LARGEST = 256 * 1024
@@ -34,6 +34,11 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
     if not given or plugin not in (given, short, short.removesuffix("Connector")):
         raise ActionRequiredError(
             f"The configuration is not one of {plugin}.", next_step=f"have {CLASS} and the address name one connector."
+        )
+    if keys_of(given) is not None:
+        raise ActionRequiredError(
+            f"{given} is one of Sluice's own, whose configuration is a pipeline file.",
+            next_step="check the file by `sluice validate FILE`.",
         )
     wrong = [key for key, value in config.items() if isinstance(value, dict | list)]
     if wrong:
