@@ -91,7 +91,7 @@ def watched(orders: Orders) -> Iterator[list[tuple[int, int]]]:
 
     def look() -> None:
         try:
-            while not stop.wait(0.01):
+            while not stop.wait(0.05):
                 found = orders.seen()
                 if found != (seen[-1] if seen else None):
                     seen.append(found)
