@@ -108,7 +108,6 @@ def watched(orders: Orders) -> Iterator[list[tuple[int, int]]]:
     assert failures == []
 
 
-@pytest.mark.also_on("mariadb")
 def test_two_tables_always_move_together(orders):
     with watched(orders) as seen:
         for number in (10, 5):
@@ -190,7 +189,6 @@ def test_a_table_that_refuses_its_rows_stops_both(make_jdbc, database):
     assert orders.ids() == ([0, 1, 2, 3], [6, 7])
 
 
-@pytest.mark.also_on("mariadb")
 def test_a_foreign_key_between_the_tables_holds_all_along(make_jdbc, database):
     """Parents before children where rows are added, and after them where rows are deleted."""
     orders = Orders(make_jdbc(1, section={**UPSERT, "auto_create": False}, **TOMBSTONES), pk_fields="id")
@@ -272,7 +270,7 @@ def test_an_interval_that_names_a_table_which_the_file_has_no_more_is_given_up(o
     orders.check()
 
 
-@pytest.mark.also_on("mariadb")
+@pytest.mark.thorough
 def test_bad_records_of_both_tables_are_set_aside_in_one(make_jdbc, database):
     orders = Orders(make_jdbc(1, errors={"tolerance": "all"})).together()
     orders.add(2)
@@ -290,6 +288,7 @@ def test_bad_records_of_both_tables_are_set_aside_in_one(make_jdbc, database):
     )
 
 
+@pytest.mark.thorough
 def test_no_two_pipelines_load_one_table(make_jdbc, make_flow, database: Readable):
     """Where a table stands, one place says."""
     orders = Orders(make_jdbc(1))
