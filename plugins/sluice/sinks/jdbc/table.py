@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
@@ -22,6 +21,7 @@ from sluice.protocol.confine import with_schema_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.records.structs import Type
+from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
 from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of
@@ -226,25 +226,12 @@ class JdbcTable:
         found = self._database.rows(
             f"SELECT max(instant), max(completed) FROM {self._instants} WHERE sink_table = ?", self._key
         )
-        last = max((one or "" for one in found[0]), default="")
-        if not last:
-            return
-        behind = _time_of(last) - datetime.now(UTC)
-        if behind > self.clock_wait:
-            raise RetryableError(
-                "This machine's clock is behind the table's last interval.",
-                next_step="set the clocks of all machines that write this table (NTP).",
-                table=self._key,
-                last_instant=last,
-                behind=str(behind),
-            )
-        if behind >= timedelta(milliseconds=-1):
-            threading.Event().wait(behind.total_seconds() + 0.002)
+        await_clock(max((one or "" for one in found[0]), default=""), self.clock_wait, self._key)
 
     def new_instant(self) -> str:
         """The time, in milliseconds."""
         self.await_clock()
-        return _now()
+        return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Say that the interval is under way, and on which commit it rests."""
@@ -434,7 +421,7 @@ class JdbcTable:
             f"UPDATE {self._instants} SET state = 'completed', completed = ?, rows_written = ?, rows_deleted = ?, "
             "metadata = ? WHERE sink_table = ? AND instant = ?",
             COMMITTING,
-            _now(),
+            instant_now(),
             sum(one.rows for one in staged),
             sum(one.deletes for one in staged),
             metadata,
@@ -481,11 +468,3 @@ def _loaded_with(metadata: str | None) -> str | None:
     """The table together with which one is loaded, by its row among the positions."""
     said = json.loads(metadata or "{}").get(_LOADED_WITH)
     return None if said is None else str(said)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
-
-
-def _time_of(instant: str) -> datetime:
-    return datetime.strptime(f"{instant}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
