@@ -289,6 +289,18 @@ def test_bad_records_of_both_tables_are_set_aside_in_one(make_jdbc, database):
 
 
 @pytest.mark.thorough
+def test_each_table_is_compared_with_its_topics(orders):
+    orders.add(3)
+    orders.flow.interval()
+    found = orders.flow.verify()
+    assert (found.exit_code, "the same, row for row: 9 rows" in " ".join(found.output.split())) == (0, True)
+    orders.database.run(f'UPDATE "{orders.lines}" SET v = NULL WHERE id = 4')
+    found = orders.flow.verify("--json")
+    same = {one["instant"]: one["same"] for one in json.loads(found.output)["intervals"]}
+    assert (found.exit_code, same) == (1, {f"{orders.orders} all": True, f"{orders.lines} all": False})
+
+
+@pytest.mark.thorough
 def test_no_two_pipelines_load_one_table(make_jdbc, make_flow, database: Readable):
     """Where a table stands, one place says."""
     orders = Orders(make_jdbc(1))

@@ -141,7 +141,8 @@ def test_a_further_table_takes_the_section_s_settings_and_its_own_columns():
     assert last.writer().options["first_table"] == "flights"
     assert {"first_table", "number"}.isdisjoint(made.writer().options)
     assert made.sink.capabilities == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=True)
-    assert "several tables" in made.sink.options.not_comparable
+    assert made.sink.options.not_comparable == ""
+    assert together({**LINES, "insert_mode": "update"}).sink.options.not_comparable
 
 
 def test_an_interval_is_taken_apart_by_topic():

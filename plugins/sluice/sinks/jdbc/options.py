@@ -136,9 +136,8 @@ class Jdbc(SinkOptions):
     @property
     def not_comparable(self) -> str:
         """An update leaves no trace of a record whose key had no row."""
-        if self.tables:
-            return "rows of several tables can't be compared with their topics at once yet"
-        if self.insert_mode != "update":
+        tables = (self, *(table.section for table in self._further))
+        if not any(isinstance(table, Jdbc) and table.insert_mode == "update" for table in tables):
             return ""
         return "insert_mode update changes rows that others have added, and which these were the records don't say"
 
