@@ -4,6 +4,8 @@
     python -m bench.memory append --records 50000000             # a backlog, in as many intervals as it takes
     python -m bench.memory dead-letters --records 1000000        # bad records only, to a dead-letter topic
     python -m bench.memory upsert --records 1000000 4000000      # does it grow?
+    python -m bench.memory jdbc --records 2000000 8000000        # into PostgreSQL, every record a row
+    python -m bench.memory jdbc-upsert --records 2000000 8000000 # the last version of a key
 
 What runs is what the DAG's tasks run: `start`, a Spark job for each range, `commit`. A thread looks at all their
 processes every twentieth of a second and keeps the most that each has had in memory (`VmHWM` of Linux, which is itself
@@ -34,7 +36,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from bench.broker import embedded_broker
+from bench.database import TABLE, BenchDatabase, database
 from bench.records import DDL, create_topic, end_offsets, record
+from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment, submit_command
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED = 7
-KINDS = ("upsert", "append", "dead-letters")
+KINDS = ("upsert", "append", "dead-letters", "jdbc", "jdbc-upsert")
 LOOK_SECONDS = 0.05
 BROKEN = b'{"id": "not a number", "note": "' + b"x" * 160 + b'"}'
 
@@ -115,6 +119,20 @@ class Case:
     work: Path
     master: str = "local[2]"
     more: dict[str, Any] = field(default_factory=dict)
+    database: str = ""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether each record has a key of its own."""
+        return self.kind.endswith("upsert")
+
+    def environment(self, settings: KafkaSettings) -> dict[str, str]:
+        """What the processes know of broker and database."""
+        found = driver_environment(settings, settings, "local")
+        if self.database:
+            warehouse = ConnectionSettings("bench", "jdbc", host=self.database)
+            found |= to_environment([warehouse])
+        return found
 
     @property
     def dead_letter_topic(self) -> str:
@@ -126,15 +144,18 @@ class Case:
         if self.kind != "append":
             kafka["max_records"] = self.records
         hudi: dict[str, Any] = {"path": str(self.work / "table"), "schema": DDL, "partition_fields": "exchange"}
+        jdbc: dict[str, Any] = {"connection": "bench", "table": TABLE, "auto_create": True, "schema": DDL}
         if self.kind == "upsert":
             hudi |= {"operation": "upsert", "record_key": "id", "ordering_field": "ts"}
         described: dict[str, Any] = {
             "name": f"memory-{self.kind}",
             "source": {"kafka": kafka},
-            "sink": {"hudi": hudi},
+            "sink": {"jdbc": jdbc} if self.kind.startswith("jdbc") else {"hudi": hudi},
             "control": {"topic": f"control-{uuid.uuid4()}"},
             **self.more,
         }
+        if self.kind == "jdbc-upsert":
+            jdbc |= {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id", "ordering_field": "ts"}
         if self.kind == "dead-letters":
             hudi["record_key"] = "id"
             described["errors"] = {"tolerance": "all", "dead_letter_topic": self.dead_letter_topic}
@@ -148,7 +169,7 @@ def run(case: Case, most: int | None, say: Any = print) -> list[Interval]:
     file = case.pipeline_file()
     pipeline = load_pipeline(file)
     settings = KafkaSettings("kafka_default", {"bootstrap.servers": case.bootstrap})
-    environment = driver_environment(settings, settings, "local")
+    environment = case.environment(settings)
     step = [sys.executable, "-m", "sluice.cli", "interval"]
     intervals: list[Interval] = []
     with (case.work / "log").open("ab") as log:
@@ -218,7 +239,7 @@ def produce(case: Case) -> None:
     )
     few = [record(SEED, number) for number in range(1000)]  # made once; an append doesn't mind
     for number in range(there, case.records):
-        value, key = (record(SEED, number), str(number)) if case.kind == "upsert" else (few[number % 1000], None)
+        value, key = (record(SEED, number), str(number)) if case.has_keys else (few[number % 1000], None)
         while True:
             try:
                 producer.produce(case.topic, BROKEN if case.kind == "dead-letters" else value, key)
@@ -244,6 +265,16 @@ def broker(bootstrap: str | None, scratch: Path) -> Iterator[str]:
         yield address
 
 
+@contextmanager
+def warehouse(kind: str) -> Iterator[BenchDatabase | None]:
+    """The database that records go to, where they go to one."""
+    if not kind.startswith("jdbc"):
+        yield None
+        return
+    with database() as server:
+        yield server
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=KINDS)
@@ -258,12 +289,16 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="sluice-memory-") as folder,
         broker(arguments.bootstrap, Path(folder)) as bootstrap,
+        warehouse(arguments.kind) as server,
     ):
         for records in arguments.records:
             work = Path(folder) / f"{records}"
             work.mkdir()
             topic = f"memory-{arguments.kind}-{records}"
-            case = Case(arguments.kind, records, bootstrap, topic, work, arguments.master, arguments.more)
+            where = server.url if server is not None else ""
+            case = Case(arguments.kind, records, bootstrap, topic, work, arguments.master, arguments.more, where)
+            if server is not None:
+                server.clear()
             produce(case)
             print(f"{topic}: {records:,} records are there", flush=True)
             intervals = run(case, arguments.intervals, lambda line: print(line, flush=True))

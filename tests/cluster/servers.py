@@ -22,17 +22,15 @@ import pyspark
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from sluice.local.java import java_home
+from sluice.local.postgresql import installed_programs
 from sluice.local.process import Daemon, free_port
 
 LOOPBACK = "127.0.0.1"
 
 
 def postgresql_programs() -> Path | None:
-    """The folder of `initdb` and `postgres`: Debian keeps it off the path. The newest where there are several."""
-    on_path = shutil.which("initdb")
-    folders = [Path(on_path).resolve().parent] if on_path else []
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: float(p.parent.name), reverse=True)
-    return next((f for f in folders if (f / "initdb").exists() and (f / "postgres").exists()), None)
+    """The folder of `initdb` and `postgres`, as the demo finds it."""
+    return installed_programs()
 
 
 def missing() -> str | None:

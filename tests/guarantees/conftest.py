@@ -27,6 +27,7 @@ _OTHER_DATABASES = {
     "test_jdbc_conformance": ("postgresql", "mariadb"),
     "test_verify_of_sinks": ("sqlite", "mariadb"),
     "test_quarantine_of_sinks": ("sqlite", "mariadb"),
+    "test_jdbc_tables": ("sqlite", "mariadb"),
 }
 """Of a file's tests that are tried on each database: those which are left to `make test-thorough`."""
 

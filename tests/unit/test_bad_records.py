@@ -172,15 +172,18 @@ def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
         reads.append(ranges)
         return ["a bad record"] * 2
 
-    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, _Writer, (0, "a"))
+    def writer():
+        return _Writer(quarantine.in_quarantine(begun), "a")
+
+    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, writer, (0, "a"))
     assert (found.records, found.first) == (2, FIRST)
     assert [(r.start, r.end) for r in reads[0]] == [(3, 8)]
     with pytest.raises(IntervalError, match=r"counted=3, found=2"):
-        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, _Writer, (0, "a"))
+        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, writer, (0, "a"))
     reads.clear()
     many = tuple(BadSpan(planned(i), 0, 1) for i in range(quarantine.AT_ONCE + 1))
-    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, _Writer, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, writer, (0, "a"))
     assert (found.records, [len(ranges) for ranges in reads]) == (4, [quarantine.AT_ONCE, 1])
     reads.clear()
-    assert quarantine.set_aside(None, begun, Counted(), read, _Writer, (0, "a")) == quarantine.SetAside()
+    assert quarantine.set_aside(None, begun, Counted(), read, writer, (0, "a")) == quarantine.SetAside()
     assert reads == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from datetime import UTC, datetime
 
 import pytest
 
@@ -11,6 +12,9 @@ from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
+from sluice.protocol.confine import start_digest
+from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, decode, encode
+from sluice.records.plan import RecordPlan
 from sluice.records.settings import Changes, Converter
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.address import address_of
@@ -87,6 +91,84 @@ def test_the_table_s_id_has_no_address_in_it_and_its_connection_is_asked_for():
     made = pipeline(jdbc(table="public.flights"))
     assert made.table_id == "jdbc://warehouse/public.flights"
     assert made.own_connections == ("warehouse",)
+
+
+# Several tables
+
+
+LINES = {"table": "lines", "topics": ("l",), "schema_": "id BIGINT NOT NULL", "pk_fields": ("id",)}
+
+
+def together(*tables, topics=("t", "l"), **section):
+    """A pipeline that loads further tables beside its first one."""
+    kafka = Kafka(topics=topics, key=Converter(schema_="id BIGINT"))
+    sink = jdbc(**{**KEYED, **section}, tables=tables)
+    return Pipeline(name="p", source=Source(kafka=kafka), sink=Sink(jdbc=sink))
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        ([{**LINES, "table": "flights"}], "tables.0.table: flights is named twice"),
+        ([LINES, {**LINES, "topics": ("m",)}], "tables.1.table: lines is named twice"),
+        ([LINES, {**LINES, "table": "other"}], "tables.1.topics: another table takes l"),
+        ([{**LINES, "table": "lake.lines"}], "tables.0.table: lake.lines is not in the schema of flights"),
+        ([{**LINES, "table": "flights_quarantine"}], "where bad records are set aside"),
+        ([{**LINES, "topics": ()}], "at least 1 item"),
+        ([{**LINES, "topics": ("nobody",)}], "tables.0.topics: the source doesn't read nobody"),
+        ([{**LINES, "topics": ("t", "l")}], "sink.jdbc.table is left with none"),
+        ([{**LINES, "pk_fields": ()}], "tables.0: pk_mode record_value needs `pk_fields`"),
+        ([{k: v for k, v in LINES.items() if k != "schema_"}], "tables.0: give the table's columns"),
+        ([{**LINES, "connection": "another"}], "Extra inputs"),
+    ],
+)
+def test_tables_that_cannot_be_one_transaction_are_refused_when_the_file_is_loaded(tables, says):
+    with pytest.raises(ValueError, match=says):
+        together(*tables)
+
+
+def test_streams_name_no_topics_that_tables_could_take():
+    clusters = {"streams": ("s",), "metadata": {"service": "file", "path": "/etc/streams.yaml"}}
+    with pytest.raises(ValueError, match="`streams` name no topics"):
+        Pipeline(name="p", source=Source(kafka=Kafka(**clusters)), sink=Sink(jdbc=jdbc(**KEYED, tables=[LINES])))
+
+
+def test_a_further_table_takes_the_section_s_settings_and_its_own_columns():
+    made = together(LINES, {**LINES, "table": "m", "topics": "m", "insert_mode": "insert"}, topics=("t", "l", "m"))
+    (_, lines), (topics, last) = made.further_tables
+    assert (topics, last.sink.options.insert_mode, lines.sink.options.insert_mode) == (("m",), "insert", "upsert")
+    assert (lines.table_id, lines.writer().record_key) == ("jdbc://warehouse/lines", ("id",))
+    assert last.writer().options["first_table"] == "flights"
+    assert {"first_table", "number"}.isdisjoint(made.writer().options)
+    assert made.sink.capabilities == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=True)
+    assert made.sink.options.not_comparable == ""
+    assert together({**LINES, "insert_mode": "update"}).sink.options.not_comparable
+
+
+def test_an_interval_is_taken_apart_by_topic():
+    made = together(LINES)
+    ranges = tuple(PlannedRange(cluster="c", topic=topic, partition=0, start=0, end=1) for topic in ("t", "l"))
+    further = FurtherTable(topics=("l",), writer=made.further_tables[0][1].writer(), records=RecordPlan())
+    envelope = {"table": made.table_id, "transaction": "20260101000000000", "epoch": 1, "dag_id": "d", "run_id": "r"}
+    start = StartCommit(
+        **envelope,
+        sender="coordinator",
+        time=datetime(2026, 1, 1, tzinfo=UTC),
+        read_position=0,
+        ranges=((ranges[1],), ranges),
+        writer=made.writer(),
+        tables=(further,),
+    )
+    again = decode(encode(start))
+    assert again == start
+    first, second = again.of_each_table()
+    assert (first.writer, first.ranges) == (made.writer(), ((), (ranges[0],)))
+    assert (second.writer, second.ranges) == (further.writer, ((ranges[1],), (ranges[1],)))
+    alone = start.model_copy(update={"tables": ()})
+    assert alone.of_each_table() == (alone,)
+    assert start_digest(alone) != start_digest(start)
+    sent = encode(alone).replace(b',"tables":[]', b"")  # as earlier releases have sent it
+    assert (decode(sent), start_digest(decode(sent))) == (alone, start_digest(alone))
 
 
 # Addresses

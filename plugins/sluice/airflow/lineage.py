@@ -23,6 +23,7 @@ from openlineage.client.facet_v2 import (
     storage_dataset,
 )
 
+from sluice.protocol.messages import TableSpec
 from sluice.protocol.settlement import committed_statuses
 from sluice.protocol.transaction import Transaction
 
@@ -41,7 +42,9 @@ def interval_lineage(
         of_clusters: of each cluster of streams, by its name.
     """
     inputs = _inputs(transaction, bootstrap_servers, of_clusters)
-    return OperatorLineage(inputs=inputs, outputs=[_output(transaction)])
+    first, further = transaction.start.writer, [table.writer for table in transaction.start.tables]
+    outputs = [_output(transaction, first, ""), *(_output(transaction, writer, writer.name) for writer in further)]
+    return OperatorLineage(inputs=inputs, outputs=outputs)
 
 
 def no_lineage() -> OperatorLineage[Any, Any]:
@@ -83,11 +86,13 @@ def _inputs(transaction: Transaction, bootstrap_servers: str, of_clusters: Mappi
     ]
 
 
-def _output(transaction: Transaction) -> OutputDataset:
-    writer = transaction.start.writer
+def _output(transaction: Transaction, writer: TableSpec, table: str) -> OutputDataset:
+    """One of the interval's tables; `table` is its name among committables."""
     namespace, name = dataset_name(writer.path)
     statuses = committed_statuses(transaction).values()
-    committables = [c for status in statuses for c in status.stats]
+    committables = [c for status in statuses for c in status.stats if c.table == table]
+    of_several = bool(transaction.start.tables)  # whose records a status counts together
+    rows = sum(c.rows for c in committables) if of_several else sum(status.records_written for status in statuses)
     fields = [
         schema_dataset.SchemaDatasetFacetFields(name=column, type=kind) for column, kind in columns(writer.schema_avro)
     ]
@@ -101,7 +106,7 @@ def _output(transaction: Transaction) -> OutputDataset:
         },
         outputFacets={
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=sum(status.records_written for status in statuses),
+                rowCount=rows,
                 size=sum(c.bytes for c in committables),
                 fileCount=len(committables),
             )

@@ -133,13 +133,14 @@ def verify(
     json: Json = False,
 ) -> None:
     """Compare topics and table: every record of the committed offsets, by count and checksum of each interval."""
-    from sluice.verification.verify import require_comparable, verify_table
+    from sluice.verification.verify import require_comparable, verify_tables
 
     pipeline = load_pipeline(file)
     require_comparable(pipeline)
     here = coordinator(file)
     clusters = (*settings(pipeline), connections(pipeline))
-    found = verify_table(pipeline, here.position(), here.rows(), history(file), *clusters, master=master)
+    further = here.rows_of_further_tables()
+    found = verify_tables(pipeline, here.position(), here.rows(), further, history(file), *clusters, master=master)
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sluice.pipeline import Pipeline
@@ -36,7 +37,8 @@ class TransformCheck:
         Raises:
             ActionRequiredError: a step is wrong, or makes a column that the table has with another type.
         """
-        for pipeline in pipelines:
+        each = ((pipeline, *(one for _, one in pipeline.further_tables)) for pipeline in pipelines)
+        for pipeline in chain.from_iterable(each):
             if pipeline.transforms and _fields_are_given(pipeline):
                 self._check(pipeline)
 

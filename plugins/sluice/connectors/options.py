@@ -21,7 +21,7 @@ from sluice.protocol.losses import OnOffsetLoss
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
 from sluice.protocol.streams import OnRemoved
-from sluice.records.settings import Changes, Converter, Part
+from sluice.records.settings import Changes, Converter, Part, Transform
 from sluice.records.transforms import refuse_reserved
 from sluice.sections import Duration, OneOrMore, Section, is_pattern
 
@@ -49,6 +49,21 @@ class StreamsSettings:
     on_removed: OnRemoved
     failures: int
     skips_unreachable: bool = False
+
+
+@dataclass(frozen=True)
+class FurtherTableOptions:
+    """A table that a sink's section has beside its own one, loaded and committed with it.
+
+    Attributes:
+        topics: whose records are its rows; those of no further table are the section's own.
+        section: what the file would say of it if it were the only one.
+        transforms: its own steps in place of the pipeline's; None where it has none.
+    """
+
+    topics: tuple[str, ...]
+    section: SinkOptions
+    transforms: tuple[Transform, ...] | None = None
 
 
 class SourceOptions(Section):
@@ -173,6 +188,14 @@ class SinkOptions(Section):
     @abstractmethod
     def table_id(self) -> str:
         """A unique, permanent id of the table; it is the key of its control messages."""
+
+    @property
+    def further_tables(self) -> tuple[FurtherTableOptions, ...]:
+        """Tables that an interval loads beside this one, in one commit; see `sluice.connectors.sink.HasFurtherTables`.
+
+        They stand in the list `tables` of the section, in its order.
+        """
+        return ()
 
     @property
     def columns_are_given(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 from sluice.errors import ActionRequiredError
 from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
-from sluice.protocol.messages import TableSpec
+from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
@@ -301,6 +301,34 @@ class PinsByCluster(Protocol[T_contra]):
 
 
 @runtime_checkable
+class HasFurtherTables(Protocol[T]):
+    """A sink that loads several tables in one commit (`SinkOptions.further_tables`)."""
+
+    def pin_further_tables(
+        self, table: T, last: Mapping[str, RecordPlan], topics: tuple[str, ...]
+    ) -> tuple[FurtherTable, ...]:
+        """As `Sink.pin`, of each further table that has any of the topics.
+
+        Args:
+            table: the first table.
+            last: what the table's last START-COMMIT pinned of each of them, by its path.
+            topics: the topics to read, of all tables.
+
+        Raises:
+            ActionRequiredError, RetryableError: as of `Sink.pin`.
+        """
+        ...
+
+    def with_further_tables(self, table: T, tables: Sequence[FurtherTable]) -> T:
+        """The table for the commit of an interval that has written further ones, with the schemas that it pinned.
+
+        Raises:
+            IntervalError: the pipeline has no such table any more.
+        """
+        ...
+
+
+@runtime_checkable
 class KeepsQuarantine(Protocol[T]):
     """A sink that sets bad records aside, in a table of their own (capability `quarantine`)."""
 
@@ -376,6 +404,17 @@ def quarantine_of(sink: Sink[T]) -> KeepsQuarantine[T]:
     """
     if not isinstance(sink, KeepsQuarantine):
         raise _lacks(sink, KeepsQuarantine, "quarantine")
+    return sink
+
+
+def further_tables_of(sink: Sink[T]) -> HasFurtherTables[T]:
+    """The sink, known to load several tables in one commit.
+
+    Raises:
+        ActionRequiredError: it doesn't.
+    """
+    if not isinstance(sink, HasFurtherTables):
+        raise _lacks(sink, HasFurtherTables, "further_tables")
     return sink
 
 

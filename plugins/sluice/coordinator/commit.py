@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sluice.connectors.sink import ForbidsCommits, Publishes, Table
+from sluice.connectors.sink import ForbidsCommits, Publishes, Table, further_tables_of
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -231,6 +231,8 @@ class Committer:
         note["signed_from"] = self._signed_from(transaction, committed)
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
         table = table.written_as(with_schema_of(start.writer, table.writer))
+        if start.tables:
+            table = further_tables_of(self._session.sink).with_further_tables(table, start.tables)
         replaced = start.replaced_file_groups if start.replaces_files else None
         table.commit(transaction.id, committables, extra, replaced)
 

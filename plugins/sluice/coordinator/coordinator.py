@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.gateway import Jvm
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.messages import TableSpec
+from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import Checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import abort_reason, transaction_at
@@ -149,6 +149,16 @@ class Coordinator:
             if not self._session.sources.names:  # streams, of which nobody has asked yet where they are
                 self._session.present(table)
             return self._session.pin(table, None)
+
+    @_with_file_keys
+    def rows_of_further_tables(self) -> tuple[FurtherTable, ...]:
+        """The same of the tables that the pipeline loads beside its first one.
+
+        Raises:
+            ActionRequiredError, RetryableError: as `rows`.
+        """
+        with self._session.existing_table() as table:
+            return self._session.pin_further_tables(table, None) if table is not None else ()
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
         """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from sluice.connectors.sink import Table, by_cluster_of
+from sluice.connectors.sink import Table, by_cluster_of, further_tables_of
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import Sources
 from sluice.coordinator.streams import Streams
@@ -20,7 +20,7 @@ from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
-from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
+from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, TableSpec
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
@@ -216,6 +216,21 @@ class Session:
             if any(cluster.registry for cluster in clusters):
                 return by_cluster_of(self.sink).pin_by_cluster(table, last, clusters)
         return self.sink.pin(table, last, self.topics)
+
+    def pin_further_tables(self, table: Table, last: StartCommit | None) -> tuple[FurtherTable, ...]:
+        """The same of each table that the pipeline loads beside its first one.
+
+        Args:
+            table: the first table.
+            last: the table's last START-COMMIT, None if no longer known.
+
+        Raises:
+            RetryableError, ActionRequiredError: as `pin`.
+        """
+        if not self.pipeline.sink.options.further_tables:
+            return ()
+        known = {one.writer.path: one.records for one in last.tables} if last is not None else {}
+        return further_tables_of(self.sink).pin_further_tables(table, known, self.topics)
 
     def read_as(self, start: StartCommit) -> None:
         """Ask the clusters that an interval reads, as its START-COMMIT names them; START itself asks those of now."""

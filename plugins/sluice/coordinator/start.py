@@ -82,6 +82,7 @@ class Starter:
             task, state = self._planner.plan(request, committed, table)
             if table is not None:  # whether records and table still fit is part of what would happen
                 self._session.pin(table, None)
+                self._session.pin_further_tables(table, None)
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
@@ -251,12 +252,15 @@ class Starter:
         log_ends = {b.topic_partition: b.log_end for b in state.partitions}
         last = table_log.newest_interval()
         records, writer = self._session.pin(table, last.start.records if last is not None else None)
+        tables = self._session.pin_further_tables(table, last.start if last is not None else None)
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         row_topics = self._row_topics(state)
         known_eras = committed.checkpoint.eras(state.topic_ids, gone)
         eras = {row_topics.get(log, log[1]): era for log, era in known_eras.items() if era}
         if records.changes is not None:
             records = records.model_copy(update={"eras": eras})
+            with_eras = [(one, one.records.model_copy(update={"eras": eras})) for one in tables]
+            tables = tuple(one.model_copy(update={"records": plan_of}) for one, plan_of in with_eras)
         return StartCommit(
             **self._session.envelope(table.new_instant(), epoch, run),
             kind=request.kind,
@@ -300,6 +304,7 @@ class Starter:
             if task.keep_newer and _forgets(records)
             else (),
             quarantine=self._quarantine.prepare(table, writer),
+            tables=tables,
         )
 
     def _row_topics(self, state: ClusterState) -> dict[Topic, str]:

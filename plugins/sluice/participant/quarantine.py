@@ -36,7 +36,7 @@ def set_aside(
     start: StartCommit,
     counted: Counted,
     read: Read,
-    writer_of: Callable[[StartCommit, str], SinkWriter],
+    quarantine: Callable[[], SinkWriter],
     attempt: tuple[int, str],
 ) -> SetAside:
     """Write a range's bad records to the quarantine, under the interval's instant.
@@ -46,7 +46,7 @@ def set_aside(
         start: the interval's START-COMMIT.
         counted: the first pass's counts.
         read: reads planned ranges, with headers.
-        writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
+        quarantine: the sink's writer of the quarantine, one for the whole attempt.
         attempt: the range's number and the attempt's id.
 
     Raises:
@@ -62,7 +62,7 @@ def set_aside(
     if error is not None:
         raise error
     reach("participant.before_quarantine")
-    writer = writer_of(start.model_copy(update={"writer": start.quarantine, "keep_newer": False}), attempt[1])
+    writer = quarantine()
     committables: list[Committable] = []
     for i in range(0, len(counted.spans), AT_ONCE):
         bad = chain.bad(read([span.narrowed() for span in counted.spans[i : i + AT_ONCE]]))
@@ -88,6 +88,20 @@ def set_aside(
         quarantine=start.quarantine.path,
     )
     return SetAside(found, tuple(committables), first)
+
+
+def in_quarantine(start: StartCommit) -> StartCommit:
+    """The interval as the quarantine's writer sees it."""
+    return start.model_copy(update={"writer": start.quarantine, "keep_newer": False})
+
+
+def together(found: Sequence[SetAside]) -> SetAside:
+    """The bad records of all of an interval's tables."""
+    return SetAside(
+        sum(one.records for one in found),
+        tuple(c for one in found for c in one.committables),
+        next((one.first for one in found if one.first is not None), None),
+    )
 
 
 def _first(chain: RecordChain, counted: Counted, read: Read) -> BadRecord | None:

@@ -18,7 +18,7 @@ from sluice.kafka.config import Connections, KafkaSettings, connections_of_envir
 from sluice.logs import log
 from sluice.participant.participant import Assignment, Participant
 from sluice.participant.parts import Part, joined, parted
-from sluice.participant.quarantine import SetAside, set_aside
+from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
 from sluice.participant.session import readable_error, spark_session
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
@@ -124,6 +124,18 @@ class RunningSparkJob:
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
         """Read, decode and write the range; see `RunningJob`."""
+        quarantine = cache(lambda: self._writer_of(in_quarantine(start), attempt))
+        # Of several tables one after the other: each has converters, columns and staging of its own.
+        found = [
+            self._write_table(one, number, attempt, quarantine) for one in start.of_each_table() if one.ranges[number]
+        ]
+        check()
+        return _results(joined([whole for whole, _ in found]), together([aside for _, aside in found]))
+
+    def _write_table(
+        self, start: StartCommit, number: int, attempt: str, quarantine: Callable[[], SinkWriter]
+    ) -> tuple[Part, SetAside]:
+        """Write the range's records of one table; `start` has no other."""
         spark, planned = self._spark, start.ranges[number]
         writing = _Writing(spark, start, self._readers, self._writer_of(start, attempt))
         here = {r.topic_partition for r in planned}
@@ -140,11 +152,8 @@ class RunningSparkJob:
             # known that its rows must go.
             whole = writing.part(planned, format(whole.left_out.changes.emptied_at, "f"), truncates=True)
         reach("participant.after_write")
-        aside = set_aside(
-            spark, start, whole.left_out, partial(self._read_again, start), self._writer_of, (number, attempt)
-        )
-        check()
-        return _results(whole, aside)
+        read_again = partial(self._read_again, start)
+        return whole, set_aside(spark, start, whole.left_out, read_again, quarantine, (number, attempt))
 
     def cancel(self) -> None:
         """Cancel what Spark is doing, and start nothing more."""

@@ -162,6 +162,9 @@ def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipel
 
 def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
     """Make every `schema_file` relative to the pipeline file's folder; it must be there."""
+    if isinstance(data, list):
+        for number, one in enumerate(data):
+            _resolve_schema_files(one, path, *keys, str(number))
     if not isinstance(data, dict):
         return
     for name, value in data.items():

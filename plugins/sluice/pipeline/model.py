@@ -6,9 +6,10 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from sluice.connectors.capabilities import RequiredCapabilities, SinkEnd, SourceEnd, misfits
+from sluice.connectors.options import FurtherTableOptions, SourceOptions
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.ends import Sink, Source
@@ -209,6 +210,39 @@ class Pipeline(Section):
             raise ValueError("a column can be filled with `cluster` only where `streams` are read")
         return self
 
+    @model_validator(mode="after")
+    def _further_tables_fit(self) -> Pipeline:
+        """Each further table would be a pipeline by itself, and has topics of its own."""
+        further, source = self.sink.options.further_tables, self.source.options
+        if further and source.streams_settings is not None:
+            raise ValueError(f"{self.sink.place}.tables says which topics are whose, and `streams` name no topics")
+        for number, table in enumerate(further):
+            place = f"{self.sink.place}.tables.{number}"
+            for topic in table.topics:
+                if not _reads(source, topic):
+                    raise ValueError(f"{place}.topics: the source doesn't read {topic}")
+            try:
+                self._alone(table)
+            except ValidationError as error:
+                first = error.errors()[0]
+                raise ValueError(f"{place}: {str(first['msg']).removeprefix('Value error, ')}") from error
+        taken = {topic for table in further for topic in table.topics}
+        if source.topics and taken.issuperset(source.topics):
+            raise ValueError(f"{self.sink.place}.tables takes all topics: {self.sink.place}.table is left with none")
+        return self
+
+    @property
+    def further_tables(self) -> tuple[tuple[tuple[str, ...], Pipeline], ...]:
+        """The tables that are loaded beside the sink's own: topics, and the pipeline that each would be by itself."""
+        return tuple((table.topics, self._alone(table)) for table in self.sink.options.further_tables)
+
+    def _alone(self, table: FurtherTableOptions) -> Pipeline:
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        given["sink"] = Sink(**{self.sink.name: table.section})
+        if table.transforms is not None:
+            given["transforms"] = table.transforms
+        return Pipeline.model_validate(given)
+
     @property
     def control_topic(self) -> str:
         """The control topic's name."""
@@ -279,6 +313,12 @@ class Pipeline(Section):
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
         )
+
+
+def _reads(source: SourceOptions, topic: str) -> bool:
+    if source.topics_pattern is not None:
+        return re.fullmatch(source.topics_pattern, topic) is not None
+    return topic in source.topics
 
 
 def default_control_topic(pipeline: str) -> str:

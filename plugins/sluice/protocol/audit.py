@@ -52,6 +52,15 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
             in_quarantine=in_quarantine,
             write_errors=write_errors,
         )
+    strange = {c.table for c in status.stats} - {"", *(table.writer.name for table in start.tables)}
+    if strange:
+        raise IntervalError(
+            "The audit failed: a write job has written to a table that isn't the interval's.",
+            next_step="find who else writes to the control topic; the next interval reads the same offsets.",
+            table=start.table,
+            instant=start.transaction,
+            named=", ".join(sorted(strange)),
+        )
     reached = {(p.topic_partition, p.start): p.next_offset for p in status.partitions}
     for planned in start.ranges[number]:
         if reached.get((planned.topic_partition, planned.start)) != planned.end or by_partition != status.records_read:

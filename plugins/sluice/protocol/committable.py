@@ -16,7 +16,7 @@ from sluice.errors import IntervalError
 # Version 1 of the protocol has these names, from Hudi's write stats, on the wire. They stay, so that releases can read
 # each other's messages.
 _ROWS, _DELETES, _ERRORS, _BYTES = "numWrites", "numDeletes", "totalWriteErrors", "totalWriteBytes"
-_PATH, _PARTITION, _PAYLOAD = "path", "partitionPath", "payload"
+_PATH, _PARTITION, _PAYLOAD, _TABLE = "path", "partitionPath", "payload", "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Committable:
         partition: its table partition; empty for the table itself.
         payload: what the sink needs to commit it, as JSON.
         inline: whether the payload itself has all of the above, under the wire's names, as Hudi's write stats do.
+        table: which of an interval's further tables it is of, by its name; empty for the first, or only one.
     """
 
     rows: int = 0
@@ -42,6 +43,7 @@ class Committable:
     partition: str = ""
     payload: Mapping[str, Any] = field(default_factory=dict)
     inline: bool = False
+    table: str = ""
 
     @classmethod
     def of_wire(cls, sent: Any) -> Committable:
@@ -66,6 +68,7 @@ class Committable:
             partition=str(sent.get(_PARTITION) or ""),
             payload=sent if payload is None else payload,
             inline=payload is None,
+            table="" if payload is None else str(sent.get(_TABLE) or ""),
         )
 
     def whole(self) -> dict[str, Any]:
@@ -95,6 +98,7 @@ class Committable:
             _PATH: self.path,
             _PARTITION: self.partition,
             _PAYLOAD: dict(self.payload),
+            **({_TABLE: self.table} if self.table else {}),
         }
 
 

@@ -196,6 +196,20 @@ class TableSpec(_Frozen):
         return self.operation == "upsert"
 
 
+class FurtherTable(_Frozen):
+    """A table that an interval writes beside its first one, and commits together with it.
+
+    Attributes:
+        topics: the topics whose records are its rows; those of no further table are the first one's.
+        writer: how it is written.
+        records: how a record of these topics becomes a row of it.
+    """
+
+    topics: tuple[str, ...]
+    writer: TableSpec
+    records: RecordPlan
+
+
 class _Message(_Frozen):
     version: int = PROTOCOL_VERSION
     table: str
@@ -241,6 +255,7 @@ class StartCommit(_Message):
         quarantine: the table in which bad records are set aside, under the same instant; None if none are tolerated.
         remarks: warnings about partitions, such as a missing leader.
         streams: the mapping by which it was planned; None where the pipeline names its topics itself.
+        tables: further tables that it writes; `writer` and `records` are the first one's.
     """
 
     type: Literal["START-COMMIT"] = "START-COMMIT"
@@ -274,6 +289,7 @@ class StartCommit(_Message):
     quarantine: TableSpec | None = None
     remarks: tuple[str, ...] = ()
     streams: KnownStreams | None = None
+    tables: tuple[FurtherTable, ...] = ()
 
     @classmethod
     def ranges_of(
@@ -297,6 +313,28 @@ class StartCommit(_Message):
             PlannedRange.of(r, tp in plan.behind, log_ends.get(tp), leader_epochs.get(tp), plan.rests_on.get(tp))
             for r in ranges
             for tp in (r.topic_partition,)
+        )
+
+    def of_each_table(self) -> tuple[StartCommit, ...]:
+        """The interval once for each of its tables, as if that were the only one: with the table's own topics.
+
+        Ranges keep their numbers; those that have none of its topics are empty.
+        """
+        if not self.tables:
+            return (self,)
+        taken = {topic for table in self.tables for topic in table.topics}
+        first = [r.topic for group in self.ranges for r in group if r.topic not in taken]
+        parts = [(self.writer, self.records, first), *((t.writer, t.records, t.topics) for t in self.tables)]
+        return tuple(
+            self.model_copy(
+                update={
+                    "writer": writer,
+                    "records": records,
+                    "ranges": tuple(tuple(r for r in group if r.topic in topics) for group in self.ranges),
+                    "tables": (),
+                }
+            )
+            for writer, records, topics in parts
         )
 
     @property

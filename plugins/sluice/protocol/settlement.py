@@ -206,6 +206,16 @@ def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
     return {name: sum(getattr(status, name) for status in reported.values()) for name in COUNTS}
 
 
+def rows_by_table(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[str, dict[str, int]]:
+    """Rows written and deleted of each of an interval's tables, by name."""
+    found = {name: {"rows": 0, "deletes": 0} for name in (start.writer.name, *(t.writer.name for t in start.tables))}
+    for committable in (c for status in reported.values() for c in status.stats):
+        counts = found[committable.table or start.writer.name]
+        counts["rows"] += committable.rows
+        counts["deletes"] += committable.deletes
+    return found
+
+
 def records_before(plan: IntervalPlan, note: Mapping[str, Any]) -> tuple[int, ...]:
     """How many records a plan's ranges held when they were first read, by that commit's note; see `StartCommit`."""
     of_each = {
@@ -289,6 +299,7 @@ def commit_note(
         "placement": placement_note(start.placement, fitting),
         "emptied_at": emptied_at(start, reported),
         "passed_over": [r.model_dump() for r in start.passed_over],
+        **({"tables": rows_by_table(start, reported)} if start.tables else {}),
         "ranges": [
             {**p.topic_partition._asdict(), "start": p.start, "end": p.next_offset, "records": p.records_read}
             for _, status in sorted(reported.items())

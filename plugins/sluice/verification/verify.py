@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sluice.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.identity import LogId, present_names
-from sluice.protocol.messages import PlannedRange, TableSpec
+from sluice.protocol.messages import FurtherTable, PlannedRange, TableSpec
 from sluice.protocol.offsets import Checkpoint, OffsetRange
 from sluice.protocol.transaction import State
 from sluice.records.plan import RecordPlan
@@ -93,6 +93,10 @@ class Interval:
     ranges: tuple[OffsetRange, ...]
     cluster_ids: Mapping[str, str | None] = field(default_factory=dict)
 
+    def of_topics(self, takes: Callable[[str], bool]) -> Interval:
+        """The same, of those topics alone."""
+        return replace(self, ranges=tuple(r for r in self.ranges if takes(r.topic_partition.topic)))
+
     def present(self, ids: Mapping[str, str | None], *, one_place: bool) -> dict[str, str]:
         """The names that its clusters have now, without those that aren't there any more, or are others.
 
@@ -148,6 +152,56 @@ def require_comparable(pipeline: Pipeline) -> None:
         )
 
 
+def verify_tables(
+    pipeline: Pipeline,
+    position: Position,
+    rows: tuple[RecordPlan, TableSpec],
+    further: Sequence[FurtherTable],
+    history: TableHistory,
+    source: KafkaSettings,
+    control: KafkaSettings,
+    connections: Connections,
+    *,
+    master: str,
+) -> Verification:
+    """Compare all tables that a pipeline loads, each by itself; see `verify_table`.
+
+    Args:
+        pipeline: whose tables they are.
+        position: where they and their clusters stand.
+        rows: how records become rows of the first one, and of which columns.
+        further: the same of the others, with their topics.
+        history: the transactions.
+        source: the cluster that is read.
+        control: the cluster that holds the control topic.
+        connections: the settings of a Kafka connection by its id, for clusters of streams.
+        master: Spark's.
+
+    Raises:
+        ActionRequiredError, RetryableError: as `verify_table`.
+    """
+    same = (history, source, control, connections)
+    taken = {topic for table in further for topic in table.topics}
+    first = verify_table(pipeline, position, rows, *same, master=master, takes=lambda topic: topic not in taken)
+    if not further:
+        return first
+    each = {rows[1].name: first}
+    alone = {one.table_id: one for _, one in pipeline.further_tables}
+    for table in further:
+        of_table = (table.records, table.writer)
+        each[table.writer.name] = verify_table(
+            alone[table.writer.path], position, of_table, *same, master=master, takes=table.topics.__contains__
+        )
+    return Verification(
+        intervals=tuple(
+            replace(one, instant=f"{name} {one.instant}") for name, found in each.items() for one in found.intervals
+        ),
+        not_in_topic=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_topic),
+        columns_left_out=tuple(f"{name}.{one}" for name, found in each.items() for one in found.columns_left_out),
+        keys_left_out=sum(found.keys_left_out for found in each.values()),
+    )
+
+
 def verify_table(
     pipeline: Pipeline,
     position: Position,
@@ -158,6 +212,7 @@ def verify_table(
     connections: Connections,
     *,
     master: str,
+    takes: Callable[[str], bool] = lambda _topic: True,
 ) -> Verification:
     """Compare in a Spark job, and say what it found.
 
@@ -170,6 +225,7 @@ def verify_table(
         control: the cluster that holds the control topic.
         connections: the settings of a Kafka connection by its id, for clusters of streams.
         master: Spark's.
+        takes: whether a topic's records are the table's.
 
     Raises:
         ActionRequiredError: the sink can't be compared, or Kafka has lost records of an upsert table.
@@ -185,12 +241,13 @@ def verify_table(
         logs = [r.topic_partition._replace(cluster=now.get(r.topic_partition.cluster, "")) for r in interval.ranges]
         return all(log_start.get(tp, r.end) <= r.start for tp, r in zip(logs, interval.ranges, strict=True))
 
-    intervals = committed_intervals(history)
+    intervals = [one for one in (i.of_topics(takes) for i in committed_intervals(history)) if one.ranges]
     if not pipeline.sink.options.rows_are_told_apart:
-        intervals = [Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)]
+        whole = Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)
+        intervals = [whole.of_topics(takes)]
         if not is_there(intervals[0]):
             raise ActionRequiredError(
-                f"{_why_whole(pipeline)}, so it can be compared only while Kafka has every record that it was loaded "
+                f"{_why_whole(rows[1])}, so it can be compared only while Kafka has every record that it was loaded "
                 "from, in topics and on clusters that are read.",
                 next_step="compare it with the system that produced the records.",
                 table=pipeline.table_id,
@@ -206,8 +263,8 @@ def verify_table(
     return _compare(pipeline, task, environment, master, gone)
 
 
-def _why_whole(pipeline: Pipeline) -> str:
-    if pipeline.sink.capabilities.upsert:
+def _why_whole(table: TableSpec) -> str:
+    if table.upserts:
         return "An upsert table's rows are what all records come to"
     return "The table's rows don't say which records they are of"
 
@@ -231,7 +288,7 @@ def _task(
         "sink": pipeline.sink.name,
         "records": rows[0].model_dump(mode="json", exclude_none=True),
         "writer": rows[1].model_dump(mode="json"),
-        "record_key": pipeline.sink.options.record_key if pipeline.sink.capabilities.upsert else (),
+        "record_key": rows[1].record_key if rows[1].upserts else (),
         "whole": not pipeline.sink.options.rows_are_told_apart,
         "keys_stay": pipeline.sink.capabilities.finds_keys_by_partition,
         "isolation_level": pipeline.source.options.read_isolation,

@@ -120,7 +120,7 @@ class Topic(ABC):
         assert producer.flush(30) == 0
         return offsets[0]
 
-    def produce_to(self, topic: str, key: bytes, value: bytes) -> int:
+    def produce_to(self, topic: str, key: bytes, value: bytes | None) -> int:
         """One record of any topic's only partition; returns its offset."""
         offsets: list[int] = []
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})

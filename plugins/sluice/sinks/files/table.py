@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
@@ -20,6 +19,7 @@ from sluice.failpoints import reach
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.names import (
     ABORTING,
@@ -140,22 +140,12 @@ class FilesTable(ABC):
     def await_clock(self) -> None:
         """See `Table`."""
         last = max([*self._under_way(), *self._newest()], default="")
-        behind = _time_of(last) - datetime.now(UTC) if last else timedelta()
-        if behind > self.clock_wait:
-            raise RetryableError(
-                "This machine's clock is behind the table's last interval.",
-                next_step="set the clocks of all machines that write this table (NTP); till then the step fails.",
-                table=self.writer.path,
-                last_instant=last,
-                behind=str(behind),
-                longest_wait=str(self.clock_wait),
-            )
-        threading.Event().wait(max(behind.total_seconds(), 0) + 0.001)  # and no millisecond is given twice
+        await_clock(last, self.clock_wait, self.writer.path)
 
     def new_instant(self) -> str:
         """The time, in milliseconds."""
         self.await_clock()
-        return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+        return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """See `Table`.
@@ -421,7 +411,3 @@ def folder_of(record: Record) -> str:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _time_of(instant: str) -> datetime:
-    return datetime.strptime(instant[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)

@@ -14,11 +14,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sluice.errors import RetryableError
 from sluice.logs import log
+from sluice.sinks.clock import time_of
 
 LONGEST_WAIT = timedelta(minutes=5)
 _LAYOUT_WITH_COMPLETION_TIMES = 2  # since table version 8; before, it is the time of the storage
@@ -70,7 +71,7 @@ class TableClock:
             return timedelta(-1)
         generator = self._jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
         now = str(generator.formatDateBasedOnTimeZone(self._jvm.java.util.Date()))  # as a completion time is made
-        return _time(last) - _time(now)
+        return time_of(last) - time_of(now)
 
 
 def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
@@ -91,8 +92,3 @@ def _last_of(meta: Any) -> str:
         completed = timeline.getLatestCompletionTime()
         last = max(last, str(completed.get()) if completed.isPresent() else "")
     return last
-
-
-def _time(instant: str) -> datetime:
-    """An instant's time in the timeline's own time zone; one made by an old release has no milliseconds."""
-    return datetime.strptime(instant[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f")

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sluice.connectors.connections import connection
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.databases.client import Ask, asked
 from sluice.errors import ActionRequiredError
+from sluice.sinks.clock import time_of
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.names import INSTANTS, KEPT
 from sluice.sinks.jdbc.statements import Target
@@ -94,5 +94,5 @@ class DatabaseCommits:
 
 def _instant(instant: str, state: str, completed: str | None) -> Instant:
     done = state == "completed"
-    time = datetime.strptime(f"{completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC) if done and completed else None
+    time = time_of(completed) if done and completed else None
     return Instant(instant, completed if done else None, "interval", not done, instant, time, is_commit=done)

@@ -16,7 +16,7 @@ LOG, OFFSET, DELETED = "_sluice_log", "_sluice_offset", "_sluice_deleted"
 deletes the row of its key."""
 NUMBER = "_sluice_number"
 RANK, FIRST_LOG, LAST_LOG = "_sluice_rank", "_sluice_first_log", "_sluice_last_log"
-_STAGING = re.compile(r"_sluice_[0-9a-f]{8}_(\d{14,17})_[0-9a-z]{1,12}_\d{1,6}")
+_STAGING = re.compile(r"_sluice_[0-9a-f]{8}_(\d{14,17})_[0-9a-z]{1,12}_\d{1,9}")
 
 
 def quoted(name: str) -> str:

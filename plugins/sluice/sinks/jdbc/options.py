@@ -1,27 +1,63 @@
-"""The section `sink.jdbc`: one table of a relational database."""
+"""The section `sink.jdbc`: one table of a relational database, or several that are committed together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import available_timezones
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from sluice.connectors.capabilities import SinkCapabilities
-from sluice.connectors.options import SinkOptions
+from sluice.connectors.options import FurtherTableOptions, SinkOptions
 from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
-from sluice.records.settings import Changes
-from sluice.sections import OneOrMore
+from sluice.records.settings import Changes, Transform
+from sluice.sections import OneOrMore, Section
 
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
 """With pk_mode kafka: the columns of a record's place, as Confluent's sink names them."""
+_INHERITED = ("insert_mode", "pk_mode", "delete_enabled", "auto_create", "auto_evolve")
 _BY_COLUMNS = ("record_key", "record_value")
 _INSERT = SinkCapabilities(atomic_with_checkpoint=True, quarantine=True)
 _UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=True)
 _UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
+_TABLE = r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$"
+_MOST_TABLES = 100
+FIRST_TABLE, NUMBER = "first_table", "number"
+"""Options of a further table's writer: the interval's first table, by which its staging tables are named; and its own
+place in the list."""
+
+
+class TableBeside(Section):
+    """A further table of the same schema, with topics of its own, that is committed together with the first one."""
+
+    table: Annotated[str, Field(pattern=_TABLE)]
+    """The table, as `table` of the section has it."""
+    topics: Annotated[OneOrMore, Field(min_length=1)]
+    """The topics whose records are its rows. Those of no table here are rows of the section's own."""
+    insert_mode: Literal["insert", "upsert", "update"] | None = None
+    """As of the section, whose own is the default."""
+    pk_mode: Literal["none", "kafka", "record_key", "record_value"] | None = None
+    """As of the section, whose own is the default."""
+    pk_fields: OneOrMore = ()
+    """The columns of this table's primary key."""
+    delete_enabled: bool | None = None
+    """As of the section, whose own is the default."""
+    ordering_field: OneOrMore = ()
+    """The columns that order a key's versions in this table."""
+    auto_create: bool | None = None
+    """As of the section, whose own is the default."""
+    auto_evolve: bool | None = None
+    """As of the section, whose own is the default."""
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    """The columns of this table as Spark DDL."""
+    schema_file: Path | None = None
+    """Instead of `schema`: a file with an Avro schema (.avsc), relative to the pipeline file."""
+    transforms: tuple[Transform, ...] | None = None
+    """Steps for this table's records, in place of the pipeline's `transforms`."""
 
 
 class Jdbc(SinkOptions):
@@ -39,7 +75,7 @@ class Jdbc(SinkOptions):
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
     """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
     with a whole JDBC URL as its host. It has login and password; nothing of it stands here."""
-    table: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$")]
+    table: Annotated[str, Field(pattern=_TABLE)]
     """The table, `flights` or with its schema `public.flights`; upper and lower case as they are in the database."""
     insert_mode: Literal["insert", "upsert", "update"] = "insert"
     """insert: every record becomes a row. upsert: one row per key, its last version. update: as upsert, but only rows
@@ -62,12 +98,25 @@ class Jdbc(SinkOptions):
     db_timezone: str = "UTC"
     """The time zone in which times are written to columns that have none, an IANA name such as Europe/Berlin."""
 
+    tables: Annotated[tuple[TableBeside, ...], Field(max_length=_MOST_TABLES)] = ()
+    """Further tables of the same schema, each with topics of its own, committed in the same transaction."""
+
+    _further: tuple[FurtherTableOptions, ...] = PrivateAttr(())
+    _first: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
     @property
     def capabilities(self) -> SinkCapabilities:
         """One transaction of the database has rows and checkpoint. Rows that were committed are never taken back."""
-        if self.insert_mode == "insert":
+        tables = [self, *(table.section for table in self._further)]
+        if all(isinstance(table, Jdbc) and table.insert_mode == "insert" for table in tables):
             return _INSERT
-        return _UPSERT_AND_DELETE if self.delete_enabled else _UPSERT
+        deletes = all(isinstance(table, Jdbc) and table.delete_enabled for table in tables)
+        return _UPSERT_AND_DELETE if deletes else _UPSERT
+
+    @property
+    def further_tables(self) -> tuple[FurtherTableOptions, ...]:
+        """What `tables` says, each as the section that would stand there for it alone."""
+        return self._further
 
     @property
     def table_id(self) -> str:
@@ -87,7 +136,8 @@ class Jdbc(SinkOptions):
     @property
     def not_comparable(self) -> str:
         """An update leaves no trace of a record whose key had no row."""
-        if self.insert_mode != "update":
+        tables = (self, *(table.section for table in self._further))
+        if not any(isinstance(table, Jdbc) and table.insert_mode == "update" for table in tables):
             return ""
         return "insert_mode update changes rows that others have added, and which these were the records don't say"
 
@@ -131,6 +181,7 @@ class Jdbc(SinkOptions):
                 "unavailable_value": changes.unavailable_value if changes is not None and debezium else "",
                 "batch_size": str(self.batch_size),
                 "db_timezone": self.db_timezone,
+                **self._first,
             },
         )
 
@@ -163,7 +214,42 @@ class Jdbc(SinkOptions):
             raise ValueError("`ordering_field` is for insert_mode upsert and update; an insert compares no versions")
         if self.db_timezone not in available_timezones():
             raise ValueError(f"db_timezone {self.db_timezone!r} is no IANA name, such as Europe/Berlin")
+        self._require_apart()
+        self._further = tuple(self._further_table(number, table) for number, table in enumerate(self.tables))
         return self
+
+    def _require_apart(self) -> None:
+        """Check that no two tables are the same, nor two take one topic, and that all are in one schema."""
+        schema = self.table.rpartition(".")[0]
+        tables, topics = {self.table}, set[str]()
+        for number, one in enumerate(self.tables):
+            place = f"sink.jdbc.tables.{number}"
+            if one.table in tables:
+                raise ValueError(f"{place}.table: {one.table} is named twice; one table may have several `topics`")
+            if one.table.rpartition(".")[0] != schema:
+                raise ValueError(
+                    f"{place}.table: {one.table} is not in the schema of {self.table}. All tables of a transaction are "
+                    "in one, and named alike"
+                )
+            if one.table == f"{self.table}_quarantine":
+                raise ValueError(f"{place}.table: {one.table} is where bad records are set aside")
+            for topic in one.topics:
+                if topic in topics:
+                    raise ValueError(f"{place}.topics: another table takes {topic}")
+            tables.add(one.table)
+            topics.update(one.topics)
+
+    def _further_table(self, number: int, one: TableBeside) -> FurtherTableOptions:
+        own = {name: value for name in _INHERITED if (value := getattr(one, name)) is not None}
+        common = {name: getattr(self, name) for name in (*_INHERITED, "connection", "batch_size", "db_timezone")}
+        given = {"schema": one.schema_, "schema_file": one.schema_file, "ordering_field": one.ordering_field}
+        try:
+            section = Jdbc.model_validate({**common, **own, **given, "table": one.table, "pk_fields": one.pk_fields})
+        except ValidationError as error:
+            words = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"sink.jdbc.tables.{number}: {words}") from error
+        section._first = {FIRST_TABLE: self.table, NUMBER: str(number + 1)}
+        return FurtherTableOptions(one.topics, section, one.transforms)
 
     def _require_key(self) -> None:
         if self.insert_mode != "insert" and self.pk_mode not in _BY_COLUMNS:

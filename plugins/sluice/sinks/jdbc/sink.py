@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
-from sluice.protocol.messages import TableSpec
+from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
@@ -88,7 +88,14 @@ class JdbcSink:
             self._database = database
             try:
                 yield JdbcTable(
-                    database, jvm, *where, self._pipeline.writer(), wait, identity(jvm.pid), writable=writable
+                    database,
+                    jvm,
+                    *where,
+                    self._pipeline.writer(),
+                    wait,
+                    identity(jvm.pid),
+                    writable=writable,
+                    further=[pipeline.writer() for _, pipeline in self._pipeline.further_tables],
                 )
             finally:
                 self._database = None
@@ -130,7 +137,44 @@ class JdbcSink:
         Raises:
             ActionRequiredError: as there; or the database's table doesn't hold the rows.
         """
-        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries))
+        taken = {topic for of_table, _ in self._pipeline.further_tables for topic in of_table}
+        own = tuple(topic for topic in topics if topic not in taken)
+        if topics and not own:
+            raise ActionRequiredError(
+                f"All topics that are read are those of {self._pipeline.sink.place}.tables: "
+                f"{self._options.table} is left with none.",
+                next_step=f"make one of the others {self._pipeline.sink.place}.table.",
+                table=self._pipeline.table_id,
+            )
+        return self._pin(table, last, RecordPinner(self._pipeline, own, self._registries))
+
+    def pin_further_tables(
+        self, table: JdbcTable, last: Mapping[str, RecordPlan], topics: tuple[str, ...]
+    ) -> tuple[FurtherTable, ...]:
+        """How records become rows of the other tables; see `sluice.connectors.sink.HasFurtherTables`.
+
+        Raises:
+            ActionRequiredError: as of `pin`; or one of them is loaded by another pipeline.
+        """
+        table.claim([pipeline.writer() for _, pipeline in self._pipeline.further_tables])
+        pinned = []
+        for number, (of_table, pipeline) in enumerate(self._pipeline.further_tables):
+            read = tuple(topic for topic in of_table if topic in topics)
+            if not read:  # of a pattern; nobody could say yet what its records are
+                continue
+            place, options = f"{self._pipeline.sink.place}.tables.{number}", pipeline.sink.options
+            assert isinstance(options, Jdbc)
+            self._require_keys(options, place)
+            pinner = RecordPinner(pipeline, read, self._registries)
+            plan, writer = pinner.pin(_Pinned(pipeline.writer(), table.jvm), last.get(pipeline.table_id))
+            fields = struct_of_ddl(table.jvm, writer.schema_ddl)["fields"]
+            table.fit_further(writer, fields, place, create=options.auto_create, evolve=options.auto_evolve)
+            pinned.append(FurtherTable(topics=read, writer=writer, records=plan))
+        return tuple(pinned)
+
+    def with_further_tables(self, table: JdbcTable, tables: Sequence[FurtherTable]) -> JdbcTable:
+        """The table for the commit of an interval that has written further ones; see `sluice.connectors.sink`."""
+        return table.with_further(tables)
 
     def pin_by_cluster(
         self, table: JdbcTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
@@ -139,14 +183,18 @@ class JdbcSink:
         return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: JdbcTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
-        place, source = self._pipeline.sink.place, self._pipeline.source
-        if self._options.pk_mode == "record_key" and source.options.key is None:
-            raise ActionRequiredError(
-                f"{place}.pk_mode is record_key, and nothing says how keys are read.",
-                next_step=f"say it in {source.place}.key, or take the key from the row: pk_mode record_value.",
-                table=self._pipeline.table_id,
-            )
+        place = self._pipeline.sink.place
+        self._require_keys(self._options, place)
         plan, writer = pinner.pin(_Pinned(table.writer, table.jvm), last)
         fields = struct_of_ddl(table.jvm, writer.schema_ddl)["fields"]
         table.fit(fields, place, create=self._options.auto_create, evolve=self._options.auto_evolve)
         return plan, writer
+
+    def _require_keys(self, options: Jdbc, place: str) -> None:
+        source = self._pipeline.source
+        if options.pk_mode == "record_key" and source.options.key is None:
+            raise ActionRequiredError(
+                f"{place}.pk_mode is record_key, and nothing says how keys are read.",
+                next_step=f"say it in {source.place}.key, or take the key from the row: pk_mode record_value.",
+                table=options.table_id,
+            )

@@ -35,6 +35,7 @@ class Target:
         columns: the columns that rows have, as the database writes them.
         key: those of the key; none of an append.
         ordering: those that order a key's versions.
+        number: of several tables of a commit, which one, so that each has a temporary table of its own.
     """
 
     dialect: Dialect
@@ -43,6 +44,7 @@ class Target:
     columns: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
+    number: int = 0
 
     @property
     def sql(self) -> str:
@@ -52,7 +54,7 @@ class Target:
     @property
     def latest(self) -> str:
         """The temporary table of the last versions of keys."""
-        return self.dialect.temporary_table(self.schema, LATEST)
+        return self.dialect.temporary_table(self.schema, f"{LATEST}_{self.number}" if self.number else LATEST)
 
     @property
     def ordered(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
@@ -16,14 +17,19 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.logs import log
 from sluice.protocol.committable import Committable
-from sluice.protocol.messages import TableSpec
+from sluice.protocol.confine import with_schema_of
+from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.records.structs import Type
+from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
-from sluice.sinks.jdbc.merge import COMMITTING, Merge
+from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
 from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
+
+_LOADED_WITH = "sluice.loaded_with"
+_CLAIMING = "saying which tables are loaded together"
 
 
 class JdbcTable:
@@ -46,6 +52,7 @@ class JdbcTable:
         process: str,
         *,
         writable: bool,
+        further: Sequence[TableSpec] = (),
     ) -> None:
         self._database = database
         self.jvm = jvm
@@ -57,6 +64,7 @@ class JdbcTable:
         self._writable = writable
         self._positions, self._instants = self._target.own(POSITIONS), self._target.own(INSTANTS)
         self._rests_on: tuple[str | None] | None = None
+        self._further = tuple(further)
 
     @property
     def process(self) -> str:
@@ -69,11 +77,32 @@ class JdbcTable:
         other.writer = writer
         return other
 
+    def with_further(self, tables: Sequence[FurtherTable]) -> JdbcTable:
+        """The same with the tables that an interval has written besides, and the schemas that it pinned.
+
+        Raises:
+            IntervalError: the pipeline has no such table any more.
+        """
+        own = {writer.path: writer for writer in self._further}
+        strange = [table.writer.path for table in tables if table.writer.path not in own]
+        if strange:
+            raise IntervalError(
+                f"The interval has written to a table that the pipeline doesn't name any more: {', '.join(strange)}.",
+                next_step="nothing was committed; the next interval reads the same offsets, as the file says now.",
+                table=self._key,
+            )
+        other = copy(self)
+        other._further = tuple(with_schema_of(table.writer, own[table.writer.path]) for table in tables)
+        return other
+
     # The tables themselves
 
     @property
     def _shape(self) -> Shape:
         return Shape(self._database, self._target, self.writer)
+
+    def _target_of(self, writer: TableSpec) -> Target:
+        return replace(self._target, name=writer.options["table"].rpartition(".")[2])
 
     def has_bookkeeping(self) -> bool:
         """Whether the sink's own tables are there."""
@@ -97,6 +126,50 @@ class JdbcTable:
         """
         self._shape.fit(fields, place, create=create, evolve=evolve, writable=self._writable)
 
+    def fit_further(
+        self, writer: TableSpec, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool
+    ) -> None:
+        """The same of a table beside it; see `fit`."""
+        shape = Shape(self._database, self._target_of(writer), writer)
+        shape.fit(fields, place, create=create, evolve=evolve, writable=self._writable)
+
+    def claim(self, tables: Sequence[TableSpec]) -> None:
+        """Say that these tables are loaded together with this one, so that no pipeline loads one of them by itself.
+
+        Whose offsets a table has stands in one place. Where the table may only be looked at, this only looks.
+
+        Raises:
+            ActionRequiredError: two of them are one table in the database, or another pipeline has loaded one.
+        """
+        keys = [self._target.dialect.canonical(self._target.schema, self._target_of(one).name) for one in tables]
+        twice = sorted(key for key, number in Counter([self._key, *keys]).items() if number > 1)
+        if twice:
+            raise ActionRequiredError(
+                f"Two tables of the pipeline are one table of the database: {', '.join(twice)}.",
+                next_step="name it once, with all of its topics.",
+                table=self._key,
+            )
+        claimed = json.dumps({_LOADED_WITH: self._key})
+        missing = []
+        for key in keys:
+            found = self._database.rows(f"SELECT instant, metadata FROM {self._positions} WHERE sink_table = ?", key)
+            if not found:
+                missing.append(key)
+            elif found[0] != (None, claimed):
+                other = _loaded_with(found[0][1])
+                raise ActionRequiredError(
+                    f"The table {key} has been loaded "
+                    + (f"together with {other}." if other else "by a pipeline of its own, and has offsets of its own."),
+                    next_step=f"stop that pipeline and delete the table's row in {POSITIONS}, once the source's "
+                    "`starting_offsets` say where to go on; or load it into another table.",
+                    table=self._key,
+                )
+        if self._writable and missing:
+            with self._database.transaction(_CLAIMING):
+                for key in missing:
+                    sql = f"INSERT INTO {self._positions} (sink_table, metadata) VALUES (?, ?)"
+                    self._run(sql, _CLAIMING, key, claimed)
+
     # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
@@ -107,6 +180,14 @@ class JdbcTable:
             doing="reading where it stands",
         )
         instant, metadata = found[0] if found else (None, None)
+        together = _loaded_with(metadata) if instant is None else None
+        if together is not None:
+            raise ActionRequiredError(
+                f"The table is loaded together with {together}, by another pipeline, which has its offsets.",
+                next_step=f"name another table; or take it out of that pipeline's `tables`, and delete its row in "
+                f"{POSITIONS}.",
+                table=self._key,
+            )
         self._rests_on = (instant,)
         return None if instant is None else dict(json.loads(metadata or "{}"))
 
@@ -145,25 +226,12 @@ class JdbcTable:
         found = self._database.rows(
             f"SELECT max(instant), max(completed) FROM {self._instants} WHERE sink_table = ?", self._key
         )
-        last = max((one or "" for one in found[0]), default="")
-        if not last:
-            return
-        behind = _time_of(last) - datetime.now(UTC)
-        if behind > self.clock_wait:
-            raise RetryableError(
-                "This machine's clock is behind the table's last interval.",
-                next_step="set the clocks of all machines that write this table (NTP).",
-                table=self._key,
-                last_instant=last,
-                behind=str(behind),
-            )
-        if behind >= timedelta(milliseconds=-1):
-            threading.Event().wait(behind.total_seconds() + 0.002)
+        await_clock(max((one or "" for one in found[0]), default=""), self.clock_wait, self._key)
 
     def new_instant(self) -> str:
         """The time, in milliseconds."""
         self.await_clock()
-        return _now()
+        return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Say that the interval is under way, and on which commit it rests."""
@@ -328,10 +396,18 @@ class JdbcTable:
         return True
 
     def _merge(self, instant: str, staged: Sequence[Committable]) -> None:
-        if staged:
-            fields = struct_of_ddl(self.jvm, self.writer.schema_ddl)["fields"]
-            target = self._shape.target(fields)
-            Merge(self._database, target, self.writer, self._key, instant).run(staged)
+        tables = []
+        for number, writer in enumerate((self.writer, *self._further)):
+            of_table = [one for one in staged if one.table == (writer.name if number else "")]
+            if of_table:
+                fields = struct_of_ddl(self.jvm, writer.schema_ddl)["fields"]
+                target = Shape(self._database, self._target_of(writer), writer).target(fields)
+                target = replace(target, number=number)
+                tables.append(Merge(self._database, target, writer, (self._key, instant), of_table))
+        if sum(len(table) for table in tables) != len(staged):
+            raise ValueError("the audit has let a committable pass that is of none of the interval's tables")
+        if tables:
+            merge(self._database, tables)
 
     def _write_position(self, instant: str, staged: Sequence[Committable], metadata: str) -> None:
         self._run(
@@ -345,7 +421,7 @@ class JdbcTable:
             f"UPDATE {self._instants} SET state = 'completed', completed = ?, rows_written = ?, rows_deleted = ?, "
             "metadata = ? WHERE sink_table = ? AND instant = ?",
             COMMITTING,
-            _now(),
+            instant_now(),
             sum(one.rows for one in staged),
             sum(one.deletes for one in staged),
             metadata,
@@ -388,9 +464,7 @@ class JdbcTable:
         return self._database.run(sql, *values, doing=doing)
 
 
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
-
-
-def _time_of(instant: str) -> datetime:
-    return datetime.strptime(f"{instant}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+def _loaded_with(metadata: str | None) -> str | None:
+    """The table together with which one is loaded, by its row among the positions."""
+    said = json.loads(metadata or "{}").get(_LOADED_WITH)
+    return None if said is None else str(said)

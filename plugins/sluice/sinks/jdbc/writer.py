@@ -27,10 +27,12 @@ from sluice.sinks.jdbc.dialect import DatabaseColumn
 from sluice.sinks.jdbc.failures import classified, sql_exception
 from sluice.sinks.jdbc.fits import Fit
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.options import FIRST_TABLE, NUMBER
 from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
 
 _STAGED = "sluice_staged"
+_STAGED_BY_ONE = 1_000_000  # more staging tables than an attempt makes of one table
 _STATEMENT, _COLUMN = 1024, 32  # bytes of a packet beside the values of a row, and of each of them at most
 _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
 
@@ -76,7 +78,12 @@ class JdbcWriter(SinkWriter):
         reach("jdbc.before_staging")
         self._save(frame, staging.table)
         counts = observed(frame._jdf, _STAGED)
-        staged = Committable(rows=int(counts["rows"]), deletes=int(counts["deletes"] or 0), path=staging.name)
+        staged = Committable(
+            rows=int(counts["rows"]),
+            deletes=int(counts["deletes"] or 0),
+            path=staging.name,
+            table=self._writer.name if FIRST_TABLE in self._writer.options else "",
+        )
         return Written((staged,), frame._jdf)
 
     def _create(self, database: Database, number: int) -> _Staging:
@@ -96,7 +103,10 @@ class JdbcWriter(SinkWriter):
                 instant=self._start.transaction,
             )
         target = target_of(Target(dialect, schema, name), writer, found)
-        staged = staging_table(dialect.canonical(schema, name), self._start.transaction, self._attempt, number)
+        # All staging tables of an interval have the name of its first table in theirs, which is asked for them.
+        first = writer.options.get(FIRST_TABLE, writer.options["table"]).rpartition(".")[2]
+        number += int(writer.options.get(NUMBER, 0)) * _STAGED_BY_ONE
+        staged = staging_table(dialect.canonical(schema, first), self._start.transaction, self._attempt, number)
         database.create_staging(target, staged)
         return _Staging(staged, target.own(staged), self._values(rows, found.found, database.row_limit()))
 

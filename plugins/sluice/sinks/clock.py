@@ -1,0 +1,44 @@
+"""Instants as times, and waiting for this machine's clock to pass those that a table has."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+from sluice.errors import RetryableError
+
+_FORM, _LENGTH = "%Y%m%d%H%M%S%f", 17
+
+
+def instant_now() -> str:
+    """This machine's time as an instant, in milliseconds, UTC."""
+    return datetime.now(UTC).strftime(_FORM)[:_LENGTH]
+
+
+def time_of(instant: str) -> datetime:
+    """An instant's time; one without milliseconds has none of them."""
+    return datetime.strptime(instant[:_LENGTH].ljust(_LENGTH, "0"), _FORM).replace(tzinfo=UTC)
+
+
+def await_clock(last: str, longest: timedelta, table: str) -> None:
+    """Wait until this machine's clock is later than a table's last instant, so that no time is given twice.
+
+    Args:
+        last: the latest instant, or completion time, that the table has; empty where there is none.
+        longest: the longest wait.
+        table: the table's name, for the error.
+
+    Raises:
+        RetryableError: the clock is further behind than that.
+    """
+    behind = time_of(last) - datetime.now(UTC) if last else timedelta()
+    if behind > longest:
+        raise RetryableError(
+            "This machine's clock is behind the table's last interval.",
+            next_step="set the clocks of all machines that write this table (NTP); till then the step fails.",
+            table=table,
+            last_instant=last,
+            behind=str(behind),
+            longest_wait=str(longest),
+        )
+    threading.Event().wait(max(behind.total_seconds(), 0) + 0.002)  # also after an instant that isn't the table's yet
