@@ -41,6 +41,18 @@ class TestTopic(SinkConformance):
         for variable, value in environment(bootstrap).items():
             monkeypatch.setenv(variable, value)
 
+    # Every call of every interval is a minute of the processor's.
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path, when):
+        super().test_a_process_may_die_at_each_call_of_an_interval(tmp_path, when)
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path, when):
+        super().test_a_process_may_die_at_each_call_of_a_roll_back(tmp_path, when)
+
     def topic(self, folder: Path) -> str:
         return f"t-{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}"
 

@@ -24,7 +24,7 @@ BEFORE = [
 AFTER = ["sink.after_commit_transaction", "coordinator.before_ack_commit"]
 
 
-@pytest.mark.parametrize("point", [*BEFORE[3:], *AFTER[:1], *also(*BEFORE[:3], *AFTER[1:])])
+@pytest.mark.parametrize("point", [*BEFORE[3:], *also(*BEFORE[:3], *AFTER)])
 def test_a_coordinator_that_is_killed_while_it_commits(make_topics, point):
     """The interval is there whole or not at all, then and when the next one has come by."""
     topics = make_topics()
@@ -68,6 +68,7 @@ def test_a_zombie_coordinator_can_commit_nothing(make_topics, tmp_path):
     topics.check()
 
 
+@pytest.mark.thorough
 def test_the_one_that_takes_a_lease_over_commits_once(make_topics, tmp_path):
     """Two processes at the same commit: the first stands still before it ends its transaction."""
     topics = make_topics(control__commit_timeout="1 second")
@@ -106,7 +107,7 @@ def test_a_zombie_producer_of_the_same_id_is_refused(make_topics):
     topics.check()
 
 
-@pytest.mark.parametrize("end", ["aborted", *also("committed")])
+@pytest.mark.parametrize("end", also("aborted", "committed"))
 def test_a_zombie_participant_reaches_nothing_but_its_staging_folder(make_topics, end):
     topics = make_topics()
     topics.flow.produce(40)
@@ -131,6 +132,7 @@ def test_a_zombie_participant_reaches_nothing_but_its_staging_folder(make_topics
     topics.check()
 
 
+@pytest.mark.thorough
 def test_of_two_runs_at_once_one_commits(make_topics):
     """The second one plans the same offsets and supersedes the first, whose staged records go."""
     topics = make_topics()

@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
 from sluice.protocol.messages import TableSpec
-from sluice.records.changes import DELETED, POSITION
+from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
 from sluice.sinks.kafka.names import EACH, default_log
@@ -196,7 +196,7 @@ class KafkaTopic(SinkOptions):
                 "headers_from": self.headers_from or "",
                 "timestamp": self.timestamp,
                 "partitioner": self.partitioner,
-                "without": json.dumps([POSITION, DELETED] if changes is not None else []),
+                "without": json.dumps([POSITION] if changes is not None else []),
             },
         )
 
