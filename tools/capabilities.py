@@ -11,6 +11,7 @@ from sluice.connectors.options import SinkOptions
 from sluice.sinks.files.options import Files
 from sluice.sinks.hudi.options import Hudi
 from sluice.sinks.jdbc.options import Jdbc
+from sluice.sinks.kafka.options import KafkaTopic
 
 PAGE = Path(__file__).parents[1] / "docs" / "sinks.md"
 BEGIN, END = "<!-- capabilities -->\n", "<!-- /capabilities -->\n"
@@ -18,6 +19,7 @@ BEGIN, END = "<!-- capabilities -->\n", "<!-- /capabilities -->\n"
 _KEYED = {"path": "/lake/t", "schema": "id BIGINT", "operation": "upsert", "record_key": "id"}
 _JDBC = {"connection": "warehouse", "table": "t", "schema": "id BIGINT"}
 _UPSERTED = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
+_KAFKA = {"connection": "target", "topic": "t", "staging": "/staging/t", "schema": "id BIGINT"}
 SINKS: dict[str, SinkOptions] = {
     "Hudi, append": Hudi.model_validate({"path": "/lake/t", "schema": "id BIGINT"}),
     "Hudi, upsert by partition": Hudi.model_validate({**_KEYED, "key_placement": "trusted"}),
@@ -26,6 +28,8 @@ SINKS: dict[str, SinkOptions] = {
     ),
     "JDBC, insert": Jdbc.model_validate(_JDBC),
     "JDBC, upsert": Jdbc.model_validate({**_JDBC, **_UPSERTED}),
+    "Kafka": KafkaTopic.model_validate(_KAFKA),
+    "Kafka, tombstones": KafkaTopic.model_validate({**_KAFKA, "tombstones": True, "key_fields": "id"}),
     "files": Files.model_validate({"path": "/lake/t", "schema": "id BIGINT"}),
 }
 ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {

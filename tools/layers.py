@@ -61,6 +61,10 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
             "sinks.files.partitioning",
             "sinks.files.path_format",
             "sinks.jdbc.options",
+            "sinks.kafka.options",
+            "sinks.kafka.names",
+            "sinks.kafka.schemas",
+            "sinks.kafka.shape",
             *_JDBC_RULES,
         )
     },
@@ -92,6 +96,7 @@ OWN_WORDS = {
     r"sink\.hudi\b": ("sinks/hudi/",),
     r"sink\.files\b": ("sinks/files/",),
     r"sink\.jdbc\b": ("sinks/jdbc/",),
+    r"sink\.kafka\b": ("sinks/kafka/",),
     r"COPY_ON_WRITE|MERGE_ON_READ": ("sinks/hudi/",),
     # On the wire of version 1 a committable's counts have these names.
     r"numWrites|numDeletes|totalWrite\w+": ("sinks/hudi/", "protocol/committable.py"),

@@ -18,6 +18,8 @@ from .harness import Drivers, Flow, SharedJvm
 from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
 from .harness.jdbc import Table, jdbc_table
 from .harness.streams import Streams
+from .harness.topics import Topics, topics_of
+from .harness.topics import environment as target_environment
 
 _OTHER_DATABASES = {
     "test_jdbc_sink": ("sqlite", "mariadb"),
@@ -176,3 +178,19 @@ def make_streams(make_flow, bootstrap, west):
         return Streams(make_flow(partitions=1, **settings), east=bootstrap, west=west)
 
     return make
+
+
+@pytest.fixture
+def make_topics(
+    make_flow: Callable[..., Flow], bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Topics]:
+    """Makes a pipeline that writes a topic of its own: `make_topics(2, section={"partitioner": "same"})`."""
+    for variable, value in target_environment(bootstrap).items():
+        monkeypatch.setenv(variable, value)
+
+    def made(
+        partitions: int = 2, *, section: dict[str, Any] | None = None, targets: int = 2, **settings: Any
+    ) -> Topics:
+        return topics_of(make_flow(partitions, **settings), bootstrap, targets, section)
+
+    return made

@@ -18,6 +18,7 @@ from airflow.sdk.log import mask_secret
 from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
+from sluice.kafka.connection import settings_of_connection
 from sluice.kafka.tokens import MSK_IAM, msk_region
 from sluice.private import PrivateSettings
 from sluice.redact import secret_values
@@ -31,9 +32,6 @@ _HOW_REGISTRY = "airflow connections add {id} --conn-type http --conn-host https
 # The type of a Spark connection written as a URI is its scheme, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
 _SECRET_PARTS = ("password", "passphrase", "secret", "jaas", "token", "key.pem", "keystore.key", "user.info")
-# Settings that name Python functions, which only Airflow's own Kafka provider understands.
-_CALLBACKS = ("error_cb", "log_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery")
-_JAVA = "java"
 
 
 def kafka_settings(connection_id: str) -> KafkaSettings:
@@ -52,31 +50,19 @@ def kafka_settings(connection_id: str) -> KafkaSettings:
             isn't in the allow-list.
     """
     connection = _connection(connection_id, ("kafka",), _HOW_KAFKA)
-    settings = {name: value for name, value in _extra(connection).items() if name not in _CALLBACKS}
-    java = _java_options(settings.pop(_JAVA, {}), connection_id)
-    if connection.host and "bootstrap.servers" not in settings:
-        port = "" if ":" in connection.host else f":{connection.port or 9092}"
-        settings["bootstrap.servers"] = f"{connection.host}{port}"
-    if connection.login:
-        login = {"sasl.username": connection.login, "sasl.password": connection.password or ""}
-        mechanism = {} if "sasl.mechanism" in settings else {"sasl.mechanisms": "PLAIN"}
-        settings = {"security.protocol": "SASL_SSL", **mechanism, **login, **settings}
-    _mask(settings)
-    _mask(java)
-    found = KafkaSettings(connection_id, settings, java)
-    if "oauth_cb" in settings:
-        _require_allowed(str(settings["oauth_cb"]), connection_id)
+    found = settings_of_connection(
+        connection_id,
+        host=connection.host,
+        port=connection.port,
+        login=connection.login,
+        password=connection.password,
+        extra=_extra(connection),
+    )
+    _mask(found.librdkafka)
+    _mask(found.java_options)
+    if "oauth_cb" in found.librdkafka:
+        _require_allowed(str(found.librdkafka["oauth_cb"]), connection_id)
     return _with_msk_iam(found)
-
-
-def _java_options(given: Any, connection_id: str) -> dict[str, str]:
-    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        raise ActionRequiredError(
-            "`java` in the Kafka connection's extra field is not a JSON object of texts.",
-            next_step='correct it, for example to {"java": {"sasl.jaas.config": "…"}}.',
-            connection=connection_id,
-        )
-    return dict(given)
 
 
 def _require_allowed(name: str, connection_id: str) -> None:

@@ -33,6 +33,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
                 "hudi": "sluice.sinks.hudi.options:Hudi",
                 "files": "sluice.sinks.files.options:Files",
                 "jdbc": "sluice.sinks.jdbc.options:Jdbc",
+                "kafka": "sluice.sinks.kafka.options:KafkaTopic",
             }
         ),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,14 +14,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sluice.errors import RetryableError
+from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
 from sluice.kafka.topics import message_limit
 
 TIMEOUT = 60.0
-_TRANSACTION_TIMEOUT_MS = 60_000  # of a chunk; a process that dies in one holds its topics' readers up for so long
+_TRANSACTION_TIMEOUT = 60.0  # of a chunk; a process that dies in one holds its topics' readers up for so long
 _CHUNK_RECORDS = 5_000
 _CHUNK_BYTES = 16 << 20
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
@@ -58,26 +58,33 @@ class TransactionalSender:
     Args:
         settings: the cluster.
         identity: the transactional id. A second process with it fences the first one out.
+        timeout: after how many seconds the broker aborts a transaction that nobody ends.
+        client: further settings of the producer.
+        refusal: the error to report where Kafka refuses a record; None for those that any producer may have.
 
     Raises (all methods):
         RetryableError: Kafka doesn't answer, or another process has the same id now.
         ActionRequiredError: a topic is missing, or may not be used.
     """
 
-    def __init__(self, settings: KafkaSettings, identity: str) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        identity: str,
+        *,
+        timeout: float = _TRANSACTION_TIMEOUT,
+        client: Mapping[str, Any] | None = None,
+        refusal: Callable[[KafkaError], SluiceError | None] = lambda _: None,
+    ) -> None:
         self._settings = settings
         self._identity = identity
+        self._refusal = refusal
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
         self._sent = 0
-        self._producer = Producer(
-            settings.client(
-                transactional_id=identity,
-                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-                message_max_bytes=1_000_000_000,
-                linger_ms=20,
-            )
-        )
+        given = settings.client(message_max_bytes=1_000_000_000, linger_ms=20) | dict(client or {})
+        given |= {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
+        self._producer = Producer(given)
         with self._errors("taking the transactional id"):
             self._producer.init_transactions(TIMEOUT)
 
@@ -101,23 +108,32 @@ class TransactionalSender:
 
     def send(self, records: Iterable[Record]) -> None:
         """Send the records in one transaction: all or none."""
-        with self._errors("sending in a transaction"):
-            self._producer.begin_transaction()
+        self.begin()
         try:
             for record in records:
-                self._produce(record)
+                self.produce(record)
             self._flush()
             self._sent += 1
             reach("kafka.before_commit_transaction")
             reach(f"kafka.before_commit_transaction_{self._sent}")
-            with self._errors("committing the transaction"):
-                self._producer.commit_transaction(TIMEOUT)
+            self.commit()
         except BaseException:
             with suppress(KafkaException):
                 self._producer.abort_transaction(TIMEOUT)
             raise
 
-    def _produce(self, record: Record) -> None:
+    def begin(self) -> None:
+        """Begin a transaction."""
+        with self._errors("sending in a transaction"):
+            self._producer.begin_transaction()
+
+    def commit(self) -> None:
+        """Commit the transaction. Where this fails it may be committed nevertheless: a successor's look decides."""
+        with self._errors("committing the transaction"):
+            self._producer.commit_transaction(TIMEOUT)
+
+    def produce(self, record: Record) -> None:
+        """Add a record to the transaction, waiting for room."""
         more: dict[str, Any] = {}
         if record.partition is not None:
             more["partition"] = record.partition
@@ -136,6 +152,11 @@ class TransactionalSender:
                 break
             except BufferError:  # the queue is full
                 self._producer.poll(1)
+                self._raise_failure()
+            except KafkaException as error:
+                self._producer.poll(0)  # which record was refused says more than that the transaction has failed
+                self._raise_failure()
+                raise self._classified(error.args[0], "sending in a transaction") from error
         self._producer.poll(0)
         self._raise_failure()
 
@@ -154,20 +175,24 @@ class TransactionalSender:
 
     def _raise_failure(self) -> None:
         if self._failed:
-            raise classify(self._failed[0], "sending in a transaction", **self._where)
+            raise self._classified(self._failed[0], "sending in a transaction")
+
+    def _classified(self, error: KafkaError, doing: str) -> SluiceError:
+        if error.code() in _FENCED:
+            return RetryableError(
+                f"Another process sends in this table's name ({doing}).",
+                next_step="none: that one does it; this step is retried, and finds it done.",
+                **self._where,
+            )
+        return self._refusal(error) or classify(error, doing, **self._where)
 
     @contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            if error.args[0].code() in _FENCED:
-                raise RetryableError(
-                    f"Another process sends in this table's name ({doing}).",
-                    next_step="none: that one does it; this step is retried, and finds it done.",
-                    **self._where,
-                ) from error
-            raise classify(error.args[0], doing, **self._where) from error
+            self._raise_failure()
+            raise self._classified(error.args[0], doing) from error
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:

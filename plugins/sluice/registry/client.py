@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
@@ -21,6 +21,7 @@ Kind = Literal["AVRO", "PROTOBUF", "JSON"]
 _NO_SUCH_SUBJECT, _NO_SUCH_VERSION = 40401, 40402
 _MAY_PASS = (408, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403)
+_UNFIT = (409, 422)  # of a schema: incompatible, or none
 
 _Key = tuple[str, str, int]  # of a reference: name, subject, version
 
@@ -94,6 +95,39 @@ class Registry:
                 **self._place(),
             )
         return found
+
+    def written_as(self, subject: str, kind: Kind, text: str, *, register: bool) -> Registered | None:
+        """The schema by which records are written.
+
+        Args:
+            subject: where it stands.
+            kind: its language.
+            text: the schema.
+            register: whether it is registered if the subject doesn't have it; else the subject's latest one is meant,
+                and None says that there is none.
+
+        Raises:
+            RetryableError: the registry doesn't answer, or has an error of its own.
+            ActionRequiredError: it refuses the schema or the log-in, or is none.
+        """
+        if not register:
+            raw = self._version(subject, "latest")
+            return raw.schema if raw is not None and raw.schema.kind == kind else None
+        with self._errors(f"registering a schema under subject {subject}"):
+            try:
+                number = self._client.register_schema(subject, Schema(text, kind))
+            except SchemaRegistryError as error:
+                if error.http_status_code not in _UNFIT:
+                    raise
+                raise ActionRequiredError(
+                    "The schema registry refuses the columns' schema.",
+                    next_step="change the columns so that the schema is compatible with the subject's last one, or the "
+                    "subject's compatibility level. Nothing was written.",
+                    subject=subject,
+                    **self._place(),
+                    reason=_without_secrets(str(error.error_message), self._settings)[:500],
+                ) from None
+        return Registered(number, kind, text, subject, 0)
 
     def _new(self, subject: str, known: Mapping[tuple[str, int], int]) -> list[Registered]:
         latest = self._version(subject, "latest")

@@ -213,6 +213,10 @@ class LocalStorage:
                 value = zlib.crc32(piece, value)
         return f"crc32:{value:08x}"
 
+    def on_disk(self, path: str) -> Path:
+        """Where a file is."""
+        return self._at(path)
+
     def _at(self, path: str) -> Path:
         return self._root / path
 

@@ -1,0 +1,184 @@
+"""The target cluster: how it is reached, its topics, and the transactional producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from sluice.connectors.connections import connection
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.connection import settings_of_connection
+from sluice.kafka.failures import classify, kafka_errors, until_it_is_known
+from sluice.kafka.topics import message_limit
+from sluice.kafka.transactional import TIMEOUT, TransactionalSender
+from sluice.sinks.kafka.failures import refusal
+from sluice.sinks.kafka.log import CONFIG
+from sluice.sinks.kafka.names import transactional_id
+from sluice.sinks.kafka.options import KafkaTopic
+
+_PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}
+"""librdkafka's names. Records without a key go to any partition."""
+
+MakesSender = Callable[[], TransactionalSender]
+
+
+def target_settings(connection_id: str) -> KafkaSettings:
+    """The settings of the target cluster's clients, as this process was given its connection.
+
+    Raises:
+        ActionRequiredError: it wasn't, or the connection is none of Kafka's.
+    """
+    given = connection(connection_id)
+    if given.type != "kafka":
+        raise ActionRequiredError(
+            f"The sink's connection is of type {given.type or '(none)'}, not kafka.",
+            next_step="name a connection of type kafka.",
+            connection=connection_id,
+        )
+    found = settings_of_connection(
+        given.id, host=given.host, port=given.port, login=given.login, password=given.password, extra=given.extra
+    )
+    if "oauth_cb" in found.librdkafka:
+        raise ActionRequiredError(
+            "The sink's connection names a Python function for its tokens, which this sink doesn't call.",
+            next_step="use sasl.oauthbearer.method oidc, or another way to log in.",
+            connection=connection_id,
+        )
+    return found
+
+
+class Target:
+    """One pipeline's target.
+
+    Args:
+        settings: the cluster.
+        options: the pipeline's section.
+
+    Raises (all methods):
+        RetryableError: Kafka doesn't answer.
+        ActionRequiredError: a topic is missing, or may not be used.
+    """
+
+    def __init__(self, settings: KafkaSettings, options: KafkaTopic) -> None:
+        self.settings, self._options = settings, options
+        self._admin: AdminClient | None = None
+
+    def sender(self) -> TransactionalSender:
+        """A producer with the table's transactional id: whoever had it before can't commit anything any more."""
+        options = self._options
+        client = {
+            **options.producer,
+            "partitioner": _PARTITIONERS[options.partitioner],
+            "compression.type": options.compression,
+            "delivery.report.only.error": True,  # who is told of every record has no time for records
+            "enable.idempotence": True,
+        }
+        return TransactionalSender(
+            self.settings,
+            transactional_id(options.table_id),
+            timeout=options.transaction_timeout.total_seconds(),
+            client=client,
+            refusal=partial(refusal, table=options.table_id, connection=self.settings.name),
+        )
+
+    def has_log(self) -> bool:
+        """Whether the log was ever made."""
+        return self._options.log in self._known()
+
+    def ensure_log(self) -> None:
+        """See that the log is there, and keeps what stands in it."""
+        log = self._options.log
+        if log not in self._known():
+            self._create(log, 1, CONFIG)
+        elif len(self._known()[log].partitions) != 1:
+            raise ActionRequiredError(
+                "The topic of the sink's log has several partitions, so that nothing in it has an order.",
+                next_step="name another one in the sink's `log_topic`.",
+                topic=log,
+                connection=self.settings.name,
+            )
+        policy = self._config(log)["cleanup.policy"].value
+        if "delete" in policy:
+            raise ActionRequiredError(
+                "The topic of the sink's log forgets what stands in it, so that records would be sent again.",
+                next_step="set its cleanup.policy to compact (kafka-configs), or name another one in `log_topic`.",
+                topic=log,
+                cleanup_policy=policy,
+                connection=self.settings.name,
+            )
+
+    def require(self, topics: Sequence[str], *, create: bool) -> int:
+        """See that topics are there; the smallest of their limits of a batch, in bytes.
+
+        Args:
+            topics: the topics that are written to.
+            create: whether those that are missing may be created, if the pipeline says so.
+        """
+        wanted = self._options.topic_settings
+        known = self._known()
+        for topic in (one for one in topics if one not in known):
+            if not wanted.create:
+                raise ActionRequiredError(
+                    "The topic that the sink writes to does not exist.",
+                    next_step="create it, or say `topic_settings: {create: true}`. Nothing was read.",
+                    topic=topic,
+                    connection=self.settings.name,
+                )
+            if create:
+                self._create(topic, wanted.partitions or -1, wanted.config)
+        there = [topic for topic in topics if create or topic in known]
+        return min((self._limit(topic) for topic in there), default=1 << 20)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if it isn't there."""
+        known = self._known()
+        return len(known[topic].partitions) if topic in known else 0
+
+    def _known(self) -> Mapping[str, Any]:
+        with kafka_errors("looking for the sink's topics", connection=self.settings.name):
+            found: Mapping[str, Any] = self._client().list_topics(timeout=TIMEOUT).topics
+        return found
+
+    def _create(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+        where = {"topic": topic, "connection": self.settings.name}
+        new = NewTopic(topic, partitions, self._options.topic_settings.replication_factor or -1, config=dict(config))
+        try:
+            self._client().create_topics([new], request_timeout=TIMEOUT)[topic].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            if code in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION):
+                raise ActionRequiredError(
+                    "Kafka refuses to create the topic as the pipeline says.",
+                    next_step="correct the sink's `topic_settings`.",
+                    reason=error.args[0].str(),
+                    **where,
+                ) from error
+            raise classify(error.args[0], "creating the sink's topic", **where) from error
+
+    def _limit(self, topic: str) -> int:
+        with kafka_errors("asking for the topic's message limit", topic=topic, connection=self.settings.name):
+            return message_limit(self._client(), topic, TIMEOUT)
+
+    @until_it_is_known
+    def _described(self, topic: str) -> Mapping[str, Any]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        found: Mapping[str, Any] = (
+            self._client().describe_configs([resource], request_timeout=TIMEOUT)[resource].result()
+        )
+        return found
+
+    def _config(self, topic: str) -> Mapping[str, Any]:
+        with kafka_errors("asking for a topic's settings", topic=topic, connection=self.settings.name):
+            return self._described(topic)
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        return self._admin

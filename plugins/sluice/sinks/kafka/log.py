@@ -1,0 +1,202 @@
+"""The log of a table: a topic with one partition, in which offsets and intervals stand in the order of their commits.
+
+Whoever writes to it takes the table's transactional id first, which ends what others have begun, and then reads it to
+its end. Its keys come round, so that compaction keeps the newest intervals and the file stays small:
+
+- `open:<instant>` an interval that is under way; without a value when it has ended;
+- `commit:<slot>` a committed interval, numbered from 1, of which the last `KEPT` have slots.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.transactional import TIMEOUT, Record
+
+KEPT: Final = 256
+"""Committed intervals that are remembered."""
+CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "86400000", "min.cleanable.dirty.ratio": "0.2"}
+_VERSION: Final = 1
+_OPEN, _COMMIT = "open:", "commit:"
+
+
+@dataclass(frozen=True)
+class Open:
+    """An interval that is under way.
+
+    Attributes:
+        instant: the transaction.
+        rests_on: the instant of the last commit when it was planned; None where there was none.
+    """
+
+    instant: str
+    rests_on: str | None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A committed interval.
+
+    Attributes:
+        number: its place among all, from 1.
+        instant: the transaction.
+        completed: when it was sent, as instants are written.
+        records: records with a value that it has sent.
+        tombstones: records without one.
+        bytes: of keys and values.
+        extra: what the coordinator has given: offsets and its note.
+        topics: how many records each topic has got.
+    """
+
+    number: int
+    instant: str
+    completed: str
+    records: int
+    tombstones: int
+    bytes: int
+    extra: Mapping[str, str]
+    topics: Mapping[str, int] = field(default_factory=dict)
+
+
+class TableLog:
+    """The log, read on from where it was read before.
+
+    Args:
+        settings: the target cluster.
+        topic: the log's topic.
+
+    Raises (all methods):
+        RetryableError: Kafka doesn't answer.
+        ActionRequiredError: the topic may not be read, or has something else in it.
+    """
+
+    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+        self._settings, self._topic = settings, topic
+        self._where = {"topic": topic, "connection": settings.name}
+        self._consumer: Consumer | None = None
+        self._position = 0
+        self.opened: dict[str, Open] = {}
+        self._commits: dict[str, Commit] = {}
+
+    @property
+    def commits(self) -> list[Commit]:
+        """The committed intervals that are remembered, newest first."""
+        return sorted(self._commits.values(), key=lambda one: one.number, reverse=True)
+
+    @property
+    def last(self) -> Commit | None:
+        """The newest committed interval."""
+        return max(self._commits.values(), key=lambda one: one.number, default=None)
+
+    def find(self, instant: str) -> Commit | None:
+        """A committed interval; None if it isn't, or isn't remembered any more."""
+        return next((one for one in self._commits.values() if one.instant == instant), None)
+
+    def read(self) -> TableLog:
+        """Read what has come since; an open transaction's records don't count."""
+        partition = KafkaTopicPartition(self._topic, 0)
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self._settings.client(
+                    group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+                    enable_auto_commit=False,
+                    enable_partition_eof=True,
+                    auto_offset_reset="error",
+                    isolation_level="read_committed",
+                    fetch_wait_max_ms=50,
+                )
+            )
+            with kafka_errors("asking for the log's offsets", **self._where):
+                start, _ = self._consumer.get_watermark_offsets(partition, TIMEOUT)
+            self._position = start
+            self._consumer.assign([KafkaTopicPartition(self._topic, 0, start)])
+        with kafka_errors("asking for the log's offsets", **self._where):
+            _, end = self._consumer.get_watermark_offsets(partition, TIMEOUT)  # the last stable one: read_committed
+        deadline = time.monotonic() + TIMEOUT
+        while self._position < end:
+            record = self._consumer.poll(1)
+            if record is None:
+                if time.monotonic() > deadline:
+                    raise RetryableError(
+                        "The sink's log could not be read to its end in time.",
+                        next_step="the step is retried.",
+                        position=self._position,
+                        end=end,
+                        **self._where,
+                    )
+                continue
+            error, offset = record.error(), record.offset()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._position = max(self._position, offset if offset is not None else 0)
+            elif error is not None and not error.retriable():
+                raise classify(error, "reading the sink's log", **self._where)
+            elif error is None:
+                self._take(record.key(), record.value())
+                self._position = (offset or 0) + 1
+        return self
+
+    def close(self) -> None:
+        """End the client."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    # What is written
+
+    def record_of_open(self, instant: str, rests_on: str | None) -> Record:
+        """That an interval is under way."""
+        return self._record(f"{_OPEN}{instant}", asdict(Open(instant, rests_on)))
+
+    def record_of_end(self, instant: str) -> Record:
+        """That an interval isn't under way any more."""
+        return Record(self._topic, f"{_OPEN}{instant}".encode(), None, partition=0)
+
+    def record_of_commit(self, commit: Commit) -> Record:
+        """That an interval is committed."""
+        return self._record(f"{_COMMIT}{commit.number % KEPT}", asdict(commit))
+
+    def _record(self, key: str, value: Mapping[str, Any]) -> Record:
+        return Record(self._topic, key.encode(), json.dumps({"version": _VERSION, **value}).encode(), partition=0)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        try:
+            name = (key or b"").decode()
+            if name.startswith(_OPEN):
+                self.opened.pop(name, None)
+                if value is not None:
+                    self.opened[name] = Open(**_fields(value))
+            elif name.startswith(_COMMIT) and value is not None:
+                self._commits[name] = Commit(**_fields(value))
+            else:
+                raise ValueError(f"a record of another kind, {name[:40]!r}")
+        except (ValueError, TypeError, KeyError) as error:
+            raise ActionRequiredError(
+                "The sink's log has a record in it that this release can't read.",
+                next_step="find who else writes to this topic, or use the release that wrote it; without the log "
+                "nobody knows which offsets are in the topics.",
+                reason=f"{type(error).__name__}: {error}"[:300],
+                **self._where,
+            ) from error
+
+    def is_open(self, instant: str) -> Open | None:
+        """An interval that is under way; None if it isn't."""
+        return self.opened.get(f"{_OPEN}{instant}")
+
+
+def _fields(value: bytes) -> dict[str, Any]:
+    found = json.loads(value)
+    version = found.pop("version")
+    if version != _VERSION:
+        raise ValueError(f"version {version}")
+    return dict(found)

@@ -1,0 +1,47 @@
+"""What the Kafka sink calls its things: staged columns, folders, its log's keys. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from sluice.errors import ActionRequiredError
+
+STAGED: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
+"""The columns of a staged record; headers are an array of name and bytes, the timestamp is in milliseconds or null."""
+EACH: Final = "${topic}"
+"""In a topic's name: the name of the topic that a record came from."""
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def staging_folder(instant: str, attempt: str | None = None) -> str:
+    """Where an interval's records are staged, or one attempt's of them, below the staging path."""
+    return f"{instant}/{attempt}" if attempt is not None else instant
+
+
+def transactional_id(table: str) -> str:
+    """The one transactional id of a table: for people its name, and a hash of the whole."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", table.rpartition("/")[2])
+    return f"sluice.sink.{name}.{hashlib.sha256(table.encode()).hexdigest()[:12]}"
+
+
+def default_log(topic: str) -> str:
+    """The log's topic where the file names none."""
+    return f"_sluice.{topic.replace(EACH, 'each')}"
+
+
+def topics_of(template: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """The topics that records of these topics are written to.
+
+    Raises:
+        ActionRequiredError: a name is none that Kafka allows.
+    """
+    made = dict.fromkeys(template.replace(EACH, one) for one in topics) if EACH in template else {template: None}
+    for name in made:
+        if not _TOPIC.fullmatch(name):
+            raise ActionRequiredError(
+                f"Kafka has no topics of that name: {name}.",
+                next_step="correct the sink's `topic`: letters, digits, dots, dashes and underscores, up to 249.",
+            )
+    return tuple(made)

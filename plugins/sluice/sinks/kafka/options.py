@@ -1,0 +1,248 @@
+"""The section `sink.kafka`: topics of a Kafka cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from sluice.connectors.capabilities import SinkCapabilities
+from sluice.connectors.options import SinkOptions
+from sluice.protocol.messages import TableSpec
+from sluice.records.changes import POSITION
+from sluice.records.settings import Changes
+from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
+from sluice.sinks.kafka.names import EACH, default_log
+
+Encoding = Literal["json", "json_with_schema", "avro", "json_schema", "string", "bytes"]
+REGISTERED: tuple[Encoding, ...] = ("avro", "json_schema")
+"""Encoders whose schema stands in a registry."""
+SINGLE: tuple[Encoding, ...] = ("string", "bytes")
+"""Encoders of one column."""
+# What a user may set of the producer: none of it changes what is guaranteed.
+_PRODUCER = (
+    "batch.size",
+    "batch.num.messages",
+    "client.id",
+    "client.rack",
+    "compression.level",
+    "linger.ms",
+    "queue.buffering.max.kbytes",
+    "queue.buffering.max.messages",
+    "request.timeout.ms",
+    "socket.connection.setup.timeout.ms",
+    "socket.keepalive.enable",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+    "socket.timeout.ms",
+)
+_RECORD_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_NOT_HERE = ("record_key", "partition_fields", "ordering_field")
+
+
+class Encoder(Section):
+    """How keys or values are written."""
+
+    encoder: Encoding = "json"
+    """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`. avro,
+    json_schema: with the schema's id from a registry in front. string, bytes: one column as it is."""
+    registry: Annotated[str, Field(pattern=r"^[\w.\-]{0,200}$")] = ""
+    """Id of the Airflow connection to the schema registry, for avro and json_schema."""
+    subject_name_strategy: Literal["topic", "record", "topic_record"] = "topic"
+    """The subject that a schema stands under. topic: the topic's name with -key or -value. record: the record's name.
+    topic_record: both."""
+    subject: str | None = None
+    """Instead of what the strategy says: the subject."""
+    record_name: str | None = None
+    """The full name of the schema's record, such as `com.example.Flight`. Default: made from the pipeline's name."""
+    auto_register: bool = True
+    """Register the columns' schema where the subject doesn't have it. false: it has to be there."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Encoder:
+        registered = self.encoder in REGISTERED
+        if registered != bool(self.registry):
+            words = "needs `registry`, the connection to it" if registered else "has no schema in a `registry`"
+            raise ValueError(f"encoder {self.encoder} {words}")
+        if self.record_name is not None and not _RECORD_NAME.fullmatch(self.record_name):
+            raise ValueError(f"record_name {self.record_name!r} is no name such as com.example.Flight")
+        return self
+
+
+class TopicSettings(Section):
+    """How a topic is created that isn't there. A topic that is there stays as it is."""
+
+    create: bool = False
+    """Create missing topics. false: a topic that is missing ends the interval before anything is written."""
+    partitions: Annotated[int, Field(gt=0)] | None = None
+    """The number of partitions. Default: the brokers' num.partitions."""
+    replication_factor: Annotated[int, Field(gt=0)] | None = None
+    """The number of replicas. Default: the brokers' default.replication.factor."""
+    config: Options = Field(default_factory=dict)
+    """Kafka's settings of the topic, such as `cleanup.policy: compact`."""
+
+
+class KafkaTopic(SinkOptions):
+    """The sink: topics of a Kafka cluster, each record once for consumers with isolation.level read_committed."""
+
+    connector: ClassVar[str] = "sluice.sinks.kafka.sink:KafkaSink"
+    row_writer: ClassVar[str] = "sluice.sinks.kafka.writer:KafkaWriter"
+    needs: ClassVar[Mapping[str, str]] = MappingProxyType({"upsert": "tombstones true", "delete": "tombstones true"})
+
+    connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
+    """Id of the Airflow connection of type kafka to the target cluster, which may be another one than the source's."""
+    topic: Annotated[str, Field(min_length=1)]
+    """The topic that is written to. `${topic}` in it is the name of the topic that a record came from."""
+    staging: TablePath
+    """A folder of this pipeline alone, on storage that the write jobs and Airflow's workers share: a path, or a URI
+    such as hdfs://namenode/staging/flights or s3a://bucket/staging. Encoded records lie there until they are sent."""
+    log_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
+    """The topic on the same cluster in which offsets and intervals stand, with one partition, of this pipeline alone.
+    Default: `_sluice.` and `topic`."""
+    value: Encoder = Encoder()
+    """How values are encoded."""
+    key: Encoder = Encoder()
+    """How keys are encoded, if there are `key_fields`."""
+    key_fields: OneOrMore = ()
+    """The columns of the key. Without them records have no key."""
+    value_fields: OneOrMore = ()
+    """The columns of the value. Default: all that aren't named as headers or as the timestamp; of encoder string and
+    bytes also none of the key."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers, each with the column whose text it has: `{origin: airport}`."""
+    headers_from: str | None = None
+    """The column of the records' own headers, which are carried on: `columns: {headers: headers}` of a Kafka source."""
+    timestamp: str = "record"
+    """The time of a record. record: that of the record that it was made from. wallclock: when it is sent. Else a column
+    of type TIMESTAMP."""
+    partitioner: Literal["murmur2", "crc32", "same"] = "murmur2"
+    """Which partition a record goes to. murmur2: as Java's clients choose by the key. crc32: as librdkafka's do. same:
+    the number that it came from."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """How batches are packed."""
+    tombstones: bool = False
+    """With `changes`: a delete becomes a record of the key without a value. Requires key_fields."""
+    topic_settings: TopicSettings = TopicSettings()
+    """How topics are created."""
+    transaction_timeout: Duration = timedelta(minutes=15)
+    """How long sending an interval may take; no more than the brokers' transaction.max.timeout.ms, 15 minutes by
+    default. Consumers wait for it as long if the process that sends dies."""
+    producer: Options = Field(default_factory=dict)
+    """Settings of librdkafka's producer that change nothing of the guarantee, such as `linger.ms`."""
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """One Kafka transaction has records and checkpoint. What was committed is never taken back."""
+        return SinkCapabilities(atomic_with_checkpoint=True, upsert=self.tombstones, delete=self.tombstones)
+
+    @property
+    def log(self) -> str:
+        """The topic of offsets and intervals."""
+        return self.log_topic or default_log(self.topic)
+
+    @property
+    def table_id(self) -> str:
+        """The connection and the log."""
+        return f"kafka://{self.connection}/{self.log}"
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """The target cluster's."""
+        return (self.connection,)
+
+    def require(self, changes: Changes | None, ranges: int) -> None:  # noqa: ARG002 - any number of jobs may write
+        """Check that tombstones have a reason.
+
+        Raises:
+            ValueError: nothing deletes.
+        """
+        if self.tombstones and changes is None:
+            raise ValueError("`tombstones` are deletes of `changes`, and the pipeline has none")
+
+    def writer(
+        self,
+        name: str,
+        changes: Changes | None,
+        *,
+        maintained: bool,  # noqa: ARG002 - the capabilities refuse table services
+        schema_ddl: str = "",
+        schema_avro: str = "",
+    ) -> TableSpec:
+        """How an interval's rows are written; see `SinkOptions`."""
+        debezium = changes is not None and changes.format == "debezium"
+        return TableSpec(
+            path=self.table_id,
+            name=name,
+            table_type="kafka",
+            operation="upsert" if self.tombstones else "append",
+            record_key=self.key_fields if self.tombstones else (),
+            partition_fields=(),
+            ordering_fields=(POSITION,) if debezium else (),
+            schema_ddl=schema_ddl,
+            schema_avro=schema_avro,
+            options={
+                "topic": self.topic,
+                "staging": self.staging,
+                "key_fields": json.dumps(self.key_fields),
+                "value_fields": json.dumps(self.value_fields),
+                "key_encoder": self.key.encoder if self.key_fields else "",
+                "value_encoder": self.value.encoder,
+                "headers": json.dumps(self.headers),
+                "headers_from": self.headers_from or "",
+                "timestamp": self.timestamp,
+                "partitioner": self.partitioner,
+                "without": json.dumps([POSITION] if changes is not None else []),
+            },
+        )
+
+    @classmethod
+    def for_route(cls, section: dict[str, object], pipeline: str, table: str) -> None:
+        """The tables of `routes` go to topics of their names, and have logs of their own."""
+        section.setdefault("topic", table)
+        section.setdefault("log_topic", f"_sluice.{pipeline}.{table}")
+        if isinstance(section.get("staging"), str):
+            section["staging"] = f"{section['staging']}/{table}"
+
+    @field_validator("producer")
+    @classmethod
+    def _harmless(cls, producer: dict[str, str]) -> dict[str, str]:
+        refuse_secrets(producer, "the Kafka connection's extra field")
+        refused = sorted(set(producer) - set(_PRODUCER))
+        if refused:
+            raise ValueError(
+                f"{', '.join(refused)}: not among the settings that a pipeline may change of a transactional producer, "
+                f"which are {', '.join(_PRODUCER)}. How to reach the cluster, its connection says"
+            )
+        return producer
+
+    @model_validator(mode="after")
+    def _consistent(self) -> KafkaTopic:
+        if self.schema_ is not None and self.schema_file is not None:
+            raise ValueError("give the columns either as `schema` (Spark DDL) or as `schema_file` (.avsc)")
+        for name in _NOT_HERE:
+            if getattr(self, name):
+                raise ValueError(
+                    f"`{name}` is for tables: a topic has `key_fields`, and a partition by its `partitioner`"
+                )
+        if self.tombstones and not self.key_fields:
+            raise ValueError("tombstones are records of a key: name its columns in `key_fields`")
+        for part, encoder, fields in (("key", self.key, self.key_fields), ("value", self.value, self.value_fields)):
+            if encoder.encoder in SINGLE and len(fields) > 1:
+                raise ValueError(f"{part}.encoder {encoder.encoder} writes one column; `{part}_fields` names several")
+        if not self.key_fields and self.key != Encoder():
+            raise ValueError("`key` says how keys are written, and no `key_fields` say what they are")
+        self._require_topics()
+        return self
+
+    def _require_topics(self) -> None:
+        if EACH not in self.topic and "$" in self.topic:
+            raise ValueError(f"topic {self.topic!r}: of variables there is {EACH} alone")
+        if self.log == self.topic:
+            raise ValueError("log_topic is a topic of its own")
+        if not timedelta(seconds=1) <= self.transaction_timeout <= timedelta(hours=12):
+            raise ValueError("transaction_timeout is from 1 second to 12 hours")

@@ -1,0 +1,67 @@
+"""Which columns of a row become a record's key, value, headers and time. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.sinks.kafka.options import SINGLE
+
+_OF_RECORD = ("record", "wallclock")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The columns by what they are for.
+
+    Attributes:
+        key: those of the key; none where records have no key.
+        value: those of the value.
+        headers: each header's column.
+        headers_from: the column of the records' own headers; empty where they aren't carried on.
+        timestamp: the column of the time; empty where it is the record's, or none.
+    """
+
+    key: tuple[str, ...]
+    value: tuple[str, ...]
+    headers: Mapping[str, str]
+    headers_from: str
+    timestamp: str
+
+
+def shape_of(options: Mapping[str, str], columns: Sequence[str]) -> Shape:
+    """The shape of records, given what START-COMMIT pins and the table's columns.
+
+    Raises:
+        ValueError: a column is named that the rows don't have, or an encoder of one column has several, or none.
+    """
+    key, value = json.loads(options["key_fields"]), json.loads(options["value_fields"])
+    headers: dict[str, str] = json.loads(options["headers"])
+    headers_from = options["headers_from"]
+    timestamp = "" if options["timestamp"] in _OF_RECORD else options["timestamp"]
+    named = {"key_fields": key, "value_fields": value, "headers": [*headers.values()]}
+    named |= {"headers_from": [headers_from] if headers_from else [], "timestamp": [timestamp] if timestamp else []}
+    for place, names in named.items():
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise ValueError(f"{place} names a column that the rows don't have: {', '.join(missing)}")
+    single = options["value_encoder"] in SINGLE
+    if not value:
+        taken = {*headers.values(), headers_from, timestamp, *json.loads(options["without"]), *(key if single else ())}
+        value = [name for name in columns if name not in taken]
+    if single and len(value) != 1:
+        raise ValueError(
+            f"value.encoder {options['value_encoder']} writes one column, and there are {', '.join(value) or 'none'}: "
+            "name one in value_fields"
+        )
+    if not value:
+        raise ValueError("no column is left for the value")
+    return Shape(tuple(key), tuple(value), headers, headers_from, timestamp)
+
+
+def struct_of(fields: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Spark's type of some columns, in the order of their names."""
+    known = {str(one["name"]): one for one in fields}
+    return {"type": "struct", "fields": [dict(known[name]) for name in names]}

@@ -1,0 +1,192 @@
+"""Topics of a Kafka cluster as a sink of the coordinator's: opens the log, and pins how records are written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from sluice.errors import ActionRequiredError
+from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.schema import struct_of_ddl
+from sluice.pipeline.model import Pipeline
+from sluice.private import hadoop_settings
+from sluice.process import identity
+from sluice.protocol.mapping import ClusterTopics
+from sluice.protocol.messages import TableSpec
+from sluice.records.plan import RecordPlan
+from sluice.records.structs import Type
+from sluice.registry.config import Registries, registry_of_environment
+from sluice.schemas.pinner import RecordPinner
+from sluice.sinks.files.remote import remote_storage
+from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+from sluice.sinks.kafka.cluster import Target, target_settings
+from sluice.sinks.kafka.log import TableLog
+from sluice.sinks.kafka.names import topics_of
+from sluice.sinks.kafka.options import Encoder, KafkaTopic
+from sluice.sinks.kafka.pinning import pinned_schema
+from sluice.sinks.kafka.shape import Shape, shape_of, struct_of
+from sluice.sinks.kafka.table import KafkaTable
+
+
+@dataclass
+class _Pinned:
+    """See `sluice.schemas.pinner.PinnedTable`. No column has to be there because earlier records had it."""
+
+    writer: TableSpec
+    jvm: HudiJvm
+    columns: Type | None = None
+
+
+class KafkaSink:
+    """One pipeline's topics; see `sluice.connectors.sink.Sink`.
+
+    Args:
+        pipeline: whose topics they are.
+        jvm: where Spark's types and remote staging are; a lean JVM when it is needed, by default.
+        registries: where a schema registry is, by its connection's id.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment
+    ) -> None:
+        options = pipeline.sink.options
+        if not isinstance(options, KafkaTopic):
+            raise TypeError(f"{type(options).__name__} is no section of the Kafka sink's")
+        self._pipeline, self._options = pipeline, options
+        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline.write.conf))
+        self._registries = registries
+        self._opened: Callable[[], HudiJvm] | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[KafkaTable]:
+        """The log, made on first use; see `sluice.connectors.sink`."""
+        target = self._target()
+        target.ensure_log()
+        with self._table(target, writable=True) as table:
+            yield table
+
+    @contextmanager
+    def look(self) -> Iterator[KafkaTable | None]:
+        """The log for looking only, None where it was never made."""
+        target = self._target()
+        if not target.has_log():
+            yield None
+            return
+        with self._table(target, writable=False) as table:
+            yield table
+
+    def _target(self) -> Target:
+        return Target(target_settings(self._options.connection), self._options)
+
+    @contextmanager
+    def _table(self, target: Target, *, writable: bool) -> Iterator[KafkaTable]:
+        control = self._pipeline.control
+        log = TableLog(target.settings, self._options.log)
+        with ExitStack() as stack:
+            stack.callback(log.close)
+            jvm: Callable[[], HudiJvm] = cache(lambda: stack.enter_context(self._jvm()))
+            before, self._opened = self._opened, jvm
+            try:
+                yield KafkaTable(
+                    target,
+                    log,
+                    partial(self._storage, jvm),
+                    self._pipeline.writer(),
+                    control.clock_wait,
+                    identity(os.getpid()),  # which sends the records
+                    self._options.transaction_timeout,
+                    writable=writable,
+                )
+            finally:
+                self._opened = before
+
+    def _storage(self, jvm: Callable[[], HudiJvm]) -> Storage:
+        staging = self._options.staging
+        local = local_folder(staging)
+        if local is not None:
+            return LocalStorage(local)
+        return remote_storage(jvm().jvm, jvm().storage.unwrap(), staging)
+
+    def pin(self, table: KafkaTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+        """How the next interval's records become records of the target; see `sluice.connectors.sink`.
+
+        Of a table that was opened, rather than looked at, this creates topics and registers schemas, if it may.
+
+        Raises:
+            ActionRequiredError: as there; or the target's topics are missing, or a schema can't be registered.
+        """
+        return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries), topics)
+
+    def pin_by_cluster(
+        self, table: KafkaTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
+    ) -> tuple[RecordPlan, TableSpec]:
+        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
+        return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters), topics)
+
+    def _pin(
+        self, table: KafkaTable, last: RecordPlan | None, pinner: RecordPinner, topics: tuple[str, ...]
+    ) -> tuple[RecordPlan, TableSpec]:
+        if self._opened is None:
+            raise ValueError("records are pinned while the table is open")
+        jvm, options = self._opened(), self._options
+        plan, writer = pinner.pin(_Pinned(table.writer, jvm), last)
+        fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
+        shape = self._shape(writer, fields)
+        targets = topics_of(options.topic, topics)
+        limit = table.target.require(targets, create=table.writable)
+        # What is packed may fit after all, and only the brokers know.
+        more = {"max_bytes": str(limit if options.compression == "none" else 0)}
+        for part, encoder, names in (("key", options.key, shape.key), ("value", options.value, shape.value)):
+            if names:
+                more |= self._schema(part, encoder, struct_of(fields, names), targets, jvm, write=table.writable)
+        return plan, writer.model_copy(update={"options": {**writer.options, **more}})
+
+    def _schema(
+        self, part: str, encoder: Encoder, struct: Type, targets: tuple[str, ...], jvm: HudiJvm, *, write: bool
+    ) -> dict[str, str]:
+        place = f"{self._pipeline.sink.place}.{part}"
+        pinned = pinned_schema(
+            part,
+            encoder,
+            struct,
+            place=place,
+            name=self._pipeline.table_name,
+            targets=targets,
+            jvm=jvm,
+            registries=self._registries,
+            write=write,
+        )
+        return {f"{part}_schema": json.dumps(pinned)} if pinned else {}
+
+    def _shape(self, writer: TableSpec, fields: Sequence[dict[str, Any]]) -> Shape:
+        place = self._pipeline.sink.place
+        types = {str(one["name"]): one["type"] for one in fields}
+        try:
+            shape = shape_of(writer.options, list(types))
+            for part, names in (("key", shape.key), ("value", shape.value)):
+                encoder = writer.options[f"{part}_encoder"]
+                if names and encoder == "bytes" and types[names[0]] not in ("binary", "string"):
+                    raise ValueError(f"{part}.encoder bytes writes a BINARY column, and {names[0]} is none")
+                if names and encoder == "string" and not isinstance(types[names[0]], str):
+                    raise ValueError(f"{part}.encoder string can't write {names[0]}, which has values inside of it")
+            if shape.timestamp and types[shape.timestamp] not in ("timestamp", "timestamp_ntz", "date"):
+                raise ValueError(f"timestamp names {shape.timestamp}, which is no TIMESTAMP")
+            carried = types[shape.headers_from] if shape.headers_from else None
+            if carried is not None and not (isinstance(carried, dict) and carried["type"] == "array"):
+                raise ValueError(f"headers_from names {shape.headers_from}, which are no headers")
+            nested = [column for column in shape.headers.values() if not isinstance(types[column], str)]
+            if nested:
+                raise ValueError(f"headers have one value each, and not what is in {', '.join(nested)}")
+        except ValueError as error:
+            raise ActionRequiredError(
+                f"{place}: {error}.",
+                next_step=f"correct {place}; the rows have {', '.join(sorted(types))}.",
+                table=self._pipeline.table_id,
+            ) from error
+        return shape

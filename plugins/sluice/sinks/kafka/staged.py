@@ -1,0 +1,110 @@
+"""The records that participants have staged: encoded, in Parquet files, in the order in which they are to be sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from sluice.errors import IntervalError
+from sluice.kafka.transactional import Record
+from sluice.protocol.committable import Committable
+from sluice.sinks.files.storage import LocalStorage, Storage
+from sluice.sinks.kafka.names import STAGED, staging_folder
+
+_BATCH: Final = 2000
+_FILES: Final = "files"
+
+
+def committable(folder: str, files: dict[str, int], records: int, tombstones: int) -> Committable:
+    """What an attempt hands to the commit.
+
+    Args:
+        folder: where its files are, below the staging path.
+        files: their names with their sizes in bytes, in the order of their records.
+        records: how many have a value.
+        tombstones: how many have none.
+    """
+    payload = {_FILES: [[name, size] for name, size in files.items()]}
+    return Committable(rows=records, deletes=tombstones, bytes=sum(files.values()), path=folder, payload=payload)
+
+
+class Staged:
+    """The staged records of one interval, read one after the other.
+
+    Args:
+        storage: the staging path.
+        instant: the interval.
+        committables: what the commit names.
+        log: the log's topic, which no record may go to.
+
+    Attributes:
+        topics: how many records of each topic were read.
+        bytes: of their keys and values.
+    """
+
+    def __init__(self, storage: Storage, instant: str, committables: Sequence[Committable], log: str) -> None:
+        self._storage, self._instant, self._log = storage, instant, log
+        self._committables = committables
+        self.topics: Counter[str] = Counter()
+        self.bytes = 0
+        for one in committables:
+            parts = one.path.split("/")
+            names = [str(name) for name, _ in one.payload.get(_FILES, ())]
+            below = parts[0] == staging_folder(instant) and len(parts) > 1
+            if not below or any(part in ("", ".", "..") for path in (one.path, *names) for part in path.split("/")):
+                raise self._wrong("A WRITE-STATUS names files that are none of this interval", path=one.path)
+
+    def records(self) -> Iterator[Record]:
+        """All records.
+
+        Raises:
+            IntervalError: files are not as the participants have left them.
+        """
+        for one in self._committables:
+            found = [0, 0]
+            for name, size in one.payload.get(_FILES, ()):
+                for record in self._file(f"{one.path}/{name}", int(size)):
+                    found[record.value is None] += 1
+                    yield record
+            # A value that is null in its column is a record without one as well: the sum is what was staged.
+            if sum(found) != one.rows + one.deletes:
+                words = "Staged files have another number of records than their WRITE-STATUS"
+                raise self._wrong(words, path=one.path, found=sum(found), said=one.rows + one.deletes)
+
+    def _file(self, path: str, size: int) -> Iterator[Record]:
+        try:
+            there = self._storage.size(path)
+            if there != size:
+                raise self._wrong("A staged file is not as it was written", path=path, bytes=there, said=size)
+            source = self._storage.on_disk(path) if isinstance(self._storage, LocalStorage) else None
+            with pq.ParquetFile(source or BytesIO(self._storage.read(path))) as file:
+                for batch in file.iter_batches(_BATCH, columns=list(STAGED)):
+                    yield from self._batch([column.to_pylist() for column in batch.columns])
+        except FileNotFoundError as error:
+            raise self._wrong("A staged file is gone", path=path) from error
+
+    def _batch(self, columns: list[list[Any]]) -> Iterator[Record]:
+        topics, keys, values, headers, partitions, times = columns
+        counted = Counter(topics)
+        if self._log in counted:
+            raise self._wrong("A record would go to the sink's own log", topic=self._log)
+        self.topics.update(counted)
+        self.bytes += sum(len(one) for column in (keys, values) for one in column if one is not None)
+        for topic, key, value, given, partition, time in zip(
+            topics, keys, values, headers, partitions, times, strict=True
+        ):
+            pairs = [(one["key"], one["value"]) for one in given] if given else ()
+            yield Record(topic, key, value, pairs, partition, time)
+
+    def _wrong(self, what: str, **where: Any) -> IntervalError:
+        return IntervalError(
+            f"{what}.",
+            next_step="nothing was committed; the next interval reads the same offsets. If it comes back, find who "
+            "else uses the staging folder or writes to the control topic.",
+            instant=self._instant,
+            **where,
+        )

@@ -1,0 +1,207 @@
+"""What is encoded is read as it was by Confluent's deserializers, and by Sluice's own converters, whatever it holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as F
+
+from sluice.errors import ActionRequiredError
+from sluice.records.plan import WriterSchema
+from sluice.registry.config import RegistrySettings
+from sluice.rows.converters import ConverterContext
+from sluice.rows.converters.avro import Converter as AvroConverter
+from sluice.rows.converters.json import Converter as JsonConverter
+from sluice.rows.records import parse_ddl
+from sluice.sinks.kafka.encoders import encoded
+from sluice.sinks.kafka.options import Encoder
+from sluice.sinks.kafka.pinning import pinned_schema
+
+# PySpark leaves it to the garbage collector to close the socket that rows came by.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+DDL = (
+    "id BIGINT NOT NULL, yes BOOLEAN, i INT, f FLOAT, d DOUBLE, exact DECIMAL(38,10), money DECIMAL(9,2), text STRING, "
+    "raw BINARY, day DATE, at TIMESTAMP, list ARRAY<STRING>, map MAP<STRING, BIGINT>, "
+    "deep STRUCT<a: STRING, b: STRUCT<x: DATE, m: DECIMAL(20,5)>>, many ARRAY<STRUCT<n: INT, t: TIMESTAMP>>"
+)
+
+
+def maybe(strategy: Any) -> Any:
+    return st.none() | strategy
+
+
+def decimals(precision: int, scale: int) -> Any:
+    most = 10**precision - 1
+    return st.integers(-most, most).map(lambda n: Decimal(f"{n}E-{scale}"))
+
+
+longs, ints = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
+singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
+doubles = st.floats(allow_nan=False, allow_infinity=False)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+days = st.dates(date(1600, 1, 1), date(9999, 12, 31))
+moments = st.datetimes(datetime(1902, 1, 1), datetime(2200, 1, 1)).map(lambda t: t.replace(tzinfo=UTC))
+# The last of these are None by what a struct has, not by their absence: each row has all columns.
+ROW = st.tuples(
+    longs, maybe(st.booleans()), maybe(ints), maybe(singles), maybe(doubles), maybe(decimals(38, 10)),
+    maybe(decimals(9, 2)), maybe(texts), maybe(st.binary(max_size=20)), maybe(days), maybe(moments),
+    maybe(st.lists(maybe(texts), max_size=3)), maybe(st.dictionaries(texts, maybe(longs), max_size=3)),
+    maybe(st.tuples(maybe(texts), maybe(st.tuples(maybe(days), maybe(decimals(20, 5)))))),
+    maybe(st.lists(maybe(st.tuples(maybe(ints), maybe(moments))), max_size=3)),
+)  # fmt: skip
+rows_of_all_types = given(rows=st.lists(ROW, min_size=20, max_size=40))
+few = settings(
+    max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck), derandomize=True, database=None
+)
+
+
+class Encoders:
+    """Encodes rows as a write job does, with a schema that START pins."""
+
+    def __init__(self, spark: Any, jvm: Any, registry: Any, client: Any, subject: str) -> None:
+        self.spark, self._jvm, self._registry, self.client, self.subject = spark, jvm, registry, client, subject
+        self.kinds = parse_ddl(spark, DDL)
+
+    def pin(self, encoder: str, **more: Any) -> dict[str, Any]:
+        registered = {"registry": "judge"} if encoder in ("avro", "json_schema") else {}
+        with self._jvm() as jvm:
+            return pinned_schema(
+                "value", Encoder(encoder=encoder, **registered, **more), json.loads(self.kinds.json()),
+                place="sink", name="judged", targets=[self.subject], jvm=jvm,
+                registries=lambda _: RegistrySettings("judge", {"url": self._registry.url}), write=True,
+            )  # fmt: skip
+
+    def bytes(self, encoder: str, rows: Sequence[Any], pinned: dict[str, Any]) -> list[bytes]:
+        frame = self.spark.createDataFrame(list(rows), self.kinds)
+        made = frame.select(encoded(self.spark, encoder, self.kinds.names, self.kinds, pinned).alias("value"))
+        return [bytes(one["value"]) for one in made.collect()]
+
+    def again(self, converter: Any, values: Sequence[bytes], **given: Any) -> list[Any]:
+        """The rows that a converter of Sluice's makes of them."""
+        frame = self.spark.createDataFrame([(bytearray(one),) for one in values], "value binary")
+        context = ConverterContext(
+            name="value", spark=self.spark, type=self.kinds, message=None,
+            **{"schemas": (), "options": {}, "registered": False, **given},
+        )  # fmt: skip
+        made = converter.convert(frame, F.col("value"), context)
+        row = F.struct(*(made.value.getField(name).alias(name) for name in self.kinds.names))
+        found = made.records.select(row.alias("row"), made.problem.alias("problem")).collect()
+        assert [one["problem"] for one in found if one["problem"] is not None] == []
+        return [one["row"] for one in found]
+
+    def written(self, rows: Sequence[Any]) -> list[Any]:
+        return self.spark.createDataFrame(list(rows), self.kinds).collect()
+
+
+@pytest.fixture(scope="module")
+def encoders(spark, shared_jvm, registry):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        yield Encoders(spark, shared_jvm, registry, client, "judged")
+
+
+def unscaled_of(number: Decimal, scale: int) -> int:
+    """All digits as a whole number; Decimal's own arithmetic rounds to 28."""
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    whole = int("".join(map(str, digits))) * 10 ** (exponent + scale) if exponent + scale >= 0 else 0
+    return -whole if sign else whole
+
+
+def named(row: Any) -> dict[str, Any]:
+    """A row as a deserializer should have it."""
+    names = ["id", "yes", "i", "f", "d", "exact", "money", "text", "raw", "day", "at", "list", "map", "deep", "many"]
+    made = dict(zip(names, row, strict=True))
+    deep, many = made["deep"], made["many"]
+    if deep is not None:
+        inner = deep[1]
+        made["deep"] = {"a": deep[0], "b": None if inner is None else {"x": inner[0], "m": inner[1]}}
+    if many is not None:
+        made["many"] = [None if one is None else {"n": one[0], "t": one[1]} for one in many]
+    return made
+
+
+@few
+@rows_of_all_types
+def test_avro_is_read_by_confluents_deserializer_and_by_our_converter(encoders, rows):
+    pinned = encoders.pin("avro")
+    values = encoders.bytes("avro", rows, pinned)
+    judge = AvroDeserializer(encoders.client)
+    context = SerializationContext("judged", MessageField.VALUE)
+    assert [judge(value, context) for value in values] == [named(row) for row in rows]
+    struct = json.loads(encoders.kinds.json())
+    schema = WriterSchema(id=pinned["id"], text=pinned["text"], struct=struct)
+    assert encoders.again(AvroConverter(), values, schemas=(schema,), registered=True) == encoders.written(rows)
+
+
+@pytest.mark.thorough
+@few
+@rows_of_all_types
+def test_json_schema_is_validated_by_confluents_deserializer(encoders, rows):
+    pinned = encoders.pin("json_schema")
+    values = encoders.bytes("json_schema", rows, pinned)
+    judge = JSONDeserializer(pinned["text"], schema_registry_client=encoders.client)
+    context = SerializationContext("judged", MessageField.VALUE)
+    for value, row in zip(values, rows, strict=True):
+        read, wanted = judge(value, context), named(row)
+        assert read["id"] == wanted["id"]
+        assert read["text"] == wanted["text"]
+        assert read["raw"] == (None if wanted["raw"] is None else base64.b64encode(wanted["raw"]).decode())
+        assert read["day"] == (None if wanted["day"] is None else wanted["day"].isoformat())
+    assert encoders.client.get_schema(pinned["id"]).schema_str == Schema(pinned["text"], "JSON").schema_str
+
+
+@pytest.mark.thorough
+@few
+@rows_of_all_types
+def test_json_is_read_by_our_converter(encoders, rows):
+    values = encoders.bytes("json", rows, {})
+    assert encoders.again(JsonConverter(), values) == encoders.written(rows)
+    assert all(set(json.loads(value)) == set(encoders.kinds.names) for value in values)
+
+
+@few
+@rows_of_all_types
+def test_json_with_schema_is_connects_envelope(encoders, rows):
+    """Logical types as Connect has them; by its documentation, since its own classes are in no jar of ours."""
+    values = encoders.bytes("json_with_schema", rows, {})
+    for value, row in zip(values, rows, strict=True):
+        read, wanted = json.loads(value), named(row)
+        fields = {one["field"]: one for one in read["schema"]["fields"]}
+        assert fields["id"] == {"field": "id", "type": "int64", "optional": False}
+        assert fields["exact"]["name"] == "org.apache.kafka.connect.data.Decimal"
+        payload = read["payload"]
+        assert payload["text"] == wanted["text"]
+        day, at, exact = wanted["day"], wanted["at"], wanted["exact"]
+        assert payload["day"] == (None if day is None else (day - date(1970, 1, 1)).days)
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        assert payload["at"] == (None if at is None else (at - epoch) // timedelta(milliseconds=1))
+        unscaled = payload["exact"] and int.from_bytes(base64.b64decode(payload["exact"]), "big", signed=True)
+        assert unscaled == (None if exact is None else unscaled_of(exact, 10))
+        if wanted["deep"] is not None and wanted["deep"]["b"] is not None and wanted["deep"]["b"]["m"] is not None:
+            said = base64.b64decode(payload["deep"]["b"]["m"])
+            assert int.from_bytes(said, "big", signed=True) == unscaled_of(wanted["deep"]["b"]["m"], 5)
+
+
+def test_a_schema_of_somebody_elses_has_to_take_the_columns(encoders):
+    """Without auto_register: what is missing or doesn't fit is said before an interval begins."""
+    with pytest.raises(ActionRequiredError, match="no schema under the sink's subject"):
+        encoders.pin("avro", subject="nobody-has-it", auto_register=False)
+    other = {"type": "record", "name": "other", "fields": [{"name": "id", "type": "string"}]}
+    encoders.client.register_schema("others", Schema(json.dumps(other), "AVRO"))
+    with pytest.raises(ActionRequiredError, match="can't be written by the schema"):
+        encoders.pin("avro", subject="others", auto_register=False)

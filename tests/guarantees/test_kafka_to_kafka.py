@@ -1,0 +1,142 @@
+"""From one cluster to another, exactly once: as it is, or filtered, masked and with other keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice.errors import ActionRequiredError
+
+from ..thorough import also
+from .harness.topics import create, topics_of
+from .harness.topics import environment as target_environment
+
+AS_IT_IS = {
+    "source__kafka__value": {"converter": "bytes", "as": "value"},
+    "source__kafka__key": {"converter": "bytes", "as": "key"},
+    "source__kafka__columns": {"headers": "headers"},
+    "changes": {"format": "tombstones"},
+}
+COPY = {
+    "key_fields": "key", "key": {"encoder": "bytes"}, "value_fields": "value", "value": {"encoder": "bytes"},
+    "headers_from": "headers", "partitioner": "same", "tombstones": True,
+    "schema": "key BINARY NOT NULL, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}  # fmt: skip
+
+
+@pytest.fixture
+def copied(make_flow, west, monkeypatch):
+    """A pipeline from the tests' cluster to the second one."""
+    for variable, value in target_environment(west).items():
+        monkeypatch.setenv(variable, value)
+
+    def made(section, targets=2, **settings):
+        return topics_of(make_flow(2, **settings), west, targets, section)
+
+    return made
+
+
+def test_records_arrive_as_they_are_tombstones_headers_and_times_too(copied):
+    """Any bytes, in the partition that they came from, in their order; with what Kafka says of each."""
+    topics = copied(COPY, **AS_IT_IS)
+    flow = topics.flow
+    sent: dict[int, list[tuple]] = {0: [], 1: []}
+    producer = Producer({"bootstrap.servers": flow.bootstrap, "log_level": 0})
+    for number in range(30):
+        partition, time = number % 2, 1_600_000_000_000 + number
+        value = None if number % 7 == 3 else bytes([number, 0, 255])
+        headers = [("h", bytes([number])), ("h", b"twice"), ("none", None)] if number % 3 == 0 else []
+        sent[partition].append((b"k%d" % (number % 5), value, tuple(headers), time))
+        producer.produce(flow.topic, value, sent[partition][-1][0], partition, timestamp=time, headers=headers)
+    assert producer.flush(30) == 0
+    started = flow.start()
+    flow.write_all(started)
+    step = flow.step(
+        "commit", "--control-offset", str(started.control_offset), failpoint="kafka.before_commit_transaction=kill"
+    )
+    assert step.killed, step.err
+    assert topics.found() == []
+    flow.commit(started)
+    found = topics.found()
+    for partition, records in sent.items():
+        there = [one for one in found if one.partition == partition]
+        assert [(one.key, one.value, one.headers, one.timestamp) for one in there] == records
+
+
+def test_a_pipeline_filters_masks_and_gives_other_keys(copied):
+    """To topics that it creates, whose names are made of the source's."""
+    section = {
+        "topic": "clean.${topic}", "key_fields": "v", "key": {"encoder": "string"}, "schema": "id BIGINT, v STRING",
+        "timestamp": "wallclock", "log_topic": "_clean.log", "topic_settings": {"create": True, "partitions": 3},
+    }  # fmt: skip
+    topics = copied(section, 0, transforms=[{"filter": "id % 2 = 0"}, {"set": {"v": "concat('x', id)"}}])
+    topics.name = f"clean.{topics.flow.topic}"
+    topics.flow.produce(20)
+    topics.flow.interval()
+    found = topics.found()
+    assert sorted(one.row for one in found) == [(i, f"x{i}") for i in range(0, 20, 2)]
+    assert all(one.key == json.loads(one.value or b"")["v"].encode() for one in found)
+    assert {one.partition for one in found} <= {0, 1, 2}
+
+
+def refused(topics) -> str:
+    """How an interval ends whose records the target doesn't take."""
+    run = topics.flow.run()
+    started = topics.flow.start(run)
+    topics.flow.write_all(started)
+    with pytest.raises(ActionRequiredError) as caught:
+        topics.flow.commit(started)
+    topics.flow.abort(run)
+    return str(caught.value)
+
+
+@pytest.mark.thorough
+def test_a_topic_that_is_missing_is_said_before_anything_is_read(make_topics):
+    topics = make_topics(targets=0)
+    topics.flow.produce(5)
+    with pytest.raises(ActionRequiredError, match="The topic that the sink writes to does not exist"):
+        topics.flow.start()
+    create(topics.bootstrap, topics.name, 1)
+    topics.flow.interval()
+    topics.check()
+
+
+def test_a_record_that_is_too_large_is_named_and_nothing_is_lost(make_topics):
+    topics = make_topics(targets=0)
+    create(topics.bootstrap, topics.name, 1, max_message_bytes="2000")
+    topics.flow.produce(5)
+    topics.flow.produce(1, partitions=[1], values="x" * 3000)
+    run = topics.flow.run()
+    started = topics.flow.start(run)
+    job = topics.flow.write(started)
+    assert job.wait() != 0
+    assert "more than the 2000 bytes that the topic takes" in job.text()
+    assert f"topic={topics.flow.topic}, partition=1" in job.text()
+    topics.flow.abort(run)
+    assert topics.rows() == []
+    set_config(topics, "max.message.bytes", "1000000")
+    topics.flow.interval()
+    topics.check()
+
+
+@pytest.mark.parametrize("compression", ["lz4", *also("none")])
+def test_a_topic_that_refuses_at_the_commit_loses_nothing(make_topics, compression):
+    """A compacted topic takes no record without a key."""
+    topics = make_topics(targets=0, section={"compression": compression})
+    create(topics.bootstrap, topics.name, 1, cleanup_policy="compact")
+    topics.flow.produce(5)
+    assert "The topic refuses a record" in refused(topics)
+    assert topics.rows() == []
+    set_config(topics, "cleanup.policy", "delete")
+    topics.flow.interval()
+    topics.check()
+
+
+def set_config(topics, name: str, value: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topics.name, incremental_configs=[entry])
+    topics.flow.admin.incremental_alter_configs([resource])[resource].result(30)

@@ -1,0 +1,110 @@
+"""The section `sink.kafka`, and which columns become what."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.committable import Committable
+from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.kafka.names import topics_of, transactional_id
+from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.schemas import connect_schema, json_schema
+from sluice.sinks.kafka.shape import shape_of
+from sluice.sinks.kafka.staged import Staged
+
+GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
+
+
+def section(**more):
+    return KafkaTopic.model_validate({**GOOD, **more})
+
+
+def shaped(columns, **more):
+    return shape_of(section(**more).writer("t", None, maintained=False).options, columns)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"producer": {"transactional.id": "mine"}}, "transactional.id: not among the settings"),
+        ({"producer": {"enable.idempotence": "false"}}, "enable.idempotence: not among"),
+        ({"producer": {"acks": 1}}, "acks: not among"),
+        ({"producer": {"sasl.password": "x"}}, "a secret must not stand in a pipeline file"),
+        ({"tombstones": True}, "name its columns in `key_fields`"),
+        ({"value": {"encoder": "avro"}}, "encoder avro needs `registry`"),
+        ({"value": {"encoder": "json", "registry": "r"}}, "encoder json has no schema in a `registry`"),
+        ({"key": {"encoder": "string"}}, "no `key_fields` say what they are"),
+        ({"key_fields": ["a", "b"], "key": {"encoder": "string"}}, "key.encoder string writes one column"),
+        ({"record_key": "id"}, "`record_key` is for tables"),
+        ({"log_topic": "out"}, "log_topic is a topic of its own"),
+        ({"topic": "${name}"}, "of variables there is ${topic} alone"),
+        ({"transaction_timeout": "1 day"}, "from 1 second to 12 hours"),
+        ({"staging": "relative/path"}, "absolute path"),
+    ],
+)
+def test_what_cant_be_kept_is_refused_by_name(more, says):
+    with pytest.raises(ValidationError) as caught:
+        section(**more)
+    assert says in str(caught.value)
+
+
+def test_a_table_has_one_transactional_id_whoever_asks():
+    """The number of write jobs, an attempt or a release isn't in it."""
+    assert transactional_id(section().table_id) == transactional_id(section(partitioner="same").table_id)
+    assert transactional_id(section().table_id) != transactional_id(section(log_topic="other").table_id)
+    assert section().table_id == "kafka://target/_sluice.out"
+    assert section(topic="copy.${topic}").log == "_sluice.copy.each"
+
+
+def test_topics_are_named_after_the_sources():
+    assert topics_of("copy.${topic}", ("a", "b")) == ("copy.a", "copy.b")
+    assert topics_of("out", ("a", "b")) == ("out",)
+    with pytest.raises(ActionRequiredError, match="Kafka has no topics of that name"):
+        topics_of("a b", ("a",))
+
+
+def test_columns_by_what_they_are_for():
+    found = shaped(["id", "v", "h", "at"], key_fields="id", headers_from="h", timestamp="at")
+    assert (found.key, found.value, found.headers_from, found.timestamp) == (("id",), ("id", "v"), "h", "at")
+    assert shaped(["id", "v"], key_fields="id", value={"encoder": "bytes"}).value == ("v",)
+    with pytest.raises(ValueError, match="key_fields names a column that the rows don't have: nobody"):
+        shaped(["id"], key_fields="nobody")
+    with pytest.raises(ValueError, match="writes one column, and there are id, v"):
+        shaped(["id", "v"], value={"encoder": "string"})
+
+
+def test_schemas_of_types():
+    kind = {"type": "struct", "fields": [
+        {"name": "id", "type": "long", "nullable": False}, {"name": "n", "type": "decimal(9,2)", "nullable": True},
+    ]}  # fmt: skip
+    connect = connect_schema(kind)
+    assert connect["fields"][0] == {"field": "id", "type": "int64", "optional": False}
+    assert connect["fields"][1]["parameters"] == {"scale": "2", "connect.decimal.precision": "9"}
+    assert json.loads(json_schema(kind, "t"))["required"] == ["id"]
+    with pytest.raises(ValueError, match="has no map"):
+        connect_schema({"type": "map", "keyType": "integer", "valueType": "string", "valueContainsNull": True})
+
+
+@pytest.mark.parametrize("path", ["20990101000000000/a", "20260101000000000", "20260101000000000/../x", "/etc"])
+def test_a_status_that_names_another_folder_is_refused(tmp_path, path):
+    """Whoever may write to the control topic may not have files of others sent."""
+    one = Committable(rows=1, path=path, payload={"files": [["f.parquet", 1]]})
+    with pytest.raises(IntervalError, match="none of this interval"):
+        Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log")
+
+
+def test_files_that_are_gone_or_changed_are_not_sent(tmp_path):
+    folder = tmp_path / "20260101000000000" / "a"
+    folder.mkdir(parents=True)
+    one = Committable(rows=1, path="20260101000000000/a", payload={"files": [["f.parquet", 5]]})
+    staged = Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log")
+    with pytest.raises(IntervalError, match="A staged file is"):
+        list(staged.records())
+    (folder / "f.parquet").write_bytes(b"other")
+    one = Committable(rows=1, path="20260101000000000/a", payload={"files": [["f.parquet", 4]]})
+    with pytest.raises(IntervalError, match="not as it was written"):
+        list(Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log").records())
