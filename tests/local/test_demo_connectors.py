@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sluice.demo.connectors import targets
+from sluice.demo.connectors import feeder, targets
 from sluice.demo.databases import Sqlite
 from sluice.demo.fingerprint import columns_of, fingerprint
+from sluice.demo.flights import Record, Stream
 from sluice.demo.killer import Killer
 from sluice.demo.tables import avro_files, parquet_files
+from sluice.demo.writer import Writer
 from sluice.local import postgresql
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
@@ -26,12 +29,29 @@ ROWS = [{"flight": 1545, "carrier": "UA"}, {"flight": 1141, "carrier": None}]
 
 def test_its_pipelines_load(tmp_path, monkeypatch):
     monkeypatch.setenv("SLUICE_LAKE", str(tmp_path))
-    made = targets(Sqlite(tmp_path / "departures.sqlite"))
+    database = Sqlite(tmp_path / "departures.sqlite")
+    made = [feeder(database), *targets(database)]
     for target in made:
         target.write(tmp_path)
     loaded = [load_pipeline(tmp_path / f"{t.name}.yaml") for t in made]
     sinks = [p.sink.options.connector.partition(":")[0].split(".")[2] for p in loaded]
-    assert sinks == ["hudi", "files", "files", "jdbc"]
+    assert sinks == ["kafka", "hudi", "files", "files", "jdbc"]
+
+
+def test_an_application_inserts_each_row_once_and_numbers_them(tmp_path):
+    database = Sqlite(tmp_path / "departures.sqlite")
+    assert database.make_source(COLUMNS)
+    assert not database.make_source(COLUMNS)
+    stream = Stream("t", len(ROWS), lambda start, end: (Record(b"", json.dumps(r).encode()) for r in ROWS[start:end]))
+    writer = Writer(database, stream, list(COLUMNS), 60)
+    writer.write_rest()
+    writer.start()
+    writer.join(60)
+    writer.check()
+    assert writer.inserted == len(ROWS)
+    assert list(database.rows("departures_log", {"id": int, **COLUMNS})) == [
+        {"id": number, **row} for number, row in enumerate(ROWS, 1)
+    ]
 
 
 def test_rows_of_files_are_read(tmp_path):

@@ -1,6 +1,7 @@
-"""`make demo-connectors`: one topic into a Hudi table, Parquet and Avro files and a database, while jobs are killed.
+"""`make demo-connectors`: a database's table into a topic, and that into Hudi, Parquet, Avro and the database again.
 
-It goes on from what an earlier demo left: topic, table, files and the database's table all grow.
+An application writes to the first table all the time, and jobs are killed. It goes on from what an earlier demo left:
+tables, topic and files all grow.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from sluice.demo.databases import CONNECTION, Database, PostgreSql, Sqlite
 from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint
 from sluice.demo.flights import Stream, flights
 from sluice.demo.killer import Killer
-from sluice.demo.replay import Replay
 from sluice.demo.stage import Stage, main
 from sluice.demo.tables import append_table, avro_files, parquet_files
 from sluice.demo.topics import ensure_topic, records
+from sluice.demo.writer import Writer
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
 from sluice.local.credentials import ADMIN
@@ -32,7 +33,7 @@ from sluice.local.errors import LocalRuntimeError
 from sluice.pipeline import load_pipeline
 
 TOPIC = "departures"
-_RECORDS = 60_000
+_ROWS = 60_000
 _SECONDS = 45.0  # in which nine tenths of them come
 _PATIENCE = 400.0  # seconds for the DAG runs of one interval each
 _DDL = """\
@@ -42,15 +43,24 @@ _PIPELINE = """\
 # Made by `make demo-connectors`.
 name: {name}
 description: Departures from New York, in {what}.
-source: {{kafka: {{topics: {topic}}}}}
+source:
+  {source}
 sink:
   {sink}
-    schema: >-
-      {ddl}
+control: {{connection: kafka_default}}
 write: {{ranges: 1}}
 retries: 3
 retry_delay: 5 seconds
 """
+_KAFKA = f"kafka: {{topics: {TOPIC}}}"
+_SCHEMA = f"""
+    schema: >-
+      {_DDL}"""
+_TOPIC_SINK = f"""kafka:
+    connection: kafka_default
+    topic: {TOPIC}
+    staging: ${{SLUICE_LAKE:-file:///tmp/sluice-lake}}/departures_staging
+    key_fields: id"""
 _HUDI = """hudi:
     path: ${SLUICE_LAKE:-file:///tmp/sluice-lake}/departures_hudi
     partition_fields: origin"""
@@ -73,30 +83,35 @@ class _Target:
         name: its name.
         what: what it writes, in words.
         sink: its file's section `sink`.
+        source: its file's section `source`.
     """
 
     name: str
     what: str
     sink: str
+    source: str = _KAFKA
 
     def write(self, folder: Path) -> None:
         file = folder / f"{self.name}.yaml"
-        text = _PIPELINE.format(name=self.name, what=self.what, topic=TOPIC, sink=self.sink, ddl=_DDL)
+        text = _PIPELINE.format(name=self.name, what=self.what, source=self.source, sink=self.sink)
         if not file.exists() or file.read_text() != text:  # Airflow needn't read it anew
             file.write_text(text)
 
 
+def feeder(database: Database) -> _Target:
+    """From the database's table into the topic."""
+    source = f"jdbc:\n    connection: {CONNECTION}\n    tables: {database.source}\n    mode: incrementing"
+    return _Target("departures_topic", f"the topic {TOPIC}", _TOPIC_SINK, source)
+
+
 def targets(database: Database) -> list[_Target]:
-    """Hudi, Parquet, Avro, and the database."""
+    """From the topic into Hudi, Parquet, Avro, and the database."""
+    table = f"jdbc:\n    connection: {CONNECTION}\n    table: {database.table}\n    auto_create: true"
     return [
-        _Target("departures_hudi", "a Hudi table", _HUDI),
-        _Target("departures_parquet", "Parquet files, laid out as Kafka Connect does", _PARQUET),
-        _Target("departures_avro", "Avro files, a folder for each interval", _AVRO),
-        _Target(
-            f"departures_{database.name}",
-            f"a table of {database.title}",
-            f"jdbc:\n    connection: {CONNECTION}\n    table: {database.table}\n    auto_create: true",
-        ),
+        _Target("departures_hudi", "a Hudi table", _HUDI + _SCHEMA),
+        _Target("departures_parquet", "Parquet files, laid out as Kafka Connect does", _PARQUET + _SCHEMA),
+        _Target("departures_avro", "Avro files, a folder for each interval", _AVRO + _SCHEMA),
+        _Target(f"departures_{database.name}", f"a table of {database.title}", table + _SCHEMA),
     ]
 
 
@@ -118,39 +133,51 @@ class _Demo:
         database = self._database()
         api = AirflowApi(airflow.environment)
         api.set_connection(CONNECTION, database.connection())
-        wanted = targets(database)
-        for target in wanted:
+        first, wanted = feeder(database), targets(database)
+        every = [first, *wanted]
+        for target in every:
             target.write(self._folder)
+        settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._stage.broker.bootstrap})
+        writer = self._writer(settings, database)
         with self._out.status("Waiting for Airflow to read the pipelines"):
-            for target in wanted:
+            for target in every:
                 api.await_dag(target.name)
                 api.unpause(target.name)
-        self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {', '.join(t.name for t in wanted)}")
+        self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {', '.join(t.name for t in every)}")
 
-        settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._stage.broker.bootstrap})
-        made = ensure_topic(settings, TOPIC)
-        self._out.print(f"Topic    {TOPIC}: {'made' if made else 'there already; its records stay, new ones follow'}")
-        everything = flights(TOPIC)
-        producer = Replay(settings, Stream(TOPIC, _RECORDS, everything.slice), _SECONDS)
-
-        self._stage.heading("3. One interval of each, while records arrive and write jobs are killed")
-        producer.start()
-        with Killer([t.name for t in wanted], lambda line: self._out.print(line)) as killer:
+        self._stage.heading("3. One interval of each, while rows are inserted and write jobs are killed")
+        writer.start()
+        with Killer([t.name for t in every], lambda line: self._out.print(line)) as killer:
+            self._intervals(api, [first])
             self._intervals(api, wanted)
         killer.check()
-        producer.publish_rest()
-        with self._out.status("Publishing the rest"):
-            producer.join()
-        producer.check()
-        self._out.print(f"All {producer.acknowledged:,} records are in Kafka.")
+        writer.write_rest()
+        with self._out.status("Inserting the rest"):
+            writer.join()
+        writer.check()
+        self._out.print(f"All {writer.inserted:,} rows are in the table {database.source}.")
 
         self._stage.heading("4. The next interval of each")
+        self._intervals(api, [first])
         self._intervals(api, wanted)
 
-        self._stage.heading("5. Is every record in each of them, once?")
+        self._stage.heading("5. Is every row in each of them, once?")
         same = self._compare(settings, database, wanted)
-        self._finish(airflow, database, wanted, same, time.monotonic() - began)
+        self._finish(airflow, database, every, same, time.monotonic() - began)
         return same
+
+    def _writer(self, settings: KafkaSettings, database: Database) -> Writer:
+        """What writes to the table of the database, with the table and the topic made."""
+        columns = columns_of(_DDL)
+        is_new = ensure_topic(settings, TOPIC)
+        if database.make_source(columns) and not is_new:
+            raise LocalRuntimeError(
+                f"The topic {TOPIC} has records of an earlier demo, and the table {database.source} was made just now.",
+                next_step="run 'make clean', which removes what demos have left, and then the demo again.",
+            )
+        there = "made" if is_new else "there already; what they hold stays, and grows"
+        self._out.print(f"Table    {database.source} of {database.title}, and topic {TOPIC}: {there}")
+        return Writer(database, Stream(TOPIC, _ROWS, flights(TOPIC).slice), list(columns), _SECONDS)
 
     def _database(self) -> Database:
         """PostgreSQL where its programs are to be had, else SQLite."""
@@ -201,18 +228,19 @@ class _Demo:
 
     def _compare(self, settings: KafkaSettings, database: Database, wanted: list[_Target]) -> bool:
         columns = columns_of(_DDL)
+        with self._out.status(f"Reading the table {database.source}"):
+            inserted = fingerprint(database.rows(database.source, columns), columns)
         with self._out.status("Reading the topic"):
             sent = fingerprint(records(settings, TOPIC), columns)
         table = Table("What", "Read by", "Holds", "Verdict")
-        table.add_row(f"the topic {TOPIC}", "confluent-kafka", str(sent), "")
-        same = True
-        for target in wanted:
-            reader, found = self._found(target, database, columns)
-            same = same and found == sent
-            verdict = "[bold green]identical[/]" if found == sent else "[bold red]DIFFERENT[/]"
-            table.add_row(target.what, reader, str(found), verdict)
+        table.add_row(f"the table {database.source}", database.reader, str(inserted), "")
+        everywhere = [(f"the topic {TOPIC}", "confluent-kafka", sent)]
+        everywhere += [(target.what, *self._found(target, database, columns)) for target in wanted]
+        for what, reader, found in everywhere:
+            verdict = "[bold green]identical[/]" if found == inserted else "[bold red]DIFFERENT[/]"
+            table.add_row(what, reader, str(found), verdict)
         self._out.print(table)
-        return same
+        return all(found == inserted for *_, found in everywhere)
 
     def _found(self, target: _Target, database: Database, columns: Columns) -> tuple[str, Fingerprint]:
         path = load_pipeline(self._folder / f"{target.name}.yaml").table_id
@@ -223,16 +251,16 @@ class _Demo:
                 return "pyarrow", fingerprint(parquet_files(path, columns), columns)
             if target.name == "departures_avro":
                 return "fastavro", fingerprint(avro_files(path), columns)
-            return database.reader, fingerprint(database.rows(columns), columns)
+            return database.reader, fingerprint(database.rows(database.table, columns), columns)
 
     def _finish(
         self, airflow: LocalAirflow, database: Database, wanted: list[_Target], same: bool, seconds: float
     ) -> None:
         url = airflow.environment.url
         verdict = (
-            "[bold green]EXACTLY ONCE[/]: table, files and database hold what Kafka holds, row for row."
+            "[bold green]EXACTLY ONCE[/]: topic, table, files and database hold what was inserted, row for row."
             if same
-            else "[bold red]NOT THE SAME[/]: one of them differs from the topic; see above. Please report this."
+            else "[bold red]NOT THE SAME[/]: one of them differs from what was inserted; see above. Please report this."
         )
         password = airflow.environment.credentials().password
         pipelines = "\n".join(f"  {self._folder / t.name}.yaml" for t in wanted)

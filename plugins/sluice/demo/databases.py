@@ -1,10 +1,10 @@
-"""The database that `make demo-connectors` loads: PostgreSQL, or SQLite where that can't be run."""
+"""The database of `make demo-connectors`, at both ends: PostgreSQL, or SQLite where that can't be run."""
 
 from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,15 +15,17 @@ from sluice.local.postgresql import DATABASE, LOGIN, LOOPBACK, LocalPostgreSql
 
 CONNECTION = "demo_database"
 """The id of the Airflow connection to it."""
+_WAIT = 60.0  # seconds for others that write
 
 
 class Database(ABC):
-    """A database with one table of interest.
+    """A database with two tables of interest.
 
     Attributes:
         name: for names of pipelines.
         title: for people.
-        table: the table that the demo's pipeline fills.
+        source: the table that an application writes to all the time, and a pipeline reads.
+        table: the table that the demo's last pipeline fills.
         reader: what its rows are read by.
         how_to_look: a command with which a person looks at the table.
     """
@@ -31,6 +33,7 @@ class Database(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     reader: ClassVar[str]
+    source: ClassVar[str]
     table: str
 
     @abstractmethod
@@ -38,8 +41,16 @@ class Database(ABC):
         """Its fields as an Airflow connection."""
 
     @abstractmethod
-    def rows(self, columns: Columns) -> Iterator[Mapping[str, Any]]:
-        """All rows of the table."""
+    def make_source(self, columns: Columns) -> bool:
+        """Make the table `source`, with a number for each row, where it isn't there; True if it was made."""
+
+    @abstractmethod
+    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows into `source`, in one transaction: a value of each column that it was made with."""
+
+    @abstractmethod
+    def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
+        """All rows of a table."""
 
     @property
     @abstractmethod
@@ -54,10 +65,13 @@ class PostgreSql(Database):
         home: where its data are.
     """
 
-    name, title, reader, table = "postgresql", "PostgreSQL", "psycopg", "public.departures"
+    name, title, reader = "postgresql", "PostgreSQL", "psycopg"
+    source, table = "public.departures_log", "public.departures"
+    _TYPES: ClassVar[Mapping[type, str]] = {int: "INT", float: "DOUBLE PRECISION", str: "TEXT"}
 
     def __init__(self, home: SluiceHome) -> None:
         self._server = LocalPostgreSql.of_home(home)
+        self._names = ""
 
     def start(self) -> None:
         """Start it, if it doesn't run.
@@ -77,11 +91,31 @@ class PostgreSql(Database):
         where = {"conn_type": "postgres", "host": LOOPBACK, "port": self.port, "schema": DATABASE}
         return {**where, "login": LOGIN, "password": self._server.password}
 
-    def rows(self, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    def make_source(self, columns: Columns) -> bool:
+        """Its rows are numbered by a sequence."""
+        kinds = ", ".join(f'"{name}" {self._TYPES[kind]}' for name, kind in columns.items())
+        with self._server.connected() as connection:
+            (found,) = connection.execute("SELECT to_regclass(%s)", [self.source]).fetchone()
+            if found is None:
+                number = "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+                connection.execute(f"CREATE TABLE {self.source} ({number}, {kinds})")
+                connection.commit()
+        self._names = ", ".join(f'"{name}"' for name in columns)
+        return found is None
+
+    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """By COPY."""
+        with self._server.connected() as connection:
+            with connection.cursor() as cursor, cursor.copy(f"COPY {self.source} ({self._names}) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            connection.commit()
+
+    def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
         """Some thousand at a time, by a cursor of the server's."""
         names = ", ".join(f'"{name}"' for name in columns)
         with self._server.connected() as connection, connection.cursor("demo") as cursor:
-            for row in cursor.execute(f"SELECT {names} FROM {self.table}"):
+            for row in cursor.execute(f"SELECT {names} FROM {table}"):
                 yield dict(zip(columns, row, strict=True))
 
     @property
@@ -97,21 +131,40 @@ class Sqlite(Database):
         file: it; made by its first interval.
     """
 
-    name, title, reader, table = "sqlite", "SQLite", "sqlite3", "departures"
+    name, title, reader = "sqlite", "SQLite", "sqlite3"
+    source, table = "departures_log", "departures"
+    _TYPES: ClassVar[Mapping[type, str]] = {int: "INTEGER", float: "REAL", str: "TEXT"}
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._names = ""
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def connection(self) -> Mapping[str, Any]:
         """The file's path."""
         return {"conn_type": "sqlite", "host": str(self._file)}
 
-    def rows(self, columns: Columns) -> Iterator[Mapping[str, Any]]:
+    def make_source(self, columns: Columns) -> bool:
+        """Its rows are numbered, and no number is given twice."""
+        kinds = ", ".join(f'"{name}" {self._TYPES[kind]}' for name, kind in columns.items())
+        with closing(sqlite3.connect(self._file, timeout=_WAIT)) as connection, connection:
+            found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [self.source]).fetchone()
+            if found is None:
+                connection.execute(f"CREATE TABLE {self.source} (id INTEGER PRIMARY KEY AUTOINCREMENT, {kinds})")
+        self._names = ", ".join(f'"{name}"' for name in columns)
+        return found is None
+
+    def insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """One after the other."""
+        places = ", ".join("?" for _ in rows[0])
+        with closing(sqlite3.connect(self._file, timeout=_WAIT)) as connection, connection:
+            connection.executemany(f"INSERT INTO {self.source} ({self._names}) VALUES ({places})", rows)
+
+    def rows(self, table: str, columns: Columns) -> Iterator[Mapping[str, Any]]:
         """As the file has them."""
         names = ", ".join(f'"{name}"' for name in columns)
         with closing(sqlite3.connect(self._file)) as connection:
-            for row in connection.execute(f"SELECT {names} FROM {self.table}"):
+            for row in connection.execute(f"SELECT {names} FROM {table}"):
                 yield dict(zip(columns, row, strict=True))
 
     @property
