@@ -27,6 +27,7 @@ _OTHER_DATABASES = {
     "test_jdbc_bad_input": ("sqlite", "mariadb"),
     "test_jdbc_merge": ("sqlite",),
     "test_jdbc_conformance": ("postgresql", "mariadb"),
+    "test_jdbc_source_horizons": ("mariadb",),
     "test_verify_of_sinks": ("sqlite", "mariadb"),
     "test_quarantine_of_sinks": ("sqlite", "mariadb"),
     "test_jdbc_tables": ("sqlite", "mariadb"),

@@ -38,8 +38,8 @@ class Loaded:
             sorted(self.sink.query(f'SELECT {columns} FROM "{self.name}"')) if self.name in self.sink.tables() else []
         )
 
-    def interval(self):
-        return self.flow.interval()
+    def interval(self, **request):
+        return self.flow.interval(**request)
 
     def empty(self):
         outcome = self.flow.coordinator().start(self.flow.run())
@@ -152,6 +152,7 @@ def test_values_are_in_files_as_they_are_in_the_database_with_no_schema_written_
     assert {name for name, value in second.items() if value is not None} == {"id", "changed"}
 
 
+@pytest.mark.thorough  # a driver that was killed has to start again
 def test_a_write_that_was_killed_is_repeated_though_a_row_of_it_has_changed_since(make):
     """Its newer version is in a later window: each that was seen lands once, in an upsert table of Hudi's."""
     table = make(ROWS, TIMED, sink__hudi__operation="upsert", sink__hudi__record_key="id")
@@ -249,3 +250,23 @@ def test_mariadb_and_sqlite_are_read_by_times_and_by_numbers(make, request, tmp_
         assert table.interval().records == 2
         assert table.rows() == [(1, "a"), (2, "ü")]
         assert table.empty().state == "empty"
+
+
+@pytest.mark.thorough
+def test_a_window_of_the_past_is_loaded_by_its_times_and_a_row_that_does_not_fit_is_set_aside(make):
+    section = TIMED | {"starting_offsets": "latest"}
+    table = make(ROWS, section, sink={"schema": "id BIGINT, v STRING NOT NULL"}, errors={"tolerance": "all"})
+    old = "('old', '2026-01-01'), (NULL, '2026-01-02'), ('later', '2026-02-01')"
+    table.database.run(f"INSERT INTO {table.name} (v, changed) VALUES {old}")
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('before the first interval')")
+    started = table.flow.start()
+    assert started.ranges == ()
+    table.flow.commit(started)
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('new')")
+    assert table.interval().records == 1
+    assert table.rows("v") == [("new",)]
+    window = {"from_time": datetime(2026, 1, 1, tzinfo=UTC), "to_time": datetime(2026, 1, 31, tzinfo=UTC)}
+    assert table.interval(kind="backfill", **window).records == 1
+    assert table.rows("v") == [("new",), ("old",)]
+    ((bad,),) = table.sink.query(f"SELECT CAST(kafka_value AS TEXT) FROM {table.name}_quarantine")
+    assert json.loads(bad)["id"] == 2

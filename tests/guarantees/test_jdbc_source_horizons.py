@@ -303,6 +303,7 @@ def test_a_clock_that_was_set_back_and_numbers_that_begin_again_are_refused(post
 # MariaDB
 
 
+@pytest.mark.thorough
 def test_mariadb_s_logins_and_tables_that_can_tell_nothing_are_refused(mariadb, topic_name):
     name = topic_name("h").replace("-", "_")
     mariadb.run(f"CREATE TABLE {name} ({_COLUMNS['mariadb']}) ENGINE=MyISAM")

@@ -1,0 +1,138 @@
+"""What a section of `source.jdbc` may say, and how columns of databases are read; without a database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sluice.errors import PipelineFileError
+from sluice.pipeline import load_pipeline
+from sluice.sources.jdbc.engine import Column, at, has_one_offset, local_text, micros, numeric
+from sluice.sources.jdbc.mariadb import MariaDb
+from sluice.sources.jdbc.options import JdbcTables
+from sluice.sources.jdbc.postgresql import PostgreSql
+from sluice.sources.jdbc.sqlite import Sqlite
+
+TIMED = {"connection": "shop", "tables": "orders", "mode": "timestamp", "timestamp_column": "changed"}
+FILE = """
+name: orders
+source:
+  jdbc: {{connection: shop, tables: orders, mode: timestamp, timestamp_column: changed{more}}}
+sink:
+  hudi: {{path: /lake/orders{sink}}}
+{rest}
+"""
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"tables": None}, "name the `tables`, give a `table_include` for their names, or a `query`"),
+        ({"query": "SELECT 1"}, "name the `tables`, give a `table_include` for their names, or a `query`"),
+        ({"timestamp_column": ()}, "`timestamp_column` and a mode with timestamp go together"),
+        ({"mode": "incrementing"}, "`timestamp_column` and a mode with timestamp go together"),
+        ({"incrementing_column": "id"}, "`incrementing_column` is for a mode with incrementing"),
+        ({"tables": None, "query": "SELECT 1"}, "consistency exact needs tables"),
+        ({"tables": None, "query": "SELECT ';'; DROP TABLE t", "consistency": "delay"}, "without a semicolon"),
+        ({"mode": "bulk", "timestamp_column": (), "consistency": "delay"}, "is for a mode with timestamp"),
+        ({"consistency": "overlap"}, "consistency overlap and `overlap`, how far back, go together"),
+        ({"overlap": "1 hour"}, "consistency overlap and `overlap`, how far back, go together"),
+        ({"table_exclude": "x"}, "`table_exclude` goes with `table_include`"),
+        ({"db_timezone": "Mars"}, "no IANA name"),
+        ({"split_column": "id"}, "`split_column` goes with `splits`"),
+        ({"mode": "bulk", "timestamp_column": (), "splits": 2}, "mode bulk has none"),
+        ({"topics": "orders"}, "`topics` is for records of Kafka's"),
+        ({"max_bytes": "1 GiB"}, "`max_bytes` is for records of Kafka's"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(section, says):
+    with pytest.raises(ValidationError) as caught:
+        JdbcTables.model_validate({k: v for k, v in (TIMED | section).items() if v is not None})
+    assert says in str(caught.value)
+
+
+def test_a_query_may_have_a_semicolon_in_a_text():
+    JdbcTables.model_validate(TIMED | {"tables": (), "query": "SELECT ';' AS x", "consistency": "delay"})
+
+
+@pytest.mark.parametrize(
+    ("more", "sink", "rest", "says"),
+    [
+        ("", "", "", "name one in control.connection"),
+        (", consistency: overlap, overlap: 1 hour", "", "control: {connection: k}", "would have them twice"),
+        ("", "", "control: {connection: k}\nerrors: {max_record_bytes: 1 MiB}", "are rows"),
+        ("", "", "control: {connection: k}\nchanges: {format: debezium}", "`changes`"),
+    ],
+)
+def test_a_pipeline_that_the_source_can_t_serve_is_refused_when_its_file_is_read(
+    tmp_path: Path, more, sink, rest, says
+):
+    file = tmp_path / "orders.yaml"
+    file.write_text(FILE.format(more=more, sink=sink, rest=rest))
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(file)
+    assert says in str(caught.value)
+
+
+def test_a_table_needs_no_schema_written_down(tmp_path: Path):
+    file = tmp_path / "orders.yaml"
+    file.write_text(FILE.format(more="", sink="", rest="control: {connection: k}"))
+    found = load_pipeline(file)
+    assert (found.kafka_connection, found.own_connections) == ("k", ("shop",))
+    assert found.source.capabilities.windows_by_time
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "none", "precision_only", "best_fit", "eager"),
+    [
+        (9, 0, "DECIMAL(9,0)", "INT", "INT", "INT"),
+        (18, 0, "DECIMAL(18,0)", "BIGINT", "BIGINT", "BIGINT"),
+        (19, 0, "DECIMAL(19,0)", "DECIMAL(19,0)", "DECIMAL(19,0)", "DECIMAL(19,0)"),
+        (10, 2, "DECIMAL(10,2)", "DECIMAL(10,2)", "DOUBLE", "DOUBLE"),
+        (30, 2, "DECIMAL(30,2)", "DECIMAL(30,2)", "DECIMAL(30,2)", "DOUBLE"),
+        (40, 2, None, None, None, "DOUBLE"),
+        (None, None, None, None, None, "DOUBLE"),
+    ],
+)
+def test_numbers_are_mapped_as_connect_maps_them(precision, scale, none, precision_only, best_fit, eager):
+    modes = ("none", "precision_only", "best_fit", "best_fit_eager_double")
+    assert [numeric(precision, scale, m) for m in modes] == [none, precision_only, best_fit, eager]
+
+
+def test_times_and_their_bounds():
+    time = datetime(2026, 3, 29, 0, 30, 0, 123456, UTC)
+    assert at(micros(time)) == time
+    assert local_text(micros(time), "Europe/Berlin") == "2026-03-29 01:30:00.123456"
+    assert [has_one_offset(zone) for zone in ("UTC", "Asia/Kolkata", "Europe/Berlin")] == [True, True, False]
+    value = micros(time)
+    assert PostgreSql().literal(value, "instant", "UTC") == "TIMESTAMPTZ '2026-03-29 00:30:00.123456+00'"
+    assert PostgreSql().literal(value, "local", "Asia/Kolkata") == "TIMESTAMP '2026-03-29 06:00:00.123456'"
+    assert MariaDb().literal(value, "instant", "UTC") == "TIMESTAMP '2026-03-29 00:30:00.123456'"
+    assert Sqlite().literal(value, "text", "UTC") == "'2026-03-29 00:30:00'"
+    assert [engine.literal(7, "number", "UTC") for engine in (PostgreSql(), MariaDb(), Sqlite())] == ["7"] * 3
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "ddl", "grain"),
+    [
+        (PostgreSql(), "timestamp(3) with time zone", "TIMESTAMP", 1000),
+        (PostgreSql(), "timestamp without time zone", "TIMESTAMP", 1),
+        (PostgreSql(), "numeric(12,0)", "DECIMAL(12,0)", None),
+        (PostgreSql(), "uuid", "STRING", None),
+        (MariaDb(), "datetime", "TIMESTAMP", 1_000_000),
+        (MariaDb(), "timestamp(6)", "TIMESTAMP", 1),
+        (MariaDb(), "bigint(20) unsigned", "DECIMAL(20,0)", None),
+        (MariaDb(), "int(10) unsigned", "BIGINT", None),
+        (MariaDb(), "varbinary(10)", "BINARY", None),
+        (Sqlite(), "TIMESTAMP", "STRING", 1_000_000),
+        (Sqlite(), "INTEGER", "BIGINT", None),
+    ],
+)
+def test_columns_become_the_types_that_hold_them(engine, kind, ddl, grain):
+    column = Column('a "b"', kind)
+    assert engine.reading(column, "none", "UTC").ddl == ddl
+    if grain is not None:
+        assert engine.grain(column) == grain
