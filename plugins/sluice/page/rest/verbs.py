@@ -11,7 +11,7 @@ from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2 as httpx
 from starlette.types import ASGIApp, Scope
 
 from sluice.page.rest.answers import Json
