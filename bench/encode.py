@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
@@ -83,6 +84,13 @@ def sent(bootstrap: str, folder: Path, encoder: str, instant: str, committables:
         sender.send(Staged(LocalStorage(folder), instant, committables, "log").records())
 
 
+def create_topics(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [NewTopic(f"{who}-{encoder}", 2, 1) for who in ("bench", "spark") for encoder in ("json", "avro")]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=500_000)
@@ -98,6 +106,7 @@ def main() -> None:
             rows.count()
             text = _avro_text(spark, json.loads(rows.schema.json()))
             pinned = {"id": ID, "text": text}
+            create_topics(bootstrap)
             for number in range(arguments.rounds + 1):
                 for encoder in ("json", "avro"):
                     instant = f"{encoder}{number}"

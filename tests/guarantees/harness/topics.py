@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sluice.connectors.connections import VARIABLE
 
@@ -37,8 +38,28 @@ class Found:
 
 
 def consume(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Found]:
-    """All that a consumer gets of a topic at present, by a client that shares no code with what wrote it."""
+    """All that a consumer gets of a topic, by a client that shares no code with what wrote it.
+
+    A commit is decided a moment before consumers see it, so this waits for transactions to end; one that a dead process
+    has left open doesn't, and its records are none.
+    """
+    if isolation == "read_committed":
+        with suppress(TimeoutError):
+            wait_for(lambda: _is_settled(bootstrap, topic), "the transactions to end", timeout=3, pause=0.05)
     return list(_consume(bootstrap, topic, isolation))
+
+
+def _is_settled(bootstrap: str, topic: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    known = admin.list_topics(topic, timeout=30).topics[topic]
+    wanted = {TopicPartition(topic, number): OffsetSpec.latest() for number in known.partitions}
+    if not wanted:
+        return True
+    last, stable = (
+        [one.result().offset for one in admin.list_offsets(wanted, isolation_level=isolation).values()]
+        for isolation in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+    )
+    return all(a >= b for a, b in zip(stable, last, strict=True))
 
 
 def _consume(bootstrap: str, topic: str, isolation: str) -> Iterator[Found]:

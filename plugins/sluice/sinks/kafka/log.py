@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, IsolationLevel, KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
@@ -28,6 +29,7 @@ KEPT: Final = 256
 """Committed intervals that are remembered."""
 CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "86400000", "min.cleanable.dirty.ratio": "0.2"}
 _VERSION: Final = 1
+_PATIENCE: Final = 5.0  # seconds; brokers write what ends a decided transaction in milliseconds
 _OPEN, _COMMIT = "open:", "commit:"
 
 
@@ -85,7 +87,9 @@ class TableLog:
         self._settings, self._topic = settings, topic
         self._where = {"topic": topic, "connection": settings.name}
         self._consumer: Consumer | None = None
+        self._admin: AdminClient | None = None
         self._position = 0
+        self._hanging = -1
         self.opened: dict[str, Open] = {}
         self._commits: dict[str, Commit] = {}
 
@@ -104,37 +108,32 @@ class TableLog:
         return next((one for one in self._commits.values() if one.instant == instant), None)
 
     def read(self) -> TableLog:
-        """Read what has come since; an open transaction's records don't count."""
-        partition = KafkaTopicPartition(self._topic, 0)
-        if self._consumer is None:
-            self._consumer = Consumer(
-                self._settings.client(
-                    group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
-                    enable_auto_commit=False,
-                    enable_partition_eof=True,
-                    auto_offset_reset="error",
-                    isolation_level="read_committed",
-                    fetch_wait_max_ms=50,
-                )
-            )
-            with kafka_errors("asking for the log's offsets", **self._where):
-                start, _ = self._consumer.get_watermark_offsets(partition, TIMEOUT)
-            self._position = start
-            self._consumer.assign([KafkaTopicPartition(self._topic, 0, start)])
-        with kafka_errors("asking for the log's offsets", **self._where):
-            _, end = self._consumer.get_watermark_offsets(partition, TIMEOUT)  # the last stable one: read_committed
-        deadline = time.monotonic() + TIMEOUT
+        """Read what has come since; records of a transaction that is open don't count.
+
+        `commit_transaction` returns when the commit is decided, and consumers see it a moment later. So this waits for
+        transactions that are in the log to end, `_PATIENCE` long: a process that died in one leaves it open. Whoever
+        writes knows more: taking the transactional id ends it.
+        """
+        consumer = self._reader()
+        end, stable = self._end(IsolationLevel.READ_UNCOMMITTED), self._end(IsolationLevel.READ_COMMITTED)
+        began = time.monotonic()
         while self._position < end:
-            record = self._consumer.poll(1)
+            waited = time.monotonic() - began
+            if self._position >= stable and (end == self._hanging or waited > _PATIENCE):
+                stable = self._end(IsolationLevel.READ_COMMITTED)
+                if self._position >= stable:
+                    self._hanging = end  # the next look needn't wait for the same
+                    break
+            if waited > TIMEOUT:
+                raise RetryableError(
+                    "The sink's log could not be read to its end in time.",
+                    next_step="the step is retried.",
+                    position=self._position,
+                    end=end,
+                    **self._where,
+                )
+            record = consumer.poll(0.05 if self._position >= stable else 1)
             if record is None:
-                if time.monotonic() > deadline:
-                    raise RetryableError(
-                        "The sink's log could not be read to its end in time.",
-                        next_step="the step is retried.",
-                        position=self._position,
-                        end=end,
-                        **self._where,
-                    )
                 continue
             error, offset = record.error(), record.offset()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
@@ -146,11 +145,40 @@ class TableLog:
                 self._position = (offset or 0) + 1
         return self
 
+    def _reader(self) -> Consumer:
+        if self._consumer is None:
+            partition = KafkaTopicPartition(self._topic, 0)
+            self._consumer = Consumer(
+                self._settings.client(
+                    group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+                    enable_auto_commit=False,
+                    enable_partition_eof=True,
+                    auto_offset_reset="error",
+                    isolation_level="read_committed",
+                    fetch_wait_max_ms=50,
+                )
+            )
+            with kafka_errors("asking for the log's offsets", **self._where):
+                self._position, _ = self._consumer.get_watermark_offsets(partition, TIMEOUT)
+            self._consumer.assign([KafkaTopicPartition(self._topic, 0, self._position)])
+            self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        return self._consumer
+
+    def _end(self, isolation: IsolationLevel) -> int:
+        """The log's end for a consumer of that isolation."""
+        assert self._admin is not None
+        wanted = KafkaTopicPartition(self._topic, 0)
+        with kafka_errors("asking for the log's end", **self._where):
+            asked = self._admin.list_offsets(
+                {wanted: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=TIMEOUT
+            )
+            return int(next(iter(asked.values())).result().offset)
+
     def close(self) -> None:
         """End the client."""
         if self._consumer is not None:
             self._consumer.close()
-            self._consumer = None
+            self._consumer = self._admin = None
 
     # What is written
 
