@@ -174,6 +174,7 @@ def test_json_is_read_by_our_converter(encoders, rows):
     assert all(set(json.loads(value)) == set(encoders.kinds.names) for value in values)
 
 
+@pytest.mark.thorough
 @few
 @rows_of_all_types
 def test_json_with_schema_is_connects_envelope(encoders, rows):

@@ -103,6 +103,7 @@ def test_a_topic_that_is_missing_is_said_before_anything_is_read(make_topics):
     topics.check()
 
 
+@pytest.mark.thorough
 def test_a_record_that_is_too_large_is_named_and_nothing_is_lost(make_topics):
     topics = make_topics(targets=0)
     create(topics.bootstrap, topics.name, 1, max_message_bytes="2000")
