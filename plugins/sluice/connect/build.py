@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.connect.clients import clients, group_of
+from sluice.connect.clients import clients, cluster, group_of
 from sluice.connect.configs import CLASS, ConnectorConfig
-from sluice.connect.converters import read_keys, read_values
+from sluice.connect.converters import read_keys, read_values, write_records
 from sluice.connect.draft import AirflowConnection, Draft, Finding, RefusedError
 from sluice.connect.rules import apply
 from sluice.connect.tables import CONNECTORS, REFUSED, Known
 from sluice.connect.tables.common import KEYS
 from sluice.connect.tables.databases import wants_key
+from sluice.connect.tables.jdbc_source import TABLES
 from sluice.connect.transforms import transforms
 from sluice.connectors import registry
 from sluice.connectors.options import SinkOptions
@@ -102,6 +103,9 @@ def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
     if known is None:
         yield _refused(connector, name)
         return
+    if known.source == "jdbc":
+        yield from _of_tables(connector, known, given)
+        return
     topics = [topic.strip() for topic in connector.config.get(_TOPICS, "").split(",") if topic.strip()]
     if known.sink == "jdbc" and len(topics) > 1 and _table_for_each(connector.config):
         for topic in topics:
@@ -109,6 +113,18 @@ def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
             yield _made(of_topic, known, given, f"{connector.name}.{topic}", topics)
     else:
         yield _made(connector, known, given, connector.name, topics)
+
+
+def _of_tables(connector: ConnectorConfig, known: Known, given: Given) -> Iterator[Imported]:
+    """A pipeline for each table of a source."""
+    key = next((key for key in TABLES if connector.config.get(key, "").strip()), TABLES[0])
+    tables = [table.strip() for table in connector.config.get(key, "").split(",") if table.strip()]
+    if len(tables) < 2 or connector.config.get("query", "").strip():
+        yield _made(connector, known, given, connector.name, [])
+        return
+    for table in tables:
+        of_table = replace(connector, config={**connector.config, key: table})
+        yield _made(of_table, known, given, f"{connector.name}.{table}", [])
 
 
 def _table_for_each(config: Mapping[str, str]) -> bool:
@@ -140,10 +156,10 @@ def _made(connector: ConnectorConfig, known: Known, given: Given, name: str, top
         "registry": "schema_registry_default",
         "database": _NAME.sub("_", connector.name)[:200],
     }
-    draft = Draft(connector, given.worker, known.sink, ids)
+    draft = Draft(connector, given.worker, known.sink, ids, known.source)
     refused = ""
     try:
-        _fill(draft, known, given, pipeline_name, topics)
+        (_fill_source if known.source == "jdbc" else _fill)(draft, known, given, pipeline_name, topics)
     except RefusedError as error:
         refused = f"{error.why} Next step: {error.next_step}"
         if error.key:
@@ -199,6 +215,29 @@ def _fill(draft: Draft, known: Known, given: Given, name: str, topics: list[str]
     draft.data = {
         key: draft.data[key] for key in (*order, *(k for k in draft.data if k not in order)) if key in draft.data
     }
+
+
+def _fill_source(draft: Draft, known: Known, given: Given, name: str, _: list[str]) -> None:
+    """A pipeline from a table of a database into a topic."""
+    draft.put("name", name)
+    draft.honoured("name", f"name: {name}")
+    draft.honoured(CLASS, f"source: {known.source}, sink: {known.sink}")
+    draft.put("schedule", known.schedule)
+    draft.data["control"] = {"connection": draft.ids["kafka"]}
+    draft.key_wanted = True
+    transforms(draft)
+    draft.folder = f"{given.path.rstrip('/')}/{name}" if given.path else ""
+    known.step(draft)
+    draft.put("sink.connection", draft.ids["kafka"])
+    write_records(draft)
+    cluster(draft)
+    apply(draft, known.keys)
+    if draft.steps_of_rows:
+        draft.data["transforms"] = draft.steps_of_rows
+    draft.data = {key: draft.data[key] for key in _ORDER if key in draft.data}
+
+
+_ORDER = ("name", "schedule", "retries", "retry_delay", "source", "transforms", "sink", "control")
 
 
 def _topics(draft: Draft) -> None:
@@ -259,6 +298,10 @@ def _quarantines(draft: Draft) -> bool:
 
 def _missing(draft: Draft) -> Iterator[tuple[str, ...]]:
     """The keys without which the file can't be loaded: columns that no converter knows."""
+    if draft.source == "jdbc":  # the columns are the table's
+        if any(next(iter(step)) not in _KEEP_FIELDS for step in draft.steps_of_rows):
+            yield draft.place("sink.schema")
+        return
     value = draft.value_of("source.value") or {}
     kinds = [next(iter(step)) for step in draft.steps_of_rows]
     own = "registry" in value or "as" in value
@@ -277,6 +320,17 @@ def _in_order(draft: Draft) -> Iterator[Finding]:
 
 
 def _steps(draft: Draft, made: Imported) -> Iterator[str]:
+    if draft.source == "jdbc":
+        yield from draft.steps
+        if made.missing:
+            yield f"write {'.'.join(made.missing[-1])}: the columns of the records, behind the transforms"
+        yield "stop the connector for good before the first interval"
+        key = ".".join(draft.place("source.starting_offsets"))
+        yield (
+            f"say where it stood: {key} (docs/jdbc-source.md); without, all rows are sent once more, which is harmless"
+            " only where readers take the last record of a key"
+        )
+        return
     if ("source", "kafka", "value", "schema") in made.missing:
         yield f"write the records' fields: `sluice infer {made.name}.yaml --write` proposes them from a sample"
         yield f"write {'.'.join(made.missing[-1])}: the columns of the table, behind the transforms"

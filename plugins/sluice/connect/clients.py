@@ -71,6 +71,23 @@ def clients(draft: Draft) -> None:
     _workers_rest(draft)
 
 
+def cluster(draft: Draft) -> None:
+    """The cluster that a source writes to: the worker's."""
+    kafka = draft.connection("kafka", "kafka")
+    kafka.extra["bootstrap.servers"] = redact_text(draft.worker.get("bootstrap.servers", "")) or "host:9092"
+    draft.say("bootstrap.servers", "honoured", f"of the Airflow connection {kafka.id}", of="worker")
+    for key in draft.worker:
+        if key.startswith(("security.", "sasl.", "ssl.", "producer.")):
+            draft.say(
+                key,
+                "not honoured",
+                "how the cluster is reached, its Airflow connection says, in librdkafka's words",
+                f"put it into the extra field of {kafka.id} (docs/production.md)",
+                "worker",
+            )
+    _workers_rest(draft)
+
+
 def group_of(config: Mapping[str, str], name: str) -> str:
     """The consumer group of a sink connector: https://kafka.apache.org/documentation/#connect_running."""
     return config.get(f"{OVERRIDE}group.id", "").strip() or f"connect-{name}"

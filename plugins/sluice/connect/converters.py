@@ -98,6 +98,64 @@ def read_keys(draft: Draft, one_column: str = "key") -> None:
                 draft.say(key, "harmless", "nothing of the record's key becomes a column", of=of)  # type: ignore[arg-type]
 
 
+def write_records(draft: Draft) -> None:
+    """Say how a source's values, and its keys if it has any, are written.
+
+    Raises:
+        RefusedError: the converter isn't there here, or nobody knows which it is.
+    """
+    _encoder(draft, "value")
+    if draft.value_of("sink.key_fields"):
+        _encoder(draft, "key")
+        return
+    for of, given in (("connector", draft.given.config), ("worker", draft.worker)):
+        for key in given:
+            if key == "key.converter" or key.startswith("key.converter."):
+                draft.say(key, "harmless", "records have no key, as they have none there", of=of)  # type: ignore[arg-type]
+
+
+def _encoder(draft: Draft, part: Part) -> None:
+    own = f"{part}.converter" in draft.given.config
+    settings = _Settings(part, "connector" if own else "worker", draft.given.config if own else draft.worker)
+    _others(draft, settings.prefix, own)
+    kind = CONVERTERS.get(settings.given.get(settings.prefix, "").strip())
+    alone = part == "key" and bool(draft.key_extracted)
+    if kind in (None, "protobuf", "bytes") or (kind == "string" and not alone):
+        raise RefusedError(
+            f"Nothing here writes {part}s of rows as this converter does, or none is named.",
+            "JSON, Avro and JSON Schema are there; the worker's file may name one: give it by --worker.",
+            settings.prefix if settings.prefix in draft.given.config else "",
+        )
+    section: dict[str, Any] = {"encoder": kind}
+    if alone and kind == "json" and settings.get("schemas.enable").lower() == "false":
+        section["encoder"] = "string"
+        draft.say(f"{settings.prefix}.schemas.enable", "honoured", "no envelope", of=settings.of)
+        said, step = "numbers are as in JSON, texts stand without quotes", "see whether readers of texts take them so"
+        draft.say(settings.prefix, "differs", f"encoder string: {said}", step, settings.of)
+    elif alone and kind != "string":
+        said, step = "the key is a record of this one field", "see whether readers take it so, or use StringConverter"
+        draft.say(settings.prefix, "differs", f"encoder {kind}: {said}", step, settings.of)
+    if kind == "json" and section["encoder"] != "string":
+        whole = (settings.get("schemas.enable") or "true").lower() == "true"
+        section["encoder"] = "json_with_schema" if whole else "json"
+        draft.say(f"{settings.prefix}.schemas.enable", "honoured", f"encoder {section['encoder']}", of=settings.of)
+    elif section["encoder"] != "string":
+        _registry(draft, settings, section)
+        strategy = f"{part}.subject.name.strategy" if f"{part}.subject.name.strategy" in settings.names() else ""
+        for rest in ("auto.register.schemas", *filter(None, [strategy])):
+            value = settings.get(rest)
+            if rest == "auto.register.schemas" and value.lower() in ("true", "false"):
+                section["auto_register"] = value.lower() == "true"
+                draft.say(f"{settings.prefix}.{rest}", "honoured", f"auto_register: {value.lower()}", of=settings.of)
+            elif value.endswith((".RecordNameStrategy", ".TopicRecordNameStrategy")):
+                section["subject_name_strategy"] = "topic_record" if "TopicRecord" in value else "record"
+                said = f"subject_name_strategy: {section['subject_name_strategy']}"
+                draft.say(f"{settings.prefix}.{rest}", "honoured", said, of=settings.of)
+    draft.say(settings.prefix, "honoured", draft.put(f"sink.{part}", section), of=settings.of)
+    for rest in settings.names():
+        _other(draft, settings, rest, kind or "")
+
+
 def _converter(draft: Draft, part: Part, one_column: str) -> None:
     own = f"{part}.converter" in draft.given.config
     settings = _Settings(part, "connector" if own else "worker", draft.given.config if own else draft.worker)

@@ -91,13 +91,19 @@ class Draft:
         given: the connector.
         worker: keys and values of the worker's file.
         sink: the name of the sink's section.
+        source: the name of the source's section.
         ids: ids of Airflow connections by what they are for: `kafka`, `registry`, `database`.
     """
 
     def __init__(
-        self, given: ConnectorConfig, worker: Mapping[str, str], sink: str, ids: Mapping[str, str] | None = None
+        self,
+        given: ConnectorConfig,
+        worker: Mapping[str, str],
+        sink: str,
+        ids: Mapping[str, str] | None = None,
+        source: str = "kafka",
     ) -> None:
-        self.given, self.worker, self.sink, self.ids = given, worker, sink, dict(ids or {})
+        self.given, self.worker, self.sink, self.source, self.ids = given, worker, sink, source, dict(ids or {})
         self.data: dict[str, Any] = {}
         self.findings: dict[tuple[Of, str], Finding] = {}
         self.connections: dict[str, AirflowConnection] = {}
@@ -106,6 +112,7 @@ class Draft:
         self.key_wanted = False
         self.key_from_value: tuple[str, ...] = ()
         self.key_hoisted = ""
+        self.key_extracted = ""
         self.destination = ""
         self.unwraps = False
         self.folder = ""
@@ -148,7 +155,7 @@ class Draft:
     def place(self, path: str) -> tuple[str, ...]:
         """Where a key of source or sink stands in the file: `sink.table` is in the section of the sink's own name."""
         first, *rest = path.split(".")
-        section = {"source": ("kafka",), "sink": (self.sink,)}.get(first, ())
+        section = {"source": (self.source,), "sink": (self.sink,)}.get(first, ())
         return (first, *section, *rest)
 
     def put(self, path: str, value: Any) -> str:

@@ -288,6 +288,10 @@ def _timestamp(one: Transform) -> None:
 def _extract(one: Transform) -> None:
     field = one.get("field")
     draft = one.draft
+    if one.on_key and draft.source != "kafka":
+        draft.key_extracted = field
+        one.done("the key is this column alone", "field")
+        return
     if one.on_key:
         columns = draft.list("pk.fields") or draft.list("primary.key.fields") or (field,)
         if field in (draft.key_from_value or columns) and field in columns:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sluice.connect.draft import Draft
 from sluice.connect.rules import Table
-from sluice.connect.tables import databases, hudi, storage
+from sluice.connect.tables import databases, hudi, jdbc_source, storage
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Known:
         step: reads what several keys say together, before `keys`.
         schedule: how often intervals run where the connector says nothing of it.
         folder: whether its place is a folder, which `--path` may name.
+        source: the name of the section that it reads.
     """
 
     words: str
@@ -30,9 +31,19 @@ class Known:
     step: Callable[[Draft], None]
     schedule: str
     folder: bool = False
+    source: str = "kafka"
 
 
 _HDFS = Known("Confluent's HDFS sink", "files", storage.HDFS, storage.hdfs, "5 minutes", folder=True)
+_JDBC_SOURCE = Known(
+    "a JDBC source, as Confluent's or Aiven's",
+    "kafka",
+    jdbc_source.KEYS,
+    jdbc_source.source,
+    "1 minute",
+    folder=True,
+    source="jdbc",
+)
 CONNECTORS: Final[Mapping[str, Known]] = {
     "io.confluent.connect.jdbc.JdbcSinkConnector": Known(
         "Confluent's JDBC sink", "jdbc", databases.CONFLUENT, databases.confluent, "1 minute"
@@ -40,6 +51,8 @@ CONNECTORS: Final[Mapping[str, Known]] = {
     "io.aiven.connect.jdbc.JdbcSinkConnector": Known(
         "Aiven's JDBC sink", "jdbc", databases.AIVEN, databases.aiven, "1 minute"
     ),
+    "io.confluent.connect.jdbc.JdbcSourceConnector": _JDBC_SOURCE,
+    "io.aiven.connect.jdbc.JdbcSourceConnector": _JDBC_SOURCE,
     "io.debezium.connector.jdbc.JdbcSinkConnector": Known(
         "Debezium's JDBC sink", "jdbc", databases.DEBEZIUM, databases.debezium, "1 minute"
     ),
@@ -61,17 +74,11 @@ _ICEBERG = (
     ),
     "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same",
 )
-_SOURCE = (
-    "a JDBC source isn't drafted: docs/jdbc-source.md has its keys beside ours",
-    "leave this connector with Kafka Connect; what it sends to Kafka a pipeline can read",
-)
 _AIVEN_S3 = (
     "Aiven's S3 sink names files by templates, and writes records with their envelopes, which nothing here does",
     "for files as Confluent's sinks write them, write a pipeline file by docs/file-sink.md",
 )
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "io.confluent.connect.jdbc.JdbcSourceConnector": _SOURCE,
-    "io.aiven.connect.jdbc.JdbcSourceConnector": _SOURCE,
     "org.apache.iceberg.connect.IcebergSinkConnector": _ICEBERG,
     "io.tabular.iceberg.connect.IcebergSinkConnector": _ICEBERG,
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": _AIVEN_S3,

@@ -94,7 +94,7 @@ DEBEZIUM: Final[Table] = {
 
 def confluent(draft: Draft) -> None:
     """Confluent's: the database, the table and its key."""
-    _database(draft, "connection.user")
+    database(draft, "connection.user")
     _table(draft, "table.name.format", lambda topic: topic)
     _key(draft, "pk.mode", "pk.fields")
     _deletes(draft)
@@ -114,7 +114,7 @@ def debezium(draft: Draft) -> None:
             "set insert.mode to upsert and delete.enabled to true, if that is what the table shall have.",
             "delete.enabled",
         )
-    _database(draft, "connection.username")
+    database(draft, "connection.username")
     key = "collection.name.format" if draft.has("collection.name.format") else "table.name.format"
     _table(draft, key, lambda topic: topic.replace(".", "_"))
     _key(draft, "primary.key.mode", "primary.key.fields")
@@ -130,9 +130,19 @@ def debezium(draft: Draft) -> None:
     _whitelist(draft, "field.include.list")
 
 
-def _database(draft: Draft, user: str) -> None:
+def database(draft: Draft, user: str, place: str = "sink.connection") -> None:
+    """The Airflow connection to the database.
+
+    Args:
+        draft: the pipeline.
+        user: the key of the login.
+        place: where the connection's id stands.
+
+    Raises:
+        RefusedError: the database isn't known, or its URL can't be read.
+    """
     connection = draft.connection("database", "jdbc")
-    draft.put("sink.connection", connection.id)
+    draft.put(place, connection.id)
     if draft.has(user):
         connection.fields["login"] = HIDDEN if draft.is_provided(user) else draft.get(user)
         draft.honoured(user, f"login of the Airflow connection {connection.id}")

@@ -1,0 +1,171 @@
+"""Confluent's JDBC source, and Aiven's fork of it: a pipeline from each table into a topic.
+
+https://docs.confluent.io/kafka-connectors/jdbc/current/source-connector/source_config_options.html
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sluice.connect.draft import Draft, RefusedError
+from sluice.connect.rules import (
+    Harmless,
+    Lost,
+    Secret,
+    Table,
+    Takes,
+    duration,
+    one_of,
+    retries,
+    true_or_false,
+    whole_number,
+)
+from sluice.connect.tables.databases import database
+
+TABLES: Final = ("table.whitelist", "tables")
+"""Keys that name tables, Confluent's and Aiven's."""
+_POLL: Final = "poll.interval.ms"
+_OFTEN: Final = 60_000
+_ATTEMPTS = Harmless("a task whose database doesn't answer fails and is tried again, `retries` times")
+_BY_PATTERN = Lost("tables are named here, since each has a topic of its own", "name them in table.whitelist")
+
+KEYS: Final[Table] = {
+    "connection.password": Secret("database", "jdbc", "password"),
+    "connection.attempts": _ATTEMPTS,
+    "connection.backoff.ms": _ATTEMPTS,
+    "connection.*": Lost(
+        "properties of the driver stand in the Airflow connection",
+        "put it into `properties` of the connection's extra field",
+    ),
+    "dialect.name": Harmless("the connection's URL says which database it is"),
+    "numeric.mapping": Takes(
+        "source.numeric_mapping", one_of("none", "precision_only", "best_fit", "best_fit_eager_double")
+    ),
+    "numeric.precision.mapping": Lost("numbers keep their types", "set numeric.mapping", ("false",)),
+    "validate.non.null": Takes("source.validate_non_null", true_or_false),
+    "db.timezone": Takes("source.db_timezone"),
+    "batch.max.rows": Harmless(
+        "a write job reads `fetch_size` rows at a time, and an interval has max_records at most"
+    ),
+    "table.poll.interval.ms": Harmless("each interval looks"),
+    "table.blacklist": _BY_PATTERN,
+    "table.include.list": _BY_PATTERN,
+    "table.exclude.list": _BY_PATTERN,
+    "table.types": Harmless("the tables are named"),
+    "catalog.pattern": Lost("a table is of the database of its connection", "name it with its schema"),
+    "schema.pattern": Lost("a table is named with its schema", "write schema.table in table.whitelist"),
+    "quote.sql.identifiers": Lost("names are always quoted", "", ("always",)),
+    "query.suffix": Lost("the window is put around the query", "write it into the query"),
+    "query.retry.attempts": _ATTEMPTS,
+    "transaction.isolation.mode": Harmless("a window has nothing in it that an open transaction could still change"),
+    "timestamp.granularity": Lost("times are TIMESTAMP, to the microsecond", "", ("connect_logical",)),
+    "timestamp.initial": Lost(
+        "positions are microseconds since 1970, by table", "write starting_offsets (docs/jdbc-source.md)", ("0",)
+    ),
+    "timestamp.column.mapping": Lost("a pipeline reads one table", "name the columns in timestamp.column.name"),
+    "incrementing.column.mapping": Lost("a pipeline reads one table", "name the column in incrementing.column.name"),
+    "max.retries": Takes("retries", retries, "of a task"),
+    "retry.backoff.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
+    "tasks.max": Harmless("each table has a pipeline, and they run side by side"),
+    "tasks.max.enforce": Harmless("each table has a pipeline, and they run side by side"),
+    "exactly.once.support": Harmless("each row version lands once, with the position in the same transaction"),
+    "transaction.boundary": Harmless("an interval is one transaction"),
+    "transaction.boundary.interval.ms": Harmless("an interval is one transaction"),
+    "offsets.storage.topic": Harmless("positions stand in the log of the topic"),
+    "topic.creation.default.replication.factor": Takes("sink.topic_settings.replication_factor", whole_number),
+    "topic.creation.default.partitions": Takes("sink.topic_settings.partitions", whole_number),
+    "topic.creation.*": Lost("a topic is created with the settings of `topic_settings`", "write them there"),
+    "producer.override.*": Lost(
+        "how records are sent, the Airflow connection and `producer` of the sink say", "write it there"
+    ),
+    "admin.override.*": Harmless("the Airflow connection of the cluster has the settings of all clients"),
+    "header.converter": Harmless("rows have no headers"),
+    "header.converter.*": Harmless("rows have no headers"),
+    "errors.tolerance": Lost("a row that can't be encoded stops its interval", "", ("none",)),
+    "errors.retry.timeout": _ATTEMPTS,
+    "errors.retry.delay.max.ms": _ATTEMPTS,
+    "errors.log.*": Harmless("what stops an interval is named in the task's log and note"),
+    "config.action.reload": Harmless("a pipeline file is read anew by each run"),
+    "*.converter.plugin.version": Harmless("converters are those of this release"),
+    "connector.plugin.version": Harmless("connectors are those of this release"),
+    "confluent.*": Harmless("no license is needed"),
+}
+
+
+def source(draft: Draft) -> None:
+    """The database, the table or query, its mode, and the topic."""
+    database(draft, "connection.user", "source.connection")
+    topic = _what(draft)
+    _mode(draft)
+    _schedule(draft)
+    said = draft.put("sink.topic", draft.destination or topic)
+    draft.honoured("topic.prefix", said)
+    if draft.key_from_value:
+        draft.put("sink.key_fields", [draft.key_extracted] if draft.key_extracted else list(draft.key_from_value))
+    if not draft.folder:
+        draft.steps.append(
+            "name a folder that write jobs and Airflow's workers share: `--path`, or `staging` of the sink in the file"
+        )
+    draft.put(
+        "sink.staging", draft.folder or "${SLUICE_STAGING:-file:///tmp/sluice-staging}/" + str(draft.data["name"])
+    )
+    draft.put("sink.topic_settings", {"create": True})
+
+
+def _what(draft: Draft) -> str:
+    """The table, or the query; the topic that Connect would write it to."""
+    prefix, query = draft.get("topic.prefix"), draft.get("query")
+    if query:
+        if not prefix:
+            raise RefusedError("Rows of a query go to a topic that topic.prefix names.", "name it.", "query")
+        draft.put("source.query_name", re.sub(r"\W", "_", prefix.rstrip(".-_")) or "query")
+        said = draft.put("source.query", query)
+        if draft.get("mode") != "bulk":
+            said += f"; {draft.put('source.consistency', 'delay')}, as Connect: a row that commits late is lost"
+        draft.honoured("query", said)
+        for key in TABLES:
+            draft.harmless(key, "the query is read in the place of tables")
+        return prefix
+    key = next((key for key in TABLES if draft.has(key)), TABLES[0])
+    tables = draft.list(key)
+    if not tables:
+        raise RefusedError("Each table has a topic of its own, and none is named.", "name them in table.whitelist.")
+    draft.honoured(key, draft.put("source.tables", tables[0]))
+    return prefix + tables[0].rpartition(".")[2]
+
+
+def _mode(draft: Draft) -> None:
+    mode = draft.get("mode").lower()
+    if mode not in ("bulk", "incrementing", "timestamp", "timestamp+incrementing"):
+        raise RefusedError("It says nothing of how new rows are found.", "set mode.", "mode")
+    draft.honoured("mode", draft.put("source.mode", mode))
+    times, number = "timestamp.column.name", "incrementing.column.name"
+    if "timestamp" in mode and not draft.has(times):
+        raise RefusedError("It names no column of times.", f"set {times}.", "mode")
+    if "timestamp" in mode:
+        columns = draft.list(times)
+        draft.honoured(times, draft.put("source.timestamp_column", columns[0] if len(columns) == 1 else list(columns)))
+        draft.honoured(number, "a window has all rows of a time; no number is needed to tell them apart")
+    elif mode == "incrementing":
+        if draft.has(number):
+            draft.honoured(number, draft.put("source.incrementing_column", draft.get(number)))
+        draft.honoured(number, "the column that the database numbers")
+    for key in (times, number):
+        draft.harmless(key, f"mode {mode} asks no such column")
+    delay = draft.get("timestamp.delay.interval.ms", "0")
+    late = "timestamp.delay.interval.ms"
+    if delay.isdecimal() and int(delay) and "timestamp" in mode:
+        draft.honoured(
+            late,
+            f"{draft.put('source.timestamp_delay', duration(delay))}; a window ends before open transactions anyway",
+        )
+    draft.harmless(late, "a window ends before what an open transaction can still write")
+
+
+def _schedule(draft: Draft) -> None:
+    given = draft.get(_POLL, "5000")
+    if given.isdecimal() and int(given) >= _OFTEN:
+        draft.data["schedule"] = duration(given)
+        draft.honoured(_POLL, f"schedule: {draft.data['schedule']}")
+    draft.differs(_POLL, "schedule: 1 minute", "an interval is a DAG run, which takes some seconds: see what you need")
