@@ -797,6 +797,14 @@ def test_a_jdbc_source_is_a_pipeline_for_each_table():
     assert "s3cr3t" not in json.dumps(_as_data(found[0], None)) + repr(found[0])
 
 
+def test_offsets_of_a_jdbc_source_are_left_to_its_user(tmp_path):
+    file = tmp_path / "c.json"
+    file.write_text(json.dumps({"name": "shop", "config": {**SOURCE, "table.whitelist": "public.orders"}}))
+    done = CliRunner().invoke(app, ["import-connect", str(file), "--offsets"])
+    assert done.exit_code == 2, done.output
+    assert "offsets of a source aren't read" in done.output
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

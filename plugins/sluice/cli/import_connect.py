@@ -78,6 +78,8 @@ def _finished(made: Imported, offsets: bool) -> Imported:
         return replace(
             made, steps=(*made.steps, "the table's own checkpoint says where it goes on; no offsets were read")
         )
+    if "jdbc" in made.pipeline["source"]:
+        return replace(made, steps=(*made.steps, "offsets of a source aren't read: say where it stood in the file"))
     return checked(_with_offsets(made))
 
 
