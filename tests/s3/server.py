@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import requests
+from requests.adapters import HTTPAdapter
 from tests.ivy import ensure
+from urllib3.util import Retry
 
 from sluice import runtime
 from sluice.local.home import SluiceHome
@@ -80,6 +82,9 @@ class LocalS3:
         self._daemon = Daemon("s3", data, data / "s3.log")
         self._port = free_port()
         self._session = requests.Session()
+        # As S3's own clients do: this server may answer 500 to a listing while objects come and go.
+        again = Retry(total=5, backoff_factor=0.1, status_forcelist=(500, 503), allowed_methods=("GET",))
+        self._session.mount("http://", HTTPAdapter(max_retries=again))
 
     @property
     def endpoint(self) -> str:

@@ -24,6 +24,7 @@ TIMEOUT = 60.0
 _TRANSACTION_TIMEOUT = 60.0  # of a chunk; a process that dies in one holds its topics' readers up for so long
 _CHUNK_RECORDS = 5_000
 _CHUNK_BYTES = 16 << 20
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -174,8 +175,13 @@ class TransactionalSender:
             self._failed.append(error)
 
     def _raise_failure(self) -> None:
-        if self._failed:
-            raise self._classified(self._failed[0], "sending in a transaction")
+        """Raise what was refused, if anything was: not that other records were taken out of the queue because of it."""
+        if not self._failed:
+            return
+        if all(error.code() in _PURGED for error in self._failed):
+            self._producer.flush(TIMEOUT)  # the refused record may be told after them
+        told = next((error for error in self._failed if error.code() not in _PURGED), self._failed[0])
+        raise self._classified(told, "sending in a transaction")
 
     def _classified(self, error: KafkaError, doing: str) -> SluiceError:
         if error.code() in _FENCED:
