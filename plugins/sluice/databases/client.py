@@ -226,22 +226,31 @@ def _driver(look: _Look, database: str, names: Sequence[str], install: str) -> A
     )
 
 
+def _parts(address: JdbcAddress, kind: str, port: str) -> tuple[str, str, dict[str, str]]:
+    """The servers of a JDBC URL, its database, and what URL and connection say besides.
+
+    Raises:
+        ActionRequiredError: the URL is of another kind, or names no server.
+    """
+    where, _, query = address.url.partition("?")
+    scheme, _, rest = where.partition("//")
+    servers, _, database = rest.partition("/")
+    if scheme != f"jdbc:{kind}:" or not servers:
+        raise ActionRequiredError(
+            "The connection's URL names no server.",
+            next_step=f"write it as jdbc:{kind}://host:{port}/database.",
+            connection=address.connection,
+        )
+    return servers, database, {**address.properties, **dict(parse_qsl(query))}
+
+
 def _pymysql(address: JdbcAddress) -> Mapping[str, Any]:
     """A JDBC URL of MariaDB's and its properties as PyMySQL has them; of several servers the first.
 
     Raises:
         ActionRequiredError: the URL is none that PyMySQL could go by.
     """
-    where, _, query = address.url.partition("?")
-    scheme, _, rest = where.partition("//")
-    servers, _, database = rest.partition("/")
-    if scheme != "jdbc:mariadb:" or not servers:
-        raise ActionRequiredError(
-            "The connection's URL names no server.",
-            next_step="write it as jdbc:mariadb://host:3306/database.",
-            connection=address.connection,
-        )
-    given = {**address.properties, **dict(parse_qsl(query))}
+    servers, database, given = _parts(address, "mariadb", "3306")
     host, port = _server(servers.partition(",")[0], "3306")
     found: dict[str, Any] = {"host": host, "port": int(port), "database": unquote(database) or None}
     found |= {name: given[name] for name in ("user", "password") if name in given}
@@ -262,16 +271,7 @@ def _libpq(address: JdbcAddress) -> Mapping[str, str]:
     Raises:
         ActionRequiredError: the URL is none that libpq could go by.
     """
-    where, _, query = address.url.partition("?")
-    scheme, _, rest = where.partition("//")
-    servers, _, database = rest.partition("/")
-    if scheme != "jdbc:postgresql:" or not servers:
-        raise ActionRequiredError(
-            "The connection's URL names no server.",
-            next_step="write it as jdbc:postgresql://host:5432/database.",
-            connection=address.connection,
-        )
-    given = {**address.properties, **dict(parse_qsl(query))}
+    servers, database, given = _parts(address, "postgresql", "5432")
     found = {_LIBPQ[name]: value for name, value in given.items() if name in _LIBPQ}
     if given.get("ssl", "").lower() == "true":  # which the driver takes for the strictest way
         found.setdefault("sslmode", "verify-full")

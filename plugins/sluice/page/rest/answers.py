@@ -21,7 +21,7 @@ from sluice.redact import redact
 Json = dict[str, Any]
 State = Literal["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"]
 TYPE = "sink"
-"""What a pipeline is in Connect's words: it leads out of Kafka."""
+"""What every pipeline is in Connect's words, also one that reads a database."""
 _OF_A_TASK: Mapping[str | None, State] = {
     "running": "RUNNING",
     "deferred": "RUNNING",

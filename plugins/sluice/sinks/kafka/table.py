@@ -8,10 +8,9 @@ reads the log after that. So of two processes that have looked at the same log o
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
@@ -22,6 +21,7 @@ from sluice.logs import log as story
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.log import Commit, TableLog
@@ -124,24 +124,12 @@ class KafkaTable:
         log = self._log.read()
         done = [one for commit in log.commits[:1] for one in (commit.instant, commit.completed)]
         last = max([*done, *(one.instant for one in log.opened.values())], default="")
-        if not last:
-            return
-        behind = datetime.strptime(f"{last}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC) - datetime.now(UTC)
-        if behind > self.clock_wait:
-            raise RetryableError(
-                "This machine's clock is behind the sink's last interval.",
-                next_step="set the clocks of all machines that write to it (NTP); till then the step fails.",
-                table=self.writer.path,
-                last_instant=last,
-                behind=str(behind),
-            )
-        if behind >= timedelta(milliseconds=-1):
-            threading.Event().wait(behind.total_seconds() + 0.002)
+        await_clock(last, self.clock_wait, self.writer.path)
 
     def new_instant(self) -> str:
         """The time, in milliseconds."""
         self.await_clock()
-        return _now()
+        return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Say in the log that the interval is under way, and on which commit it rests.
@@ -234,7 +222,7 @@ class KafkaTable:
         done = Commit(
             number,
             instant,
-            _now(),
+            instant_now(),
             sum(one.rows for one in staged),
             sum(one.deletes for one in staged),
             records.bytes,
@@ -323,7 +311,3 @@ class KafkaTable:
         sender = self.target.sender()
         self._log.read()
         return sender
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
