@@ -12,6 +12,8 @@ def make_many_cheap() -> None:
     # a second of CPU for a coordinator, 0.8 s for a process of Airflow.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # No JVM is to outlive a test. Those that are about kept ones say so.
+    os.environ.setdefault("SLUICE_JVM_MINUTES", "0")
     # Spark drivers for a few records each. With the quick compiler alone each takes a sixth less CPU; who has set it
     # otherwise keeps it. Spark takes these beside a job's own options.
     os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

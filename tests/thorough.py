@@ -1,4 +1,7 @@
-"""Cells of a table that is tried in full by `make test-thorough` alone: `make test` has others of each guarantee."""
+"""Cells of a table that is tried in full by `make test-thorough` alone: `make test` has others of each guarantee.
+
+A test with no table has the marker itself, `pytest.mark.thorough`, where others of its file tell more.
+"""
 
 from __future__ import annotations
 

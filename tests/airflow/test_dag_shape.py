@@ -178,3 +178,45 @@ def test_what_every_task_imports_is_imported_once_where_airflow_forks(
     listeners.on_starting()
     assert bool(imported) == forks
     assert not forks or "sluice.airflow.dag" in imported
+
+
+def test_write_begins_in_the_triggerer_where_a_pipeline_has_workers() -> None:
+    (write,) = [t["__var"] for t in serialized(a_pipeline(write=Write(workers="default")))["dag"]["tasks"]
+                if t["__var"]["task_id"] == "write"]  # fmt: skip
+    assert write["start_from_trigger"] is True
+    assert write["start_trigger_args"]["trigger_cls"] == "sluice.airflow.waiting.RangeTrigger"
+    assert not write["start_trigger_args"]["trigger_kwargs"]
+
+
+def test_without_workers_write_begins_in_a_process() -> None:
+    (write,) = [t["__var"] for t in serialized(a_pipeline())["dag"]["tasks"] if t["__var"]["task_id"] == "write"]
+    assert not write.get("start_from_trigger")
+
+
+def test_a_group_of_workers_is_a_dag_of_as_many_tasks(tmp_path: Path) -> None:
+    from sluice.airflow.workers_dag import build_workers_dag
+
+    file = tmp_path / "nightly.yaml"
+    file.write_text("workers: 3\nmemory: 4g\nlongest_stay: 6 hours\n")
+    dag = build_workers_dag(file, tmp_path, auto_register=False)
+    task = dag.get_task("worker")
+    assert (dag.dag_id, dag.max_active_runs, task.is_mapped) == ("sluice_workers_nightly", 1, True)
+    assert task.expand_input.value == {"number": [0, 1, 2]}
+    options = task.partial_kwargs["options"].options
+    assert (options.memory, options.longest_stay) == ("4g", timedelta(hours=6))
+    file.write_text("")  # a file without a word keeps one
+    assert build_workers_dag(file, tmp_path, auto_register=False).get_task("worker").is_mapped
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("worker: 3", "did you mean `workers`?"), ("workers: 0", "workers"), ("lease: 1 second", "lease")],
+)
+def test_a_wrong_file_of_workers_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    from sluice.airflow.workers_dag import build_workers_dags, raise_worker_errors
+
+    (tmp_path / "nightly.yaml").write_text(f"{text}\n")
+    assert build_workers_dags(tmp_path, tmp_path, auto_register=False) == []
+    with pytest.raises(PipelineFileError, match=r"nightly\.yaml:1") as caught:
+        raise_worker_errors(tmp_path, tmp_path)
+    assert said in str(caught.value)

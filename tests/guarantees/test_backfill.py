@@ -54,6 +54,7 @@ def test_the_schedule_goes_round_what_a_backfill_has_read_before_it(make_flow):
     assert _coverage(flow) == ((0, 20),)
 
 
+@pytest.mark.thorough
 def test_one_run_reads_every_piece_of_a_window_that_is_missing(make_flow):
     flow = make_flow()
     flow.produce(40)
@@ -157,6 +158,7 @@ def test_an_older_version_from_a_backfill_never_wins(make_flow):
     assert (ack.records_read, ack.records_written, ack.records_skipped) == (10, 4, 6)
 
 
+@pytest.mark.thorough
 def test_only_the_partition_that_is_read_out_of_its_order_keeps_newer_rows(make_flow):
     """In a tie of the ordering field the version that came last wins, where the offsets say which one did."""
     flow = make_flow(

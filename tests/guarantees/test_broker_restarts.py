@@ -54,6 +54,7 @@ def test_killed_and_started_again_between_and_within_the_steps(flow, broker_of_i
     flow.check()
 
 
+@pytest.mark.thorough
 def test_gone_before_the_status_is_sent(flow, broker_of_its_own):
     broker = broker_of_its_own
     flow.produce(40)

@@ -214,6 +214,7 @@ def test_a_truncate_takes_what_was_there_and_nothing_late_comes_back(make_flow):
     assert Decimal(flow.note()["emptied_at"]) == position_of(postgresql(200))
 
 
+@pytest.mark.thorough
 def test_a_soft_delete_keeps_the_row_and_what_it_was(make_flow):
     """In Connect's envelope, with the row's key in the record's; and a truncate before there is a table."""
     soft = {"format": "debezium", "delete": "soft", "truncate": "apply"}
@@ -239,6 +240,7 @@ def test_a_soft_delete_keeps_the_row_and_what_it_was(make_flow):
     assert found == [(0, "a0", True), (1, "back", False), (2, "a2", True), (3, "a3", True)]
 
 
+@pytest.mark.thorough
 def test_changes_are_shaped_on_their_way_and_rows_that_a_filter_no_longer_takes_go(make_flow):
     """A partition that is computed from the row: what an update takes away is computed from `before`."""
     flow = make_flow(

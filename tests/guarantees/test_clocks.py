@@ -50,6 +50,7 @@ def test_nothing_is_committed_behind_a_clock_that_was_far_ahead(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_a_small_difference_is_waited_out(make_flow):
     flow = make_flow(table_services=COMPACTED)
     flow.produce(20)

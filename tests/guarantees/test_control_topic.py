@@ -191,6 +191,7 @@ def move(flow: Flow) -> None:
     flow.control_topic = default_control_topic(flow.pipeline.name)
 
 
+@pytest.mark.thorough
 def test_an_open_interval_is_superseded_when_its_table_moves(
     make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import StartCommit
 
+from ..thorough import also
 from .harness import Flow, wait_for
 
 _HOUR = 3_600_000
@@ -78,7 +79,7 @@ def test_what_is_dated_a_little_ahead_waits_and_is_told(flow):
     flow.check()
 
 
-@pytest.mark.parametrize("dated", [-62135596800000, 1, 253402300800000, 9223372036854774])
+@pytest.mark.parametrize("dated", [-62135596800000, *also(1, 253402300800000), 9223372036854774])
 def test_any_year_is_loaded(flow, dated):
     """The year 1, 1970, 10000, and the last that Spark can hold."""
     flow.produce(2, dated=dated)

@@ -78,7 +78,7 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
     assert _places(flow, topic) == sorted(sent)
 
 
-@pytest.mark.parametrize(("point", "then"), [*also(("before_dead_letters", "next")), ("after_dead_letters", "again")])
+@pytest.mark.parametrize(("point", "then"), also(("before_dead_letters", "next"), ("after_dead_letters", "again")))
 def test_killed_round_the_kafka_transaction(make_flow, point, then):
     flow, topic = _tolerant(make_flow)
     flow.produce(20)

@@ -73,6 +73,7 @@ def check(flow: Flow, expected: dict[int, dict[str, Any]], *, rust: bool = True)
         assert len(rows) == len(expected), name
 
 
+@pytest.mark.thorough
 def test_an_append_table_follows(make_flow):
     flow = make_flow(1, sink__hudi__schema=OLD, table_services={"clustering": {"after_commits": 1}})
     send(flow, 1, OF_OLD)

@@ -148,6 +148,7 @@ def test_a_zombie_makes_nothing_visible_and_is_swept_up(make_files, end):
     _settled(flow)
 
 
+@pytest.mark.thorough
 def test_a_commit_that_stands_still_before_the_log_cannot_be_completed_after_an_abort(make_files):
     flow = make_files(control__commit_timeout="2 seconds", control__clock_wait="1 second")
     flow.produce(20)
@@ -167,7 +168,7 @@ def test_a_commit_that_stands_still_before_the_log_cannot_be_completed_after_an_
     _settled(flow)
 
 
-@pytest.mark.parametrize("point", ["before_publish", *also("before_publish_0", "before_committed_mark")])
+@pytest.mark.parametrize("point", also("before_publish", "before_publish_0", "before_committed_mark"))
 def test_a_commit_that_stands_still_while_it_publishes_is_finished_by_the_next_start(make_files, point):
     """And changes nothing when it wakes up."""
     flow = make_files(control__commit_timeout="2 seconds", control__clock_wait="1 second")

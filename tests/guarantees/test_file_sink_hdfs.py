@@ -236,6 +236,7 @@ def test_a_full_quota_is_named_by_the_write_job_and_by_the_commit(on_hdfs, admin
     flow.loaded()
 
 
+@pytest.mark.thorough
 def test_without_rights_it_says_whose_are_missing(on_hdfs, admin):
     flow = on_hdfs
     flow.produce(20)

@@ -171,7 +171,7 @@ class TestOnAnObjectStore(on_a_disk.TestConnectLayout):
     def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path, when):
         super().test_a_process_may_die_at_each_call_of_a_roll_back(tmp_path, when)
 
-    @pytest.mark.parametrize("planned", [False, *also(True)])
+    @pytest.mark.parametrize("planned", also(False, True))
     def test_a_commit_that_stands_still_at_any_look_is_refused_after_a_roll_back(self, tmp_path, monkeypatch, planned):
         """At each request of a commit the interval is rolled back by another process, and another one is loaded."""
         looks = ("create", "exists", "files", "read", "size")

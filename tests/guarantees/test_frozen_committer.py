@@ -108,6 +108,7 @@ def test_what_was_aborted_and_completed_by_one_that_died_is_taken_off_by_the_nex
     _goes_on(flow, started, committed=False)
 
 
+@pytest.mark.thorough
 def test_what_was_aborted_and_completed_before_later_commits_is_taken_off_by_the_next_start(flow):
     run = flow.run()
     with _frozen(flow, run, failpoint="coordinator.after_hudi_commit=kill") as (started, committing):

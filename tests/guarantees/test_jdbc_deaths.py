@@ -26,7 +26,7 @@ COMMIT_POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", [*COMMIT_POINTS[1:4], *also(COMMIT_POINTS[0], COMMIT_POINTS[4])])
+@pytest.mark.parametrize("point", [*COMMIT_POINTS[2:4], *also(*COMMIT_POINTS[:2], COMMIT_POINTS[4])])
 def test_a_coordinator_that_is_killed_while_it_commits(make_jdbc, point):
     """The interval is there whole or not at all, then and when the next one has come by."""
     table = make_jdbc()
@@ -83,6 +83,7 @@ def test_a_zombie_reaches_nothing_but_a_staging_table_of_its_own(make_jdbc, end)
     table.check()
 
 
+@pytest.mark.thorough
 def test_of_two_attempts_one_counts(make_jdbc):
     table = make_jdbc()
     table.flow.produce(40)
@@ -96,7 +97,6 @@ def test_of_two_attempts_one_counts(make_jdbc):
     zombie.hear()
 
 
-@pytest.mark.also_on("mariadb")
 def test_an_interval_that_is_committed_twice_is_there_once(make_jdbc):
     table = make_jdbc()
     table.flow.produce(40)
@@ -107,6 +107,7 @@ def test_an_interval_that_is_committed_twice_is_there_once(make_jdbc):
         table.check()
 
 
+@pytest.mark.thorough
 def test_of_two_runs_at_once_one_commits(make_jdbc):
     table = make_jdbc()
     table.flow.produce(40)
@@ -133,7 +134,6 @@ def test_an_interval_that_is_aborted_leaves_nothing(make_jdbc):
     table.check()
 
 
-@pytest.mark.also_on("mariadb")
 def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afterwards(make_jdbc, tmp_path):
     """The run is aborted meanwhile: the database has to refuse what nobody could take off again."""
     table = make_jdbc(control__commit_timeout="1 second")
@@ -154,6 +154,7 @@ def test_a_process_that_stands_still_before_its_transaction_commits_nothing_afte
     table.check()
 
 
+@pytest.mark.thorough
 def test_of_two_processes_that_carry_a_commit_out_one_does(make_jdbc, tmp_path):
     table = make_jdbc(control__commit_timeout="1 second")
     table.flow.produce(40)
@@ -185,6 +186,7 @@ def test_rows_that_are_gone_from_staging_are_never_taken_for_none(make_jdbc, dat
     table.check()
 
 
+@pytest.mark.thorough
 def test_rows_that_spark_has_staged_twice_are_taken_once(make_jdbc, database):
     table = make_jdbc()
     table.flow.produce(40)
@@ -196,7 +198,6 @@ def test_rows_that_spark_has_staged_twice_are_taken_once(make_jdbc, database):
     table.check()
 
 
-@pytest.mark.also_on("mariadb")
 def test_a_server_that_crashes_while_rows_are_staged_and_while_they_are_committed(make_jdbc, database, tmp_path):
     """Each step says so in one message, and what comes next finds the table as it was."""
     if isinstance(database, SqliteFile):

@@ -161,7 +161,6 @@ def test_columns_are_added_where_they_may_be_and_nothing_else_changes(make_jdbc)
 # Versions of keys
 
 
-@pytest.mark.also_on("mariadb")
 def test_the_rows_are_what_the_records_one_by_one_would_have_made(make_jdbc):
     """Keys that are inserted, deleted and inserted again within an interval and over several."""
     table = make_jdbc(2, section=UPSERT, **TOMBSTONES)

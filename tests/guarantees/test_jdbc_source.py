@@ -152,6 +152,7 @@ def test_values_are_in_files_as_they_are_in_the_database_with_no_schema_written_
     assert {name for name, value in second.items() if value is not None} == {"id", "changed"}
 
 
+@pytest.mark.thorough
 @pytest.mark.thorough  # a driver that was killed has to start again
 def test_a_write_that_was_killed_is_repeated_though_a_row_of_it_has_changed_since(make):
     """Its newer version is in a later window: each that was seen lands once, in an upsert table of Hudi's."""
@@ -173,6 +174,7 @@ def test_a_write_that_was_killed_is_repeated_though_a_row_of_it_has_changed_sinc
     table.flow.interval_is_empty()
 
 
+@pytest.mark.thorough
 def test_a_column_that_goes_in_the_middle_fails_the_interval_and_the_next_one_goes_on(make):
     table = make(ROWS, TIMED)
     table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a')")

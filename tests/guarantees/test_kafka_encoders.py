@@ -13,21 +13,30 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import Row
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType, _parse_datatype_string
 
 from sluice.errors import ActionRequiredError
 from sluice.records.plan import WriterSchema
 from sluice.registry.config import RegistrySettings
+from sluice.registry.proto_files import registered_files
+from sluice.registry.proto_writing import proto_text
+from sluice.registry.protobuf import read_message
 from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.avro import Converter as AvroConverter
 from sluice.rows.converters.json import Converter as JsonConverter
+from sluice.rows.converters.protobuf import Converter as ProtobufConverter
 from sluice.rows.records import parse_ddl
-from sluice.sinks.kafka.encoders import encoded
+from sluice.sinks.kafka.encoders import encoded, unfit
 from sluice.sinks.kafka.options import Encoder
 from sluice.sinks.kafka.pinning import pinned_schema
+
+from .protobuf_records import message_class
 
 # PySpark leaves it to the garbage collector to close the socket that rows came by.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -76,7 +85,7 @@ class Encoders:
         self.kinds = parse_ddl(spark, DDL)
 
     def pin(self, encoder: str, **more: Any) -> dict[str, Any]:
-        registered = {"registry": "judge"} if encoder in ("avro", "json_schema") else {}
+        registered = {"registry": "judge"} if encoder in ("avro", "protobuf", "json_schema") else {}
         with self._jvm() as jvm:
             return pinned_schema(
                 "value", Encoder(encoder=encoder, **registered, **more), json.loads(self.kinds.json()),
@@ -89,11 +98,11 @@ class Encoders:
         made = frame.select(encoded(self.spark, encoder, self.kinds.names, self.kinds, pinned).alias("value"))
         return [bytes(one["value"]) for one in made.collect()]
 
-    def again(self, converter: Any, values: Sequence[bytes], **given: Any) -> list[Any]:
+    def again(self, converter: Any, values: Sequence[bytes], *, kinds: Any = None, **given: Any) -> list[Any]:
         """The rows that a converter of Sluice's makes of them."""
         frame = self.spark.createDataFrame([(bytearray(one),) for one in values], "value binary")
         context = ConverterContext(
-            name="value", spark=self.spark, type=self.kinds, message=None,
+            name="value", spark=self.spark, type=kinds or self.kinds, message=None,
             **{"schemas": (), "options": {}, "registered": False, **given},
         )  # fmt: skip
         made = converter.convert(frame, F.col("value"), context)
@@ -206,3 +215,129 @@ def test_a_schema_of_somebody_elses_has_to_take_the_columns(encoders):
     encoders.client.register_schema("others", Schema(json.dumps(other), "AVRO"))
     with pytest.raises(ActionRequiredError, match="can't be written by the schema"):
         encoders.pin("avro", subject="others", auto_register=False)
+
+
+# Protobuf has no null in a list or a map.
+PROTO_ROW = st.tuples(
+    longs, maybe(st.booleans()), maybe(ints), maybe(singles), maybe(doubles), maybe(decimals(38, 10)),
+    maybe(decimals(9, 2)), maybe(texts), maybe(st.binary(max_size=20)), maybe(days), maybe(moments),
+    st.lists(texts, max_size=3), st.dictionaries(texts, longs, max_size=3),
+    maybe(st.tuples(maybe(texts), maybe(st.tuples(maybe(days), maybe(decimals(20, 5)))))),
+    st.lists(st.tuples(maybe(ints), maybe(moments)), max_size=3),
+)  # fmt: skip
+
+
+@few
+@given(rows=st.lists(PROTO_ROW, min_size=20, max_size=40))
+def test_protobuf_is_read_by_confluents_deserializer_and_by_our_converter(encoders, rows):
+    pinned = encoders.pin("protobuf", subject="judged-protobuf")
+    values = encoders.bytes("protobuf", rows, pinned)
+    text = encoders.client.get_schema(pinned["id"]).schema_str
+    judge = ProtobufDeserializer(message_class(text, "sluice.judged"), {"use.deprecated.format": False})
+    context = SerializationContext("judged", MessageField.VALUE)
+    read = [from_message(judge(value, context)) for value in values]
+    assert read == [named(row) for row in rows]
+    message = read_message(registered_files(text, []), "sluice.judged")
+    schema = WriterSchema(
+        id=pinned["id"], text=base64.b64encode(message.descriptors).decode(), struct=message.logical,
+        parsed=message.parsed, message=message.name, indexes=message.indexes,
+    )  # fmt: skip
+    kinds = StructType.fromJson(message.logical)
+    again = encoders.again(ProtobufConverter(), values, kinds=kinds, schemas=(schema,), registered=True)
+    assert [back(row) for row in again] == [named(row) for row in rows]
+
+
+def from_message(message: Any) -> Any:
+    """A message as Python's values: absent is None, and a message with a meaning is what it means."""
+    kind = message.DESCRIPTOR.full_name
+    if kind == "google.protobuf.Timestamp":
+        return message.ToDatetime(tzinfo=UTC)
+    if kind == "google.type.Date":
+        return date(message.year, message.month, message.day)
+    if kind == "confluent.type.Decimal":
+        return Decimal(f"{int.from_bytes(message.value, 'big', signed=True)}E-{message.scale}")
+    made: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            made[field.name] = dict(value)
+        elif field.is_repeated:
+            made[field.name] = [from_message(one) if field.message_type else one for one in value]
+        elif field.has_presence and not message.HasField(field.name):
+            made[field.name] = None
+        else:
+            made[field.name] = from_message(value) if field.message_type else value
+    return made
+
+
+def back(value: Any) -> Any:
+    """A row of the converter's, whose dates and decimals are structs of their messages' fields."""
+    if isinstance(value, list):
+        return [back(one) for one in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if not isinstance(value, Row):
+        return value
+    names = set(value.asDict())
+    if names == {"year", "month", "day"}:
+        return date(value.year, value.month, value.day)
+    if names == {"value", "precision", "scale"}:
+        return Decimal(f"{int.from_bytes(value['value'], 'big', signed=True)}E-{value.scale}")
+    return {name: back(one) for name, one in value.asDict().items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("a b", "STRING", "no field of the name 'a b'"),
+        ("x", "TIMESTAMP_NTZ", "x: Protobuf has no timestamp_ntz"),
+        ("x", "ARRAY<ARRAY<INT>>", "x: Protobuf has no array of arrays"),
+        ("x", "MAP<DOUBLE, INT>", "x: Protobuf has no map with keys of type double"),
+        ("x", "MAP<INT, ARRAY<INT>>", "x: Protobuf has no map of arrays"),
+        ("x", "STRUCT<y: INTERVAL DAY>", "y: Protobuf has no interval day"),
+    ],
+)
+def test_what_protobuf_has_no_type_for_is_refused_by_name(spark, name, kind, says):
+    struct = StructType([StructField(name, _parse_datatype_string(kind))])
+    with pytest.raises(ValueError, match=says):
+        proto_text(json.loads(struct.json()), "sluice.judged")
+
+
+def test_a_null_in_a_list_is_said_and_not_written(encoders):
+    kinds = parse_ddl(encoders.spark, "deep STRUCT<list: ARRAY<STRING>>, map MAP<STRING, INT>")
+    rows = [((["a"],), {"a": 1}), ((["a", None],), {}), (None, {"a": None})]
+    frame = encoders.spark.createDataFrame(rows, kinds)
+    words = [one[0] for one in frame.select(unfit("protobuf", kinds.names, kinds)).collect()]
+    assert [word and word.split()[2] for word in words] == [None, "deep", "map"]
+
+
+def test_a_column_keeps_its_number(encoders):
+    """By the subject's last schema: one that is gone leaves its number behind, and a new one takes the next."""
+    numbers = {}
+    for ddl in ("a INT, b STRING, c STRUCT<x: INT, y: INT>", "d INT, c STRUCT<y: INT>, a INT", "b STRING, a INT"):
+        encoders.kinds = parse_ddl(encoders.spark, ddl)
+        pinned = encoders.pin("protobuf", subject="numbered")
+        assert encoders.pin("protobuf", subject="numbered") == pinned
+        text = encoders.client.get_schema(pinned["id"]).schema_str
+        numbers[ddl] = {f.name: f.number for f in message_class(text, "sluice.judged").DESCRIPTOR.fields}
+    encoders.kinds = parse_ddl(encoders.spark, DDL)
+    assert list(numbers.values()) == [{"a": 1, "b": 2, "c": 3}, {"d": 4, "c": 3, "a": 1}, {"b": 5, "a": 1}]
+
+
+def test_a_message_of_somebody_elses_is_found_by_its_name(encoders):
+    text = 'syntax = "proto3"; package p; message A { string id = 1; } message B { message C { int64 id = 7; } }'
+    encoders.client.register_schema("others-protobuf", Schema(text, "PROTOBUF"))
+    given = {"subject": "others-protobuf", "auto_register": False}
+    kinds, encoders.kinds = encoders.kinds, parse_ddl(encoders.spark, "id BIGINT NOT NULL")
+    try:
+        with pytest.raises(ActionRequiredError, match=r"column id is long, and the schema's field string"):
+            encoders.pin("protobuf", **given)
+        with pytest.raises(ActionRequiredError, match=r"no message p\.D; there are p\.A, p\.B, p\.B\.C"):
+            encoders.pin("protobuf", record_name="p.D", **given)
+        pinned = encoders.pin("protobuf", record_name="p.B.C", **given)
+        (value,) = encoders.bytes("protobuf", [(5,)], pinned)
+    finally:
+        encoders.kinds = kinds
+    assert value[5:] == b"\x04\x02\x00" + b"\x38\x05"  # two indexes, 1 and 0; field 7 is 5

@@ -23,18 +23,16 @@ from sluice.local.process import free_port
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import encode
 
+from ..thorough import also
 from .harness import CLUSTER, MASTER, Drivers, Flow, Job, Pause, SharedJvm
 from .secured_broker import SECRET, SecuredBroker
 
 WAYS = [
     "SCRAM-SHA-512",
-    "PLAIN",
-    "OAUTHBEARER unsigned",
     "mutual TLS, PEM files",
-    "mutual TLS, inline PEM",
     "mutual TLS, PKCS#12",
     "OAUTHBEARER oidc",
-    "OAUTHBEARER callable",
+    *also("PLAIN", "OAUTHBEARER unsigned", "mutual TLS, inline PEM", "OAUTHBEARER callable"),
 ]
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from sluice.registry.config import VARIABLE
 
 from .harness.topics import consume, create
+from .protobuf_records import message_class
 
 
 def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
@@ -31,3 +38,24 @@ def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     where = {one.key or b"": one.partition for one in consume(topics.bootstrap, f"{topics.name}-judge")}
     assert {one.key: one.partition for one in found} == where
     assert len(set(where.values())) == 2
+
+
+@pytest.mark.thorough
+def test_protobuf_from_end_to_end_and_a_null_in_a_list_is_said(make_topics, registry, monkeypatch):
+    """Confluent's own deserializer reads what lands; a record that no message holds stops the interval by its place."""
+    section = {"key_fields": "id", "key": {"encoder": "string"}, "schema": "id BIGINT, v STRING, list ARRAY<STRING>",
+               "value": {"encoder": "protobuf", "registry": "judge", "record_name": "p.Row"}}  # fmt: skip
+    topics = make_topics(section=section)
+    monkeypatch.setenv(VARIABLE, registry.url)
+    topics.flow.produce(6)
+    topics.flow.interval()
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        text = client.get_latest_version(f"{topics.name}-value").schema.schema_str
+    judge = ProtobufDeserializer(message_class(text, "p.Row"), {"use.deprecated.format": False})
+    context = SerializationContext(topics.name, MessageField.VALUE)
+    read = [judge(one.value, context) for one in topics.found()]
+    assert sorted((one.id, one.v) for one in read) == sorted((sent.id, sent.value) for sent in topics.flow.sent)
+    topics.flow.produce_raw(json.dumps({"id": 7, "list": ["a", None]}).encode())
+    with pytest.raises(AssertionError, match=r"its column list has a null in a list or a map.* partition=\d, offset=3"):
+        topics.flow.interval()
+    assert len(topics.found()) == 6

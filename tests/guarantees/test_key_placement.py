@@ -10,6 +10,7 @@ import pytest
 
 from sluice.errors import ActionRequiredError
 
+from ..thorough import also
 from .harness import Flow
 
 CHECKED = {
@@ -48,7 +49,7 @@ def refused(flow: Flow, match: str) -> ActionRequiredError:
     return caught.value
 
 
-@pytest.mark.parametrize(("first", "second", "name"), [(MURMUR2, CRC32, "murmur2"), (CRC32, MURMUR2, "crc32")])
+@pytest.mark.parametrize(("first", "second", "name"), [(MURMUR2, CRC32, "murmur2"), *also((CRC32, MURMUR2, "crc32"))])
 def test_a_second_producer_with_another_partitioner_is_refused(make_flow, first, second, name):
     flow = make_flow(partitions=3, write__ranges=2, **CHECKED)
     flow.produce_keyed(versions(range(40), 1), **first)

@@ -52,6 +52,7 @@ def test_the_others_are_committed_and_the_missing_one_comes_with_the_next(make_f
     flow.check()
 
 
+@pytest.mark.thorough
 def test_what_a_late_attempt_at_the_missing_range_left_where_nobody_else_has_written_is_swept_up(make_flow):
     """It opened its files after END-COMMIT, which names where files are open, and before the commit cleared markers."""
     flow = make_flow(write__ranges=2, on_missing_range="commit")
@@ -95,6 +96,7 @@ def test_what_no_later_run_would_read_is_never_left_out(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_no_range_at_all_is_not_committed_as_nothing(make_flow):
     flow = make_flow(write__ranges=2, on_missing_range="commit")
     flow.produce(10)

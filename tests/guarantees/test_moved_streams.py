@@ -158,7 +158,7 @@ def test_what_comes_late_is_drained_for_some_time(make_streams, monkeypatch):
     assert row["cluster"] == "new"
 
 
-@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", also({}, UPSERT), ids=["append", "upsert"])
 def test_by_mirror_maker_under_load(make_streams, home, tmp_path, dying, new, settings):
     """Producers go on sending to the old cluster while the stream is moved, and are switched over some time later."""
     with ExitStack() as until_it_dies:
@@ -308,6 +308,7 @@ def test_what_can_not_be_moved_is_refused(make_streams, make_flow, bootstrap, ne
     _refused(flow, "mapped twice")
 
 
+@pytest.mark.thorough
 def test_a_moved_topic_is_not_mapped_again(make_streams):
     streams = make_streams()
     flow, topic, mirror = streams.flow, streams.topic, Mirror(streams)

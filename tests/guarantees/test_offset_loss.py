@@ -69,6 +69,7 @@ def test_latest_goes_on_from_now_for_that_partition_alone(make_flow):
     assert flow.offsets() == {0: 20, 1: 20}
 
 
+@pytest.mark.thorough
 def test_latest_with_nothing_to_read_records_its_position(make_flow):
     flow = make_flow(source__kafka__on_offset_loss="latest")
     flow.produce(20)
@@ -142,6 +143,7 @@ def test_offsets_of_another_log_are_asked_for_by_nobody(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_what_a_backfill_has_covered_of_another_log_is_read(make_flow):
     """A table that only a backfill has loaded has no position, yet what it covers is of the log that is gone."""
     flow = make_flow()

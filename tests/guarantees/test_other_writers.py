@@ -7,6 +7,7 @@ import pytest
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY
 
+from ..thorough import also
 from .harness import Flow
 
 
@@ -38,6 +39,7 @@ def test_another_writer_that_rolls_our_instant_back_makes_the_commit_fail_and_no
     flow.check()
 
 
+@pytest.mark.thorough
 def test_offsets_are_found_in_the_archive_and_archived_files_are_not_swept(make_flow):
     flow = make_flow(sink__hudi__record_key="id")
     flow.produce(20)
@@ -71,9 +73,11 @@ def _peers_table(flow: Flow, key: str, prefix: str, checkpoint: str) -> None:
 @pytest.mark.parametrize(
     ("key", "prefix", "checkpoint"),
     [
-        (STREAMER_V1_KEY, "deltastreamer.checkpoint", "{topic},0:10,1:12"),
         (STREAMER_V2_KEY, "streamer.checkpoint", "{topic},0:10,1:12"),
-        (RFC32_KEY, "kafka.commit", "0=10,1=12"),
+        *also(
+            (STREAMER_V1_KEY, "deltastreamer.checkpoint", "{topic},0:10,1:12"),
+            (RFC32_KEY, "kafka.commit", "0=10,1=12"),
+        ),
     ],
 )
 def test_a_peers_table_goes_on_from_its_own_checkpoint(make_flow, key, prefix, checkpoint):

@@ -38,7 +38,7 @@ def _killed(flow: Flow, started, point: str) -> Job:
 def test_killed_and_retried_then_killed_and_aborted(make_flow, point):
     flow = make_flow()
     # Many table partitions make a write long enough to be killed in its middle.
-    many = 40 if point == "during_write" else 3
+    many = 20 if point == "during_write" else 3
     flow.produce(120, table_partitions=many)
     started = flow.start()
     _killed(flow, started, point)

@@ -131,6 +131,7 @@ def test_killed_between_the_tables_commit_and_ack(make_flow, point, then):
     assert sum(isinstance(m, AckCommit) for m in flow.messages()) == 2
 
 
+@pytest.mark.thorough
 def test_killed_while_the_quarantines_instant_is_opened(make_flow):
     flow = make_flow(**TOLERANT)
     flow.produce(20)
@@ -151,6 +152,7 @@ def test_killed_while_the_quarantines_instant_is_opened(make_flow):
     assert places(quarantine(flow)) == places(quarantine(flow, metadata=False)) == bad
 
 
+@pytest.mark.thorough
 def test_committed_by_another_while_the_first_stands_still(make_flow):
     """The first has looked whether it is done before that, so it goes on to commit it a second time."""
     flow = make_flow(**TOLERANT, control__commit_timeout="5 seconds", control__clock_wait="1 second")

@@ -133,6 +133,7 @@ def test_what_came_from_a_topic_that_was_made_again_is_not_sent(make_flow):
     assert _sent(flow, "--instant", new) == 0
 
 
+@pytest.mark.thorough
 def test_what_was_set_aside_before_rows_had_ids_is_judged_by_the_tables_own_commits(make_flow, monkeypatch):
     flow = make_flow(1, **TOLERANT)
     with monkeypatch.context() as before:

@@ -9,6 +9,7 @@ from sluice.errors import ActionRequiredError
 from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import Checkpoint
 
+from ..thorough import also
 from .harness import Flow
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
@@ -18,7 +19,7 @@ def _clusters(flow: Flow) -> Checkpoint:
     return Checkpoint.model_validate_json(flow.commits()[-1]["sluice.offsets"])
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_a_renamed_connection_goes_on_where_it_was(make_flow, settings):
     flow = make_flow(**settings)
     flow.produce(20)
@@ -36,7 +37,7 @@ def test_a_renamed_connection_goes_on_where_it_was(make_flow, settings):
     flow.check()
 
 
-@pytest.mark.parametrize("renamed", ["before its commit", "and left to the next start"])
+@pytest.mark.parametrize("renamed", [*also("before its commit"), "and left to the next start"])
 def test_an_interval_that_was_planned_under_the_old_name(make_flow, renamed):
     flow = make_flow()
     flow.produce(10)

@@ -88,6 +88,7 @@ def test_records_that_are_gone_from_kafka_keep_their_rows(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_fewer_records_than_the_interval_had_take_no_rows_away(make_flow):
     """The bounds fit, but what comes back is less: here the aborted records that the interval was told to read."""
     flow = make_flow(source__kafka__isolation_level="read_uncommitted")

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import ActionRequiredError
 
+from ..thorough import also
+
 DDL = (
     "id BIGINT NOT NULL, `select` BOOLEAN, `from` TINYINT, Mixed SMALLINT, `größe` INT, `order` BIGINT, f FLOAT, "
     "d DOUBLE, exact DECIMAL(38,10), money DECIMAL(9,2), text STRING, bytes BINARY, day DATE, at TIMESTAMP, "
@@ -160,7 +162,7 @@ def generated(number: int) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("more", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("more", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_rows_of_every_type(make_flow, more):
     flow = make_flow(1, sink__hudi__schema=DDL, **more)
     rows = [*EXTREMES, *generated(600)]

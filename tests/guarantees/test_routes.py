@@ -97,6 +97,7 @@ def test_a_record_that_belongs_to_none_stops_the_first_pipeline_alone(make_flow)
     assert filtered(payment) == 2
 
 
+@pytest.mark.thorough
 def test_a_record_that_belongs_to_none_is_quarantined_once(make_flow):
     flows = routed(make_flow, "fail", **TOLERANT)
     order, payment = flows["order"], flows["payment"]
@@ -109,6 +110,7 @@ def test_a_record_that_belongs_to_none_is_quarantined_once(make_flow):
     assert quarantine(payment) == []
 
 
+@pytest.mark.thorough
 def test_left_out_where_the_file_says_so(make_flow):
     flows = routed(make_flow, "ignore")
     send(flows["order"], 0, "refund")

@@ -213,6 +213,7 @@ def test_a_function_that_breaks_the_rules(make_flow, function, reason):
     flow.abort(run)
 
 
+@pytest.mark.thorough
 def test_an_upsert_by_a_key_and_a_table_partition_that_are_made(make_flow):
     steps = [{"set": {"key": "concat(`order id`, '/', id)", "day": "date_format(at, 'yyyy-MM')"}}]
     more = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "key"}

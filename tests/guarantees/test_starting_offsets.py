@@ -6,8 +6,10 @@ import pytest
 
 from sluice.coordinator import Outcome
 
+from ..thorough import also
 
-@pytest.mark.parametrize("before", [30, 0])
+
+@pytest.mark.parametrize("before", [30, *also(0)])
 def test_latest_with_nothing_to_read_records_its_position(make_flow, before):
     """Also for an empty topic: what comes after the first interval must not be passed over by the second."""
     flow = make_flow(source__kafka__starting_offsets="latest")

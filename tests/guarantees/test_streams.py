@@ -13,6 +13,7 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
+from ..thorough import also
 from .harness.databases import SqliteFile
 from .harness.jdbc import jdbc_table, refused
 from .harness.streams import Streams, two_clusters
@@ -64,7 +65,7 @@ def test_rows_say_where_they_are_from(make_streams):
     assert Counter(streams.flow.read("c", "t")) == {("east", streams.topic): 4, ("west", streams.topic): 6}
 
 
-@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
+@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
 def test_a_table_of_today_goes_on_with_streams(make_flow, bootstrap, west, settings):
     """Positions are carried over by the cluster's id, and its keys are found where they are."""
     flow = make_flow(**settings)
@@ -255,7 +256,7 @@ def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
         flow.interval()
         streams.send("north", topic, 4)
     complete = flow.note()["valid_through"]
-    monkeypatch.setattr(cluster, "TIMEOUT", 8.0)  # seconds that the cluster is given, each time
+    monkeypatch.setattr(cluster, "TIMEOUT", 5.0)  # seconds that the cluster is given, each time
     streams.send("east", topic, 4)
     with pytest.raises(RetryableError, match="asking for the cluster's id"):
         flow.coordinator().start(flow.run())

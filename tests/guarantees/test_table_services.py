@@ -80,7 +80,7 @@ def test_a_compaction_that_was_superseded_does_not_complete(make_flow):
     flow.check()
 
 
-@pytest.mark.parametrize("point", ["service.before_ack_commit", *also("service.after_end_commit")])
+@pytest.mark.parametrize("point", also("service.before_ack_commit", "service.after_end_commit"))
 def test_a_compaction_may_die_at_any_step(make_flow, point):
     flow = upsert_with_two_intervals(make_flow)
     job = flow.carry_out(flow.plan("compaction"), failpoint=f"{point}=kill")
@@ -112,6 +112,7 @@ def test_a_service_waits_for_the_interval_that_holds_the_table(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_a_cleaning_that_died_holds_nobody_up(make_flow):
     flow = make_flow(table_services=SMALL)
     flow.produce(20)

@@ -35,6 +35,7 @@ def test_the_later_start_wins_and_the_earlier_commit_fails_before_it(make_flow):
     assert flow.data_files(earlier.instant) == []
 
 
+@pytest.mark.thorough
 def test_the_later_start_wins_and_the_earlier_commit_fails_after_it(make_flow):
     flow = make_flow()
     flow.produce(40)
@@ -134,6 +135,7 @@ def test_two_starts_at_the_same_moment(make_flow, point):
     assert flow.jvm.pending(str(flow.path)) == []
 
 
+@pytest.mark.thorough
 def test_a_start_that_is_overtaken_before_its_instant_is_open_leaves_nothing_behind(make_flow):
     flow = make_flow()
     flow.produce(40)
@@ -179,7 +181,7 @@ def test_a_start_that_died_over_the_table_s_creation_is_cleared_up_after(make_fl
     flow.check()
 
 
-@pytest.mark.parametrize("rounds", [1, *also(3)])
+@pytest.mark.parametrize("rounds", also(1, 3))
 def test_many_runs_in_parallel(make_flow, rounds):
     """Each does all of an interval's coordinator steps with no regard for the others; rows are exactly once."""
     flow = make_flow()

@@ -68,7 +68,7 @@ def test_a_zombie_that_cannot_hear_writes_its_files_to_the_end(make_flow, end):
 
 def _hit_in_the_middle(flow, number: signal.Signals):
     """A write job that gets a signal once it has opened its first file, with its run."""
-    flow.produce(120, table_partitions=40)
+    flow.produce(120, table_partitions=20)
     run = flow.run()
     started = flow.start(run)
     zombie = flow.write(started)
@@ -149,6 +149,7 @@ def test_a_zombie_of_an_upsert(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_a_zombie_that_sleeps_over_two_intervals(make_flow):
     flow = make_flow()
     flow.produce(40)

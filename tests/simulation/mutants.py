@@ -64,12 +64,12 @@ def _retention_alone(
     return found._replace(truncated_at=None) if found and committed < bounds.log_start else found
 
 
-def _moved_positions(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
-    """Nobody looks whether what an interval goes round is still in the table."""
+def _moved_positions(start: StartCommit, committed: Committed) -> list[str]:
+    """Nobody looks whether what an interval goes round is still in the table, nor on which commit it was planned."""
     bare = {"rests_on": None}
     ranges = tuple(tuple(r.model_copy(update=bare) for r in group) for group in start.ranges)
     idle = tuple(r.model_copy(update=bare) for r in start.idle)
-    return moved_offsets(start.model_copy(update={"ranges": ranges, "idle": idle}), checkpoint)
+    return moved_offsets(start.model_copy(update={"ranges": ranges, "idle": idle}), committed.checkpoint)
 
 
 def _epochs_of_what_was_read(start: StartCommit) -> dict[TopicPartition, int]:
@@ -183,7 +183,7 @@ def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
     return planning.Task(found)
 
 
-_UNCOMPARED = _replaced(commit, "moved_offsets", lambda *_: None)
+_UNCOMPARED = _replaced(commit, "_moved_since", lambda *_: [])
 # Of this rule alone the histories say nothing within thousands: it has a test of its own.
 LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: False)
 # Nor of this one, where the table is a database's.
@@ -262,7 +262,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a loss by retention hides a truncation": _replaced(plan, "find_lost", _retention_alone),
     "a service that lost the table completes its plan": _replaced(ServiceLease, "decide", _decide_and_go_on),
-    "what an interval goes round isn't looked at again": _replaced(commit, "moved_offsets", _moved_positions),
+    "what an interval goes round isn't looked at again": _replaced(commit, "_moved_since", _moved_positions),
+    "an interval is committed on another commit than it was planned on": _replaced(
+        commit, "_moved_since", lambda start, committed: moved_offsets(start, committed.checkpoint)
+    ),
     "a commit doesn't look at one that came since": _replaced(commit, "_came_since", lambda *_: False),
     "what is passed over has no leader epoch": _replaced(commit, "leader_epochs", _epochs_of_what_was_read),
     "the position forgets what was passed over": _replaced(Checkpoint, "settled", Checkpoint.covered),
@@ -285,6 +288,10 @@ MUTANTS: dict[str, Mutant] = {
     "a topic that is read to an end counts as drained": _replaced(known_streams, "_is_drained", lambda *_: True),
     "a cluster that is skipped is no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read
+    ),
+    "a cluster at another address is taken for the one before it": _replaced(streams, "doubtful", lambda *_: ()),
+    "another cluster's topic must have as many partitions": _replaced(
+        planning.Planner, "_is_apart_in_rows", lambda *_: False
     ),
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),

@@ -101,7 +101,7 @@ class SimTable:
         self._world.clock += timedelta(milliseconds=1)
         instant = instant_at(self._machine.now())
         known = {m.transaction for messages in self._world.topics.values() for m in messages}
-        while instant in known or instant in self._world.timeline:
+        while instant in known | self._world.chosen or instant in self._world.timeline:
             self._world.clock += timedelta(milliseconds=1)  # two coordinators in one millisecond: no fault of ours
             instant = instant_at(self._machine.now())
         self._world.chosen.add(instant)

@@ -59,15 +59,15 @@ FAILED, WENT_WELL, RUNNING = (
     ],
 )
 def test_a_connector_s_state(facts, state):
-    assert answers.status("orders", facts)["connector"]["state"] == state
+    assert answers.status("orders", facts, "sink")["connector"]["state"] == state
 
 
 def test_a_failed_connector_has_the_run_s_note_without_secrets():
     told = Run("f", "failed", "Failed in write[0]: jdbc:postgresql://u:hunter2@db/x password=hunter2")
-    trace = answers.status("orders", Facts(known=True, runs=[told]))["connector"]["trace"]
+    trace = answers.status("orders", Facts(known=True, runs=[told]), "sink")["connector"]["trace"]
     assert "Failed in write[0]" in trace
     assert "hunter2" not in trace
-    assert "trace" not in answers.status("orders", Facts(known=True))["connector"]
+    assert "trace" not in answers.status("orders", Facts(known=True), "sink")["connector"]
 
 
 def _states(**facts: Any) -> list[str]:
@@ -78,7 +78,8 @@ def _states(**facts: Any) -> list[str]:
         )
     )
     return [
-        t["state"] for t in answers.status("orders", Facts(known=True, tasks=tasks, tasks_of="r", **facts))["tasks"]
+        t["state"]
+        for t in answers.status("orders", Facts(known=True, tasks=tasks, tasks_of="r", **facts), "sink")["tasks"]
     ]
 
 
@@ -110,6 +111,34 @@ def test_a_configuration_is_the_file_s_keys_as_text(tmp_path):
         "sink.hudi.options.hoodie.parquet.max.file.size": "1000",
         "write.ranges": "2",
     }
+
+
+TO_KAFKA = """
+name: shop
+source: {jdbc: {connection: shop, tables: public.orders, mode: incrementing}}
+sink: {kafka: {connection: there, topic: orders, staging: /staging}}
+control: {connection: here}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_a", "by"),
+    [
+        (TO_KAFKA, "source", "sluice.sources.jdbc.options.JdbcTables"),
+        (FILE, "sink", "sluice.sinks.hudi.options.Hudi"),
+        (TO_KAFKA[: TO_KAFKA.index("sink:")] + "sink: {hudi: {path: /lake/o}}\ncontrol: {connection: here}\n", "sink",
+         "sluice.sinks.hudi.options.Hudi"),
+    ],
+)  # fmt: skip
+def test_only_what_loads_a_database_into_kafka_is_a_source(tmp_path, text, is_a, by):
+    file = tmp_path / "orders.yaml"
+    file.write_text(text)
+    (pipeline,) = load_pipelines(file)
+    kind, config = answers.type_of(pipeline), answers.config_of(pipeline)
+    assert (kind, config["connector.class"]) == (is_a, by)
+    assert answers.status("orders", Facts(known=True), kind)["type"] == is_a
+    assert answers.info("orders", config, Facts(known=True), kind)["type"] == is_a
+    assert answers.type_of(None) == "sink"
 
 
 def test_offsets_name_the_cluster_only_where_there_are_several():

@@ -797,6 +797,16 @@ def test_a_jdbc_source_is_a_pipeline_for_each_table():
     assert "s3cr3t" not in json.dumps(_as_data(found[0], None)) + repr(found[0])
 
 
+def test_a_jdbc_source_may_write_protobuf():
+    own = {"value.converter": "io.confluent.connect.protobuf.ProtobufConverter",
+           "value.converter.schema.registry.url": "http://registry:8081"}  # fmt: skip
+    made = one({**SOURCE, "table.whitelist": "public.orders", **own})
+    assert made.refused == ""
+    assert made.pipeline is not None
+    value = made.pipeline["sink"]["kafka"]["value"]
+    assert (value["encoder"], bool(value["registry"])) == ("protobuf", True)
+
+
 def test_offsets_of_a_jdbc_source_are_left_to_its_user(tmp_path):
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"name": "shop", "config": {**SOURCE, "table.whitelist": "public.orders"}}))

@@ -37,7 +37,7 @@ class _JavaError(Py4JJavaError):
 
 @pytest.fixture
 def job() -> RunningSparkJob:
-    return RunningSparkJob(None, lambda _cluster: KafkaReader.__new__(KafkaReader), None)
+    return RunningSparkJob(None, lambda _cluster: KafkaReader.__new__(KafkaReader), None, lambda: None)
 
 
 @pytest.mark.parametrize(

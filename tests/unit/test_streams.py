@@ -21,7 +21,7 @@ from sluice.protocol.stream_identity import (
     refuse_two_names,
     refuse_unknown_ids,
 )
-from sluice.protocol.streams import Followed, bounded, follow, follow_without_answer
+from sluice.protocol.streams import Followed, bounded, doubtful, follow, follow_without_answer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -364,6 +364,26 @@ def test_nothing_is_said_of_completeness_where_a_cluster_was_never_read():
     known, unknown = TopicPartition("west", "orders", 0), ("west",)
     assert replace(state(("east", 0, 5)), skipped=unknown, leaderless=[known]).valid_through(before) == before
     assert replace(state(("east", 0, 5)), skipped=unknown, unread=unknown).valid_through(before) is None
+
+
+def test_a_skipped_cluster_is_the_last_commit_s_only_at_the_same_address():
+    """Its name may have led elsewhere by mistake until now, and another cluster's time says nothing of its records."""
+    before = after(EAST_AND_WEST).known
+    assert doubtful(after(EAST_AND_WEST, EAST_AND_WEST).known.skipping(["west"]), before) == frozenset()
+    elsewhere = mapping(orders={"clusters": {"east": on("orders"), "west": on("orders", connection="kafka_west")}})
+    assert doubtful(after(EAST_AND_WEST, elsewhere).known.skipping(["west"]), before) == {"west"}
+    assert doubtful(after(EAST_AND_WEST, elsewhere).known, before) == frozenset(), "it answers"
+    assert doubtful(before.skipping(["west"]), None) == {"west"}
+
+
+def test_a_skipped_cluster_may_have_more_than_the_last_commit_read_of_it():
+    west = on("orders", connection="kafka_west")
+    before = after(mapping(orders={"clusters": {"west": west}})).known
+    more = mapping(orders={"clusters": {"west": on("orders", "returns", connection="kafka_west")}})
+    assert doubtful(follow(before, more, "drain", "t").known.skipping(["west"]), before) == {"west"}
+    ended = before.with_log(("west", "orders"), KnownLog(status="draining", ends={0: 5}))
+    again = follow(ended, mapping(orders={"clusters": {"west": west}}), "drain", "t").known
+    assert doubtful(again.skipping(["west"]), ended) == {"west"}, "it was left at an end, and is mapped again"
 
 
 def test_what_is_to_be_noted():

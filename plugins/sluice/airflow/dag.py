@@ -26,7 +26,7 @@ from sluice.airflow.deadline import deadline_alert
 from sluice.airflow.failures import task_defaults
 from sluice.airflow.notes import ABORT, ALERT, CATALOG_SYNC, COMMIT, START_COMMIT, WRITE
 from sluice.airflow.notifiers import check_notifiers
-from sluice.airflow.operators import OnePipeline, SluiceWriteOperator
+from sluice.airflow.operators import OnePipeline, SluiceWriteOperator, WaitingWriteOperator
 from sluice.airflow.tasks import AbortOperator, CatalogSyncOperator, CommitOperator, StartCommitOperator
 from sluice.airflow.timetables import timetable
 from sluice.airflow.trigger_form import trigger_form
@@ -69,7 +69,8 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         # It may wait for another run's interval, and then has its own work to do.
         longest_wait = pipeline.write.timeout + pipeline.control.commit_timeout + _TO_START
         start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline, execution_timeout=longest_wait)
-        write = SluiceWriteOperator.partial(
+        writes = WaitingWriteOperator if pipeline.write.workers is not None else SluiceWriteOperator
+        write = writes.partial(
             task_id=WRITE,
             pipeline=OnePipeline(pipeline),
             map_index_template="{{ task.reads }}",

@@ -14,6 +14,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
+from airflow.triggers.base import StartTriggerArgs
 
 from sluice.airflow.connections import spark_master
 from sluice.airflow.failures import report_errors
@@ -23,10 +24,12 @@ from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
+from sluice.protocol.claims import Verdict
 
 if TYPE_CHECKING:
     from sluice.protocol.transaction import Transaction
 
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _GRACE = 3.0  # seconds between SIGTERM and SIGKILL; the supervisor gives the task itself five
 
 
@@ -166,8 +169,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         from sluice.control.topic import ControlTopic
 
         topic = ControlTopic(control, self.pipeline.control_topic)
-        table_log = topic.table_log(self.pipeline.table_id, self.control_offset)
-        return next((t for t in table_log.transactions.values() if t.start_offset == self.control_offset), None)
+        return topic.table_log(self.pipeline.table_id, self.control_offset).at(self.control_offset)
 
     def _reported(self, transaction: Transaction | None) -> bool:
         return transaction is not None and transaction.status_of(self.range_number) is not None
@@ -192,3 +194,29 @@ class SluiceWriteOperator(SparkSubmitOperator):
             exit=submit_says.rpartition("Error code is: ")[2].rstrip(".")[:200],
             **where,
         )
+
+
+class WaitingWriteOperator(SluiceWriteOperator):
+    """A `write` task of a pipeline that has workers: it begins in the triggerer (`waiting.py`), and may end there.
+
+    Its arguments are those of `SluiceWriteOperator`.
+    """
+
+    start_from_trigger = True
+    start_trigger_args = StartTriggerArgs(trigger_cls="sluice.airflow.waiting.RangeTrigger", next_method="resume")
+
+    def resume(self, context: Context, event: str) -> None:
+        """Go on in a process: submit the Spark job, or raise what the worker has reported.
+
+        Raises:
+            SluiceError: what the worker or the Spark job reported.
+        """
+        verdict = Verdict(event)
+        if verdict is Verdict.SUBMIT:
+            log.info("no worker writes the range: a Spark job of its own does", range=self.reads)
+            self.execute(context)
+            return
+        with report_errors(context, self.pipeline):
+            self.pipeline = self.pipeline.on_control_topic(self.control_topic)
+            transaction = self._transaction(source_and_control(self.pipeline)[1])
+            raise self._reason(transaction, _LONG_AGO, verdict.value)

@@ -31,11 +31,13 @@ from sluice.protocol.request import Request
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from sluice.coordinator import Coordinator, Outcome, Run
+    from sluice.coordinator import Coordinator, Outcome, Run, Started
     from sluice.protocol.messages import PlannedRange
     from sluice.protocol.transaction import Transaction
 
 TRANSACTION_KEY = "transaction"
+WORKERS_KEY = "workers"
+"""The XCom in which `start_commit` says what `write` tasks wait for, where the pipeline has workers."""
 _LONGEST_NAME = 200  # of 250 characters in Airflow's database for a mapped task's name
 
 
@@ -162,10 +164,24 @@ class StartCommitOperator(_CoordinatorOperator):
             **({"connections": list(started.connections)} if started.connections else {}),
         }
         ti.xcom_push(key=TRANSACTION_KEY, value=transaction)
+        if self.pipeline.write.workers is not None:
+            ti.xcom_push(key=WORKERS_KEY, value=self._awaited(started, self.pipeline.write.workers))
         return [
             {"range_number": number, "reads": in_words(ranges, by_cluster=bool(started.connections)), **transaction}
             for number, ranges in enumerate(started.ranges)
         ]
+
+    def _awaited(self, started: Started, workers: str) -> dict[str, Any]:
+        """What each range is waited for by, but its number; see `control.waiters.Awaited`."""
+        pipeline = self.pipeline.on_control_topic(started.control_topic)
+        return {
+            "connection": pipeline.control.connection or pipeline.kafka_connection,
+            "table": pipeline.table_id,
+            "control_topic": pipeline.control_topic,
+            "control_offset": started.control_offset,
+            "workers": workers,
+            "claim_within": pipeline.write.claim_within.total_seconds(),
+        }
 
 
 class CommitOperator(_CoordinatorOperator):

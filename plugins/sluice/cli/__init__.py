@@ -13,6 +13,7 @@ from rich.console import Console
 
 from sluice.cli import control, import_connect, infer, inspect, interval, quarantine, services, streams
 from sluice.cli.shaping import TransformCheck
+from sluice.cli.worker import worker
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
 
@@ -35,6 +36,7 @@ for _command in (
     import_connect.import_connect,
     services.service,
     services.sync,
+    worker,
 ):
     app.command()(_command)
 _err = Console(stderr=True, soft_wrap=True, highlight=False)

@@ -7,13 +7,17 @@ import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import SluiceError
+from sluice.pipeline.model import Pipeline
 from sluice.protocol.request import Request
+
+if TYPE_CHECKING:
+    from sluice.coordinator import Started
 
 app = typer.Typer(help="Run the steps of one interval by hand, without Airflow.", no_args_is_help=True)
 RunId = Annotated[str, typer.Option(help="What the messages call this run.")]
@@ -81,7 +85,12 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     started = here.start(this)
     if isinstance(started, Outcome):
         return started.summary
-    commands = [submit_command(pipeline, started, n, master) for n in range(len(started.ranges))]
+    try:
+        left = _left_by_workers(pipeline, started)
+    except SluiceError:
+        typer.echo(here.abort(this).summary)
+        raise
+    commands = [submit_command(pipeline, started, n, master) for n in left]
     clusters = [connections(pipeline)(connection) for connection in started.connections]
     environment = driver_environment(*settings(pipeline), master, clusters)
     jobs = [subprocess.Popen(command, env=environment) for command in commands]
@@ -93,3 +102,30 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     except SluiceError:
         typer.echo(here.abort(this).summary)
         raise
+
+
+def _left_by_workers(pipeline: Pipeline, started: Started) -> list[int]:
+    """The ranges that need a Spark job of their own: all, where no workers write for the pipeline.
+
+    Raises:
+        SluiceError: a worker has failed to write one, or the interval is over.
+    """
+    ranges = list(range(len(started.ranges)))
+    group = pipeline.write.workers
+    if group is None or not ranges:
+        return ranges
+    from sluice.control.topic import ControlTopic
+    from sluice.control.waiting import wait_for_workers
+    from sluice.protocol.claims import Verdict
+
+    control = ControlTopic(settings(pipeline)[1], started.control_topic or pipeline.control_topic)
+    within = pipeline.write.claim_within.total_seconds()
+    found = wait_for_workers(control, pipeline.table_id, started.control_offset, ranges, group, within)
+    if any(verdict in (Verdict.FAILED, Verdict.ENDED) for verdict in found.values()):
+        raise SluiceError(
+            "A range was not written.",
+            next_step="the worker's log says why, and so does `sluice transactions`.",
+            table=pipeline.table_id,
+            instant=started.instant,
+        )
+    return [number for number, verdict in found.items() if verdict is Verdict.SUBMIT]

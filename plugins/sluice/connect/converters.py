@@ -120,10 +120,10 @@ def _encoder(draft: Draft, part: Part) -> None:
     _others(draft, settings.prefix, own)
     kind = CONVERTERS.get(settings.given.get(settings.prefix, "").strip())
     alone = part == "key" and bool(draft.key_extracted)
-    if kind in (None, "protobuf", "bytes") or (kind == "string" and not alone):
+    if kind in (None, "bytes") or (kind == "string" and not alone):
         raise RefusedError(
             f"Nothing here writes {part}s of rows as this converter does, or none is named.",
-            "JSON, Avro and JSON Schema are there; the worker's file may name one: give it by --worker.",
+            "JSON, Avro, Protobuf and JSON Schema are there; the worker's file may name one: give it by --worker.",
             settings.prefix if settings.prefix in draft.given.config else "",
         )
     section: dict[str, Any] = {"encoder": kind}

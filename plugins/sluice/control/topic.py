@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -35,7 +36,8 @@ TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
 _LARGEST = 1_000_000_000  # bytes: librdkafka's own maximum. The topic's limit is checked before each message
-_LOOK_FOR_STOP = 0.1  # seconds
+_LOOK_FOR_STOP = 0.01  # seconds: librdkafka waits in C, where no event of Python's wakes it
+_TELL = 0.1  # seconds after which a follower is told that there is nothing new
 
 
 class UnreadableError(ActionRequiredError):
@@ -249,14 +251,25 @@ class ControlTopic:
             return None
         return next((message for found, message in self._messages(table, offset, end) if found == offset), None)
 
+    def read(self, record: Message, table: str) -> ControlMessage | None:
+        """What a record of this topic says of a table; None if it is another's, doesn't count, or isn't whole yet.
+
+        Raises:
+            UnreadableError: it can't be read.
+        """
+        return self._decode(record, table)
+
     def follow(self, table_log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
         """Yield the log whenever a message has been folded into it, and ten times a second, until `stop` is set."""
         consumer = self._consumer(table_log.position)
         try:
+            told = time.monotonic()
             while not stop.is_set():
                 record = consumer.poll(_LOOK_FOR_STOP)
                 if record is None:
-                    yield table_log
+                    if time.monotonic() - told >= _TELL:
+                        yield table_log
+                        told = time.monotonic()
                     continue
                 error = record.error()
                 if error is not None:

@@ -193,10 +193,10 @@ class Committer:
         if not self._leases.is_held_here(transaction.lease_offset):
             raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
         committed = self._session.committed(table, start.cluster_ids)
-        next_offsets, moved = positions_after(start, reported), moved_offsets(start, committed.checkpoint)
+        next_offsets, moved = positions_after(start, reported), _moved_since(start, committed)
         if (moved or _came_since(start, committed)) and self._repaired(table, committed):
             committed = self._session.committed(table, start.cluster_ids)
-            moved = moved_offsets(start, committed.checkpoint)
+            moved = _moved_since(start, committed)
         if moved and table.state_of(transaction.id) == "completed":
             return  # it is this commit that moved them: whoever had the lease before has completed it after all
         if moved:
@@ -395,8 +395,20 @@ def _named(partitions: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(filter(is_inside, partitions)))[:_PARTITIONS_NAMED]
 
 
+def _moved_since(start: StartCommit, committed: Committed) -> list[str]:
+    """What isn't as it was when an interval was planned: the table's offsets, or the commit that it was planned on.
+
+    A commit that was aborted may have stood for a moment, just when START read the timeline, and is off it by now. By
+    offsets alone that can't always be seen: before its first commit a table has none that a plan could differ from.
+    """
+    moved = moved_offsets(start, committed.checkpoint)
+    if start.planned_on is not None and _came_since(start, committed):  # an earlier release didn't name it
+        moved.append(f"planned on {start.planned_on}, and on {committed.transaction.get('instant')} now")
+    return moved
+
+
 def _came_since(start: StartCommit, committed: Committed) -> bool:
-    """Whether the last commit isn't the one that START has found to stand.
+    """Whether the last commit isn't the one that START has planned on.
 
     It may be one that was aborted, and completed by a process that stood still: what it has would be in this commit's
     offsets for good, though it is to be taken off.

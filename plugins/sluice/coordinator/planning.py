@@ -478,6 +478,8 @@ class Planner:
         """Upsert knows a key's file group from its Kafka partition: that ends when the partitions' number changes."""
         for (cluster, topic), _ in state.topic_ids.items():
             known = checkpoint.topic(cluster, topic)
+            if self._is_apart_in_rows(cluster, checkpoint, state):
+                continue
             now = {tp.partition for tp in state.all_partitions if (tp.cluster, tp.topic) == (cluster, topic)}
             if known and known.partitions and set(known.partitions) != now:
                 raise ActionRequiredError(
@@ -491,6 +493,11 @@ class Planner:
                     partitions_in_table=len(known.partitions),
                     partitions_now=len(now),
                 )
+
+    def _is_apart_in_rows(self, cluster: str, checkpoint: Checkpoint, state: ClusterState) -> bool:
+        """Whether another cluster of streams is under a known name: its topics have names of their own in rows."""
+        was, now = checkpoint.cluster_ids.get(cluster), state.cluster_ids.get(cluster)
+        return self._session.followed is not None and was is not None and now is not None and was != now
 
 
 def later_offsets(plan: IntervalPlan, checkpoint: Checkpoint) -> tuple[PlannedRange, ...]:

@@ -27,6 +27,7 @@ class Sources:
         of: the clusters' sources by their names.
         topics: the topics that are read of a cluster, by its name.
         skipped: clusters that are left out, since they don't answer.
+        doubtful: those of them of which the table's time of completeness says nothing; see `streams.doubtful`.
 
     Raises (all methods):
         RetryableError: a cluster can't be reached.
@@ -34,11 +35,16 @@ class Sources:
     """
 
     def __init__(
-        self, of: Mapping[str, Source], topics: Callable[[str], tuple[str, ...]], skipped: Collection[str] = ()
+        self,
+        of: Mapping[str, Source],
+        topics: Callable[[str], tuple[str, ...]],
+        skipped: Collection[str] = (),
+        doubtful: Collection[str] = (),
     ) -> None:
         self._of = of
         self._topics = topics
         self._skipped = tuple(skipped)
+        self._doubtful = frozenset(doubtful)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +95,7 @@ class Sources:
             state,
             leaderless=(*state.leaderless, *left_out),
             skipped=self._skipped,
-            unread=tuple(name for name in self._skipped if name not in read),
+            unread=tuple(name for name in self._skipped if name not in read or name in self._doubtful),
         )
 
     def topic_ids(self, topics: Iterable[Topic]) -> dict[Topic, str]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from sluice import __version__
 from sluice.connectors.sink import Table, services_of
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.move import Mover
@@ -263,6 +264,7 @@ class Starter:
             tables = tuple(one.model_copy(update={"records": plan_of}) for one, plan_of in with_eras)
         return StartCommit(
             **self._session.envelope(table.new_instant(), epoch, run),
+            release=__version__,
             kind=request.kind,
             reason=request.reason,
             replays=request.instant,

@@ -20,7 +20,7 @@ from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterAddress, Log, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.stream_identity import refuse_copied_ids, refuse_lost_address, refuse_two_names
-from sluice.protocol.streams import Followed, Told, follow, follow_without_answer
+from sluice.protocol.streams import Followed, Told, doubtful, follow, follow_without_answer
 
 
 class Streams:
@@ -52,6 +52,7 @@ class Streams:
             followed = follow_without_answer(known, self._settings.failures, str(error), table)
             of = self._clusters(followed.clusters)
             present = self._ids(of, None)
+            before = known
         else:
             of = self._clusters(mapping.clusters)
             present = self._ids(of, service)
@@ -83,7 +84,7 @@ class Streams:
             log.warning(remark, table=table)
         answering = {name: source for name, source in of.items() if name in present}
         followed = replace(followed, syncs=self._syncs(followed, answering))
-        return followed, Sources(answering, followed.topics, skipped)
+        return followed, Sources(answering, followed.topics, skipped, doubtful(followed.known, before))
 
     def sources(self, known: KnownStreams) -> Sources:
         """The clusters that an interval reads as one source, by its START-COMMIT.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
@@ -43,13 +43,19 @@ Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 """Opens a JVM for as long as a block."""
 
 
-@contextmanager
-def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
-    """Start the JVM, yield it, and end it.
+class JavaCommand(NamedTuple):
+    """How a lean JVM is started. The first of its class path has Py4J in it."""
 
-    Args:
-        hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside those that
-            HADOOP_CONF_DIR holds.
+    java: str
+    class_path: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def lean_command() -> JavaCommand:
+    """How the lean JVM is started here.
+
+    Raises:
+        ActionRequiredError: Java or jars are missing.
     """
     jars = runtime.jars("coordinator") + runtime.local_jars() + runtime.spark_jars()
     py4j_jar = next(jar for jar in jars if jar.name.startswith("py4j-"))
@@ -60,16 +66,33 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED_PACKAGES]
     options += runtime.QUIET
     options += runtime.archive_options(ARCHIVE)
+    return JavaCommand(str(runtime.java_home() / "bin" / "java"), (str(py4j_jar), *class_path), tuple(options))
+
+
+def gateway_to(port: int, token: str) -> JavaGateway:
+    """Py4J's gateway to a JVM."""
+    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+
+
+@contextmanager
+def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
+    """Start the JVM, yield it, and end it.
+
+    Args:
+        hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside those that
+            HADOOP_CONF_DIR holds.
+    """
+    command = lean_command()
     port, token, process = launch_gateway(
-        jarpath=str(py4j_jar),
-        classpath=os.pathsep.join(class_path),
-        javaopts=options,
-        java_path=str(runtime.java_home() / "bin" / "java"),
+        jarpath=command.class_path[0],
+        classpath=os.pathsep.join(command.class_path[1:]),
+        javaopts=list(command.options),
+        java_path=command.java,
         die_on_exit=True,
         enable_auth=True,
         return_proc=True,
     )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    gateway = gateway_to(port, token)
     try:
         yield HudiJvm(gateway, hadoop or {}, process.pid)
     finally:

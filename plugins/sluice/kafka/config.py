@@ -161,6 +161,12 @@ def connections_to_environment(connections: Iterable[KafkaSettings]) -> dict[str
     return {_CLUSTERS: json.dumps(found)} if found else {}
 
 
+def connection_of_environment(connection: str) -> KafkaSettings | None:
+    """The connection, if `connections_to_environment` wrote it into this process's environment."""
+    known = json.loads(os.environ.get(_CLUSTERS) or "{}")
+    return KafkaSettings(**known[connection]) if connection in known else None
+
+
 def connections_of_environment(source: KafkaSettings) -> Connections:
     """The source's own connection, and those that `connections_to_environment` wrote.
 
@@ -169,9 +175,9 @@ def connections_of_environment(source: KafkaSettings) -> Connections:
     """
 
     def settings_of(connection: str) -> KafkaSettings:
-        known = json.loads(os.environ.get(_CLUSTERS) or "{}")
-        if connection in known:
-            return KafkaSettings(**known[connection])
+        known = connection_of_environment(connection)
+        if known is not None:
+            return known
         if connection == source.name:
             return source
         raise ActionRequiredError(

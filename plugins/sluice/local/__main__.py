@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice.jvm.kept import end_kept
 from sluice.local.airflow import LocalAirflow
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
@@ -89,6 +90,7 @@ def down() -> None:
             LocalBroker(home).stop()
         with _console.status("Stopping the demo's database, if it runs"):
             LocalPostgreSql.of_home(home).stop()
+        end_kept()
     _console.print("All is stopped.")
 
 

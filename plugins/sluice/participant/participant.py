@@ -74,6 +74,14 @@ class Participant:
         self._job = job
         self._attempt = str(uuid.uuid4())
         self._began = datetime.now(UTC)
+        self._running: RunningJob | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Make `run` end soon, with a failed WRITE-STATUS; called from another thread."""
+        self._is_cancelled = True
+        if self._running is not None:
+            self._running.cancel()
 
     def run(self) -> None:
         """Write the range and report it.
@@ -115,7 +123,10 @@ class Participant:
             self._job.running(start) as job,
             Watch(self._control, table_log, transaction, job.cancel) as watch,
         ):
+            self._running = job
             try:
+                if self._is_cancelled:  # before there was a job
+                    raise RuntimeError("the range was cancelled")
                 found = job.write(start, number, self._attempt, watch.check)
             except Exception as error:
                 if watch.ended:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
+from sluice.logs import log
 from sluice.private import PrivateSettings
+
+Sessions = Callable[[str], AbstractContextManager[tuple[SparkSession, Callable[[], None]]]]
+"""Opens the Spark session of a job, by a name for people; with it, what ends all that Spark does for that job."""
 
 
 def spark_session(name: str) -> SparkSession:
@@ -21,6 +30,49 @@ def spark_session(name: str) -> SparkSession:
     for key, value in PrivateSettings.from_environment().conf.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def own_session(name: str) -> Iterator[tuple[SparkSession, Callable[[], None]]]:
+    """This process's session, for its only job; it ends with the block.
+
+    Raises:
+        ActionRequiredError: the private settings can't be read.
+    """
+    spark = spark_session(name)
+    try:
+        yield spark, spark.sparkContext.cancelAllJobs
+    finally:
+        try:
+            spark.stop()
+        except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
+            log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+
+
+class KeptSession:
+    """An application that stays; each job has a session of its own in it, a job group, and a share of the cores.
+
+    Args:
+        spark: its first session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[tuple[SparkSession, Callable[[], None]]]:
+        """A session for a job in this thread; see `Sessions`."""
+        context, group = self._spark.sparkContext, str(uuid.uuid4())
+        session = self._spark.newSession()
+        jvm = context._jvm
+        assert jvm is not None
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
+        context.setJobGroup(group, name, interruptOnCancel=True)
+        context.setLocalProperty("spark.scheduler.pool", group)  # FAIR: as many cores for a small range as for a big
+        try:
+            yield session, partial(context.cancelJobGroup, group)
+        finally:
+            jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
 
 
 def readable_error(error: Exception) -> Exception:

@@ -19,7 +19,7 @@ from sluice.logs import log
 from sluice.participant.participant import Assignment, Participant
 from sluice.participant.parts import Part, joined, parted
 from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
-from sluice.participant.session import readable_error, spark_session
+from sluice.participant.session import Sessions, own_session, readable_error
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.changes import require_truncates_apply
@@ -45,11 +45,18 @@ def participant(
 
 
 class SparkJob:
-    """Reads and writes in a Spark session, with the source and the sink that START-COMMIT names."""
+    """Reads and writes in a Spark session, with the source and the sink that START-COMMIT names.
 
-    def __init__(self, source: Any, connections: Connections) -> None:
+    Args:
+        source: the settings of the source's connection.
+        connections: the settings of a Kafka connection by its id.
+        sessions: opens the session of a job; by default this process's own, which ends with the job.
+    """
+
+    def __init__(self, source: Any, connections: Connections, sessions: Sessions = own_session) -> None:
         self._source = source
         self._connections = connections
+        self._sessions = sessions
 
     @contextmanager
     def running(self, start: StartCommit) -> Iterator[RunningSparkJob]:
@@ -59,17 +66,11 @@ class SparkJob:
             ActionRequiredError: a connector is not installed here.
         """
         reader, writer = reader_of(start.source), writer_of(start.sink)
-        spark = spark_session(f"sluice {start.dag_id} {start.transaction}")
-        try:
+        with self._sessions(f"sluice {start.dag_id} {start.transaction}") as (spark, cancel):
             clusters = start.streams.clusters if start.streams is not None else {}
             pinned = partial(_pinned, partial(reader, spark), start)
             readers = readers_of(pinned, self._source, self._connections, clusters)
-            yield RunningSparkJob(spark, readers, partial(writer, spark))
-        finally:
-            try:
-                spark.stop()
-            except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
-                log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+            yield RunningSparkJob(spark, readers, partial(writer, spark), cancel)
 
 
 def _pinned(reader: Callable[[Any], SourceReader], start: StartCommit, settings: Any) -> SourceReader:
@@ -109,6 +110,7 @@ class RunningSparkJob:
         spark: the session.
         readers: the source's reader of a cluster.
         writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
+        cancel_spark: ends what Spark does for this range.
     """
 
     def __init__(
@@ -116,10 +118,12 @@ class RunningSparkJob:
         spark: SparkSession,
         readers: Callable[[str], SourceReader],
         writer_of: Callable[[StartCommit, str], SinkWriter],
+        cancel_spark: Callable[[], None],
     ) -> None:
         self._spark = spark
         self._readers = readers
         self._writer_of = writer_of
+        self._cancel_spark = cancel_spark
         self._cancelled = False
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
@@ -158,7 +162,7 @@ class RunningSparkJob:
     def cancel(self) -> None:
         """Cancel what Spark is doing, and start nothing more."""
         self._cancelled = True
-        self._spark.sparkContext.cancelAllJobs()
+        self._cancel_spark()
 
     def classified(self, error: Exception, start: StartCommit, number: int) -> SluiceError:
         """The error to report; see `RunningJob`."""

@@ -50,6 +50,10 @@ class Write(Section):
     """Memory of each Spark driver."""
     timeout: Duration = timedelta(hours=12)
     """The maximum duration of one attempt at a range. It limits how long a hanging job can hold its table."""
+    workers: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)] = None
+    """The group of workers that write the ranges, such as `default`. Default: a Spark job for each range."""
+    claim_within: Duration = timedelta(seconds=10)
+    """How long a range waits for a worker to take it; then it is written by a Spark job of its own."""
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Write:

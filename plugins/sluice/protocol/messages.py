@@ -243,7 +243,7 @@ class StartCommit(_Message):
         out_of_order: by topic, the partitions for which that holds; in the others each record wins. Empty means all.
         records_before: how many records each range held when the replayed interval read it, in the order of
             `offset_ranges`; a single total if that interval's commit has no more.
-        planned_on: the instant of the table's last commit when it was planned, which START has found to stand; None
+        planned_on: the instant of the table's last commit when it was planned, on which alone it may be committed; None
             before the first, and of an earlier release.
         passed_over: offsets that a correction excludes from reading.
         service: the table service of a `service` transaction.
@@ -255,6 +255,7 @@ class StartCommit(_Message):
         quarantine: the table in which bad records are set aside, under the same instant; None if none are tolerated.
         remarks: warnings about partitions, such as a missing leader.
         streams: the mapping by which it was planned; None where the pipeline names its topics itself.
+        release: of the coordinator that planned it; a worker of another one leaves it alone.
         tables: further tables that it writes; `writer` and `records` are the first one's.
     """
 
@@ -290,6 +291,7 @@ class StartCommit(_Message):
     remarks: tuple[str, ...] = ()
     streams: KnownStreams | None = None
     tables: tuple[FurtherTable, ...] = ()
+    release: str | None = None
 
     @classmethod
     def ranges_of(
@@ -476,7 +478,29 @@ class SetAside(_Message):
     reason: str
 
 
-ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SetAside
+class Claim(_Message):
+    """A worker takes a range, and others leave it alone for as long as the claim lasts.
+
+    A claim keeps two workers from doing the same work; it is nothing that safety rests on. Whoever writes a range
+    without one, or twice, is judged by its WRITE-STATUS as ever.
+
+    Attributes:
+        range: number of the range in the plan.
+        worker: the worker's name.
+        lease: seconds for which the claim lasts unless it is renewed, counted by each reader from when it first saw it.
+        takes_over: the offset of the range's claim that this one renews or takes over: a compare-and-set, as for END.
+        released: whether the claim is given back.
+    """
+
+    type: Literal["CLAIM"] = "CLAIM"
+    range: int
+    worker: Annotated[str, Field(max_length=250)]
+    lease: Annotated[float, Field(gt=0, le=86_400)]
+    takes_over: int = NO_LEASE
+    released: bool = False
+
+
+ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SetAside | Claim
 _ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Field(discriminator="type")])
 
 

@@ -28,9 +28,9 @@ def transaction_at(table_log: TableLog, control_offset: int, instant: str | None
     Raises:
         IntervalError: there is none.
     """
-    for transaction in table_log.transactions.values():
-        if transaction.start_offset == control_offset and instant in (None, transaction.id):
-            return transaction
+    transaction = table_log.at(control_offset)
+    if transaction is not None and instant in (None, transaction.id):
+        return transaction
     raise IntervalError(
         "The control topic holds no START-COMMIT of this table at that offset.",
         next_step="start a new interval; the control topic was recreated or its retention has passed.",

@@ -49,6 +49,11 @@ class Signatures:
         key = table.encode()
         self._required_from[key] = min(after, self._required_from.get(key, after))
 
+    def are_required(self, table: str, at: int) -> bool:
+        """Whether a record of a table that counts at an offset must have been signed."""
+        required_from = self._required_from.get(table.encode())
+        return required_from is not None and at >= required_from
+
     def counts(self, offset: int, key: bytes, value: bytes, headers: Iterable[tuple[str, bytes | str | None]]) -> bool:
         """Whether a record counts, judged by its signature."""
         if not self._secrets:

@@ -71,7 +71,8 @@ class ClusterState:
         truncated: the offset from which a partition's records are not those that the table has read.
         remarks: warnings about partitions.
         skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
-        unread: those of them of which no interval has read anything yet, whatever a backfill has.
+        unread: those of them of which the table may lack records of any time: no interval has read anything yet,
+            whatever a backfill has, or it isn't known which cluster it is.
         waits: whether a topic isn't read yet, since another has to be read before.
     """
 
@@ -94,7 +95,8 @@ class ClusterState:
     def valid_through(self, before: datetime | None) -> datetime | None:
         """The time up to which the table will be complete: no later than before if a partition is left out.
 
-        None if a cluster is left out of which no interval has read: its records may be older than any time.
+        None if a cluster is left out of which no interval has read, as far as is known: its records may be older than
+        any time.
         """
         times = [b.valid_through for b in self.partitions]
         if self.unread:

@@ -179,6 +179,34 @@ def _refuse_mirrored(before: KnownStreams, mapping: StreamMapping, table: str) -
             )
 
 
+def doubtful(known: KnownStreams, before: KnownStreams | None) -> frozenset[str]:
+    """The skipped clusters of which the last commit's time of completeness says nothing.
+
+    A name stands for the cluster that the last commit knew by it only as long as its address is the same; which one is
+    at another address is known when it answers. And a topic that was not read then, or no further than to an end, may
+    have records of any time.
+
+    Args:
+        known: what the interval reads.
+        before: the mapping of the last commit, with each cluster under its present name; None before the first.
+    """
+    was = before or KnownStreams()
+    return frozenset(
+        name
+        for name in known.skipped
+        if not _is_at(known.clusters[name], was.clusters.get(name))
+        or any(_may_have_more(log, was.logs.get(name, {}).get(topic)) for topic, log in known.logs[name].items())
+    )
+
+
+def _is_at(now: ClusterAddress, was: ClusterAddress | None) -> bool:
+    return was is not None and (now.connection, now.bootstrap_servers) == (was.connection, was.bootstrap_servers)
+
+
+def _may_have_more(now: KnownLog, was: KnownLog | None) -> bool:
+    return was is None or now.ends != was.ends
+
+
 def _ends_of(mapped: MappedLog) -> dict[int, int]:
     return dict(mapped.stopping) if isinstance(mapped.stopping, Mapping) else {}
 

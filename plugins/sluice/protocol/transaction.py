@@ -28,6 +28,7 @@ from sluice.protocol.messages import (
     NO_LEASE,
     AbortCommit,
     AckCommit,
+    Claim,
     ControlMessage,
     EndCommit,
     Moved,
@@ -61,6 +62,7 @@ class Transaction:
     end: EndCommit | None = None
     lease: EndCommit | None = None
     lease_offset: int = NO_LEASE
+    claims: dict[int, tuple[int, Claim]] = field(default_factory=dict)  # the last that counts of each range, and where
 
     @property
     def id(self) -> str:
@@ -95,6 +97,18 @@ class Transaction:
         failures = [s for s in self.statuses if s.range == number and s.error is not None]
         return failures[-1] if failures else None
 
+    def note(self, offset: int, message: WriteStatus | Claim) -> None:
+        """Fold what a participant or a worker says: a claim counts if it names the range's last one, a status always.
+
+        So of two claims at once only the log's first one counts.
+        """
+        if isinstance(message, WriteStatus):
+            self.statuses.append(message)
+            return
+        last, _ = self.claims.get(message.range, (NO_LEASE, None))
+        if message.takes_over == last and message.range < len(self.start.ranges):
+            self.claims[message.range] = (offset, message)
+
     def missing_ranges(self) -> tuple[int, ...]:
         """Numbers of the ranges that have not reported."""
         return tuple(i for i in range(len(self.start.ranges)) if self.status_of(i) is None)
@@ -121,6 +135,10 @@ class TableLog:
     def get(self, transaction: str) -> Transaction | None:
         """A transaction by its instant."""
         return self.transactions.get(transaction)
+
+    def at(self, offset: int) -> Transaction | None:
+        """The transaction whose START stands at a control-topic offset."""
+        return next((t for t in self.transactions.values() if t.start_offset == offset), None)
 
     def newest_interval(self) -> Transaction | None:
         """The last transaction that was started to read records, however it ended."""
@@ -152,6 +170,11 @@ class TableLog:
         """The highest epoch seen, 0 before the first."""
         return max((t.start.epoch for t in self.transactions.values()), default=0)
 
+    def forget_ended(self) -> None:
+        """Drop the transactions that are neither open nor decided, for who follows a log for days."""
+        held = (State.OPEN, State.DECIDED)
+        self.transactions = {name: t for name, t in self.transactions.items() if t.state in held}
+
     def _apply(self, offset: int, message: ControlMessage) -> None:
         if isinstance(message, StartCommit):
             self._start(offset, message)
@@ -160,9 +183,9 @@ class TableLog:
             self._move(offset, message)
             return
         transaction = self.transactions.get(message.transaction)
-        if isinstance(message, WriteStatus):
+        if isinstance(message, WriteStatus | Claim):
             if transaction is not None:
-                transaction.statuses.append(message)
+                transaction.note(offset, message)
             return
         self._last_turn = offset  # a turn is one, whether or not the fold began before its transaction
         if transaction is None:

@@ -112,7 +112,7 @@ class Registry:
         """
         if not register:
             raw = self._version(subject, "latest")
-            return raw.schema if raw is not None and raw.schema.kind == kind else None
+            return self._with_references(raw) if raw is not None and raw.schema.kind == kind else None
         with self._errors(f"registering a schema under subject {subject}"):
             try:
                 number = self._client.register_schema(subject, Schema(text, kind))

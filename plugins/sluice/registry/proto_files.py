@@ -60,6 +60,8 @@ def registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[F
     for name, imported in references:
         _require_name(name)
         _add(known, name, imported)
+    if any("confluent/" in one for one in (text, *(imported for _, imported in references))):
+        known = {**_confluents(), **known}
     _add(known, _ROOT, text)
     root = known.pop(_ROOT)
     return [*known.values(), root]
@@ -110,6 +112,20 @@ def _require_name(name: str) -> None:
         raise ProtobufSchemaError(
             f"{name[:_LONGEST_NAME]!r} is no name of a file to import, such as com/shop/order.proto"
         )
+
+
+def _confluents() -> dict[str, FileDescriptorProto]:
+    """The files that registries know without a reference, and protoc doesn't come with."""
+    from confluent_kafka.schema_registry.confluent import meta_pb2
+    from confluent_kafka.schema_registry.confluent.type import decimal_pb2
+    from google.protobuf import descriptor_pb2 as own
+
+    found = {}
+    for module in (own, meta_pb2, decimal_pb2):
+        file = descriptor_pb2().FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        found[file.name] = file
+    return found
 
 
 def _add(known: dict[str, FileDescriptorProto], name: str, text: str) -> None:

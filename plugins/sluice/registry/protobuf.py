@@ -85,14 +85,14 @@ def read_message(proto_files: Sequence[FileDescriptorProto], message: str | None
     root = prepared[-1]
     if any(file.syntax == "editions" for file in prepared):
         raise ProtobufSchemaError("Protobuf editions are not understood by Spark's decoder; proto2 and proto3 are")
-    inside = {full: (indexes, found) for indexes, full, found in _messages(root)}
+    inside = {full: (indexes, found) for indexes, full, found in messages_of(root)}
     if not inside:
         raise ProtobufSchemaError("the file has no message")
     name = message or next(iter(inside))
     if name not in inside:
         raise ProtobufSchemaError(f"the schema has no message {name}; there are {', '.join(inside)}")
     indexes, target = inside[name]
-    types = _Types({f".{full}": found for file in prepared for _, full, found in _messages(file)})
+    types = _Types({f".{full}": found for file in prepared for _, full, found in messages_of(file)})
     parsed, logical = types.struct(target, (f".{name}",))
     _make_ready(prepared)
     own = _own_file(root.syntax, [file.name for file in prepared])
@@ -136,7 +136,8 @@ def _varint(number: int) -> bytes:
     return bytes([*parts, number])
 
 
-def _messages(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str, DescriptorProto]]:
+def messages_of(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str, DescriptorProto]]:
+    """A file's messages with where they stand and their full names, a message before those inside of it."""
     prefix = f"{file.package}." if file.package else ""
 
     def walk(
@@ -214,7 +215,7 @@ def _make_ready(proto_files: Sequence[FileDescriptorProto]) -> None:
     enums = {f".{name}": first for file in proto_files for name, first in _first_values(file)}
     for file in proto_files:
         durations = False
-        for _, _, message in _messages(file):
+        for _, _, message in messages_of(file):
             for field in message.field:
                 if file.syntax == "proto3" and _has_no_presence(field):
                     field.default_value = _zero(field, enums)
@@ -244,7 +245,7 @@ def _first_values(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
     prefix = f"{file.package}." if file.package else ""
     for enum in file.enum_type:
         yield f"{prefix}{enum.name}", enum.value[0].name
-    for _, name, message in _messages(file):
+    for _, name, message in messages_of(file):
         for enum in message.enum_type:
             yield f"{name}.{enum.name}", enum.value[0].name
 

@@ -20,8 +20,7 @@ from sluice.redact import redact
 
 Json = dict[str, Any]
 State = Literal["RUNNING", "PAUSED", "STOPPED", "FAILED", "UNASSIGNED", "RESTARTING"]
-TYPE = "sink"
-"""What every pipeline is in Connect's words, also one that reads a database."""
+Type = Literal["sink", "source"]
 _OF_A_TASK: Mapping[str | None, State] = {
     "running": "RUNNING",
     "deferred": "RUNNING",
@@ -142,7 +141,18 @@ def error(status: int, message: str) -> Json:
     return {"error_code": status, "message": message}
 
 
-def status(name: str, facts: Facts) -> Json:
+def type_of(pipeline: Pipeline | None) -> Type:
+    """What a pipeline is in Connect's words: what loads a database into Kafka is a source, all others are sinks.
+
+    Args:
+        pipeline: of the file; None where it was made in Python.
+    """
+    if pipeline is None or pipeline.sink.name != "kafka":
+        return "sink"
+    return "source" if pipeline.source.capabilities.rows else "sink"
+
+
+def status(name: str, facts: Facts, kind: Type) -> Json:
     """The state of a connector and its tasks."""
     connector: Json = {"state": facts.state, "worker_id": facts.host}
     failed = facts.latest_failed
@@ -152,7 +162,7 @@ def status(name: str, facts: Facts) -> Json:
         "name": name,
         "connector": connector,
         "tasks": [_task_status(task, state) for task, state in facts.shown_tasks()],
-        "type": TYPE,
+        "type": kind,
     }
 
 
@@ -169,10 +179,10 @@ def _task_status(task: RangeTask, state: State) -> Json:
     return shown
 
 
-def info(name: str, config: Mapping[str, str], facts: Facts) -> Json:
+def info(name: str, config: Mapping[str, str], facts: Facts, kind: Type) -> Json:
     """A connector with its configuration and the ids of its tasks."""
     ids = [{"connector": name, "task": task.number} for task, _ in facts.shown_tasks()]
-    return {"name": name, "config": dict(config), "tasks": ids, "type": TYPE}
+    return {"name": name, "config": dict(config), "tasks": ids, "type": kind}
 
 
 def tasks(name: str, config: Mapping[str, str], facts: Facts) -> list[Json]:
@@ -215,10 +225,10 @@ def config_of(pipeline: Pipeline) -> dict[str, str]:
     the names that Connect's tools look for. What is secret by its name is hidden, though a file has no secrets.
     """
     said = pipeline.model_dump(by_alias=True, exclude_unset=True)
-    source = pipeline.source.options
+    source, kind = pipeline.source.options, type_of(pipeline)
     flat = {
         "name": pipeline.name,
-        "connector.class": class_of("sink", pipeline.sink.name),
+        "connector.class": class_of(kind, pipeline.source.name if kind == "source" else pipeline.sink.name),
         **({"topics": ",".join(source.topics)} if source.topics else {}),
         **({"topics.regex": source.topics_pattern} if source.topics_pattern else {}),
         **dict(_flat("", said)),

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from sluice.airflow.notes import WRITE
 from sluice.page.rest import answers
 from sluice.page.rest.facts import facts_of
-from sluice.page.rest.found import AirflowDep, KnownDep
+from sluice.page.rest.found import AirflowDep, EntryDep, KnownDep
 from sluice.page.rest.verbs import RefusedByAirflowError
 
 router = APIRouter()
@@ -69,6 +69,7 @@ async def stop(dag_id: str, _: KnownDep, airflow: AirflowDep, session: SessionDe
 @router.post("/connectors/{dag_id}/restart")
 async def restart(
     dag_id: str,
+    entry: EntryDep,
     facts: KnownDep,
     airflow: AirflowDep,
     session: SessionDep,
@@ -91,7 +92,7 @@ async def restart(
     if not include_tasks and not only_failed:
         return Response(status_code=status.HTTP_204_NO_CONTENT)
     now = await run_in_threadpool(facts_of, session, [dag_id])
-    return JSONResponse(answers.status(dag_id, now[dag_id]), status.HTTP_202_ACCEPTED)
+    return JSONResponse(answers.status(dag_id, now[dag_id], answers.type_of(entry.pipeline)), status.HTTP_202_ACCEPTED)
 
 
 @router.post("/connectors/{dag_id}/tasks/{task}/restart")

@@ -46,7 +46,7 @@ def connectors(request: Request, page: PageDep, viewer: ViewerDep, session: Sess
 @router.get("/connectors/{dag_id}")
 def connector(entry: EntryDep, facts: FactsDep) -> Json:
     """One connector with its configuration and its tasks' ids."""
-    return answers.info(entry.key, _config(entry), facts)
+    return answers.info(entry.key, _config(entry), facts, answers.type_of(entry.pipeline))
 
 
 @router.get("/connectors/{dag_id}/config")
@@ -58,7 +58,7 @@ def config(entry: EntryDep) -> Json:
 @router.get("/connectors/{dag_id}/status")
 def state(entry: EntryDep, facts: FactsDep) -> Json:
     """The states of the connector and its tasks."""
-    return answers.status(entry.key, facts)
+    return answers.status(entry.key, facts, answers.type_of(entry.pipeline))
 
 
 @router.get("/connectors/{dag_id}/tasks")
@@ -125,9 +125,9 @@ def _config(entry: Entry) -> dict[str, str]:
 def _expanded(entry: Entry, facts: Facts, expand: set[str]) -> Json:
     shown: Json = {}
     if "status" in expand:
-        shown["status"] = answers.status(entry.key, facts)
+        shown["status"] = answers.status(entry.key, facts, answers.type_of(entry.pipeline))
     if "info" in expand:
-        shown["info"] = answers.info(entry.key, _config(entry), facts)
+        shown["info"] = answers.info(entry.key, _config(entry), facts, answers.type_of(entry.pipeline))
     return shown
 
 

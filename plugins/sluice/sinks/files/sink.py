@@ -13,6 +13,7 @@ from typing import Any
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.catalog import HiveMetastore
 from sluice.pipeline.model import Pipeline
@@ -65,7 +66,10 @@ class FilesSink:
         self, pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment
     ) -> None:
         self._pipeline = pipeline
-        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline.write.conf))
+        hadoop = hadoop_settings(pipeline.write.conf)
+        self._jvm = jvm or partial(kept_jvm, hadoop)
+        # A catalog's client keeps sessions and log-ins for the whole JVM, so it serves nothing else.
+        self._jvm_for_catalogs = jvm or partial(lean_jvm, hadoop)
         self._registries = registries
         self._running: HudiJvm | None = None
 
@@ -100,7 +104,7 @@ class FilesSink:
                 next_step=f"correct {self._pipeline.sink.place}, or leave catalog_sync out.",
                 table=self._pipeline.table_id,
             ) from error
-        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+        with nullcontext(self._running) if self._running is not None else self._jvm_for_catalogs() as jvm:
             before, self._running = self._running, jvm
             try:
                 with self._table() as table:

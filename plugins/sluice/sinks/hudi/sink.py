@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import Jvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.services import TableServices
-from sluice.private import hadoop_settings
+from sluice.private import PrivateSettings, hadoop_settings
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import SCHEMA, Quarantined, quarantine_path
@@ -33,7 +33,7 @@ class HudiSink:
 
     Args:
         pipeline: whose table it is.
-        jvm: where Hudi runs; a lean JVM each time by default.
+        jvm: where Hudi runs; a lean JVM by default, which other steps may find when this one is done.
         registries: where a schema registry is, by its connection's id.
     """
 
@@ -41,8 +41,15 @@ class HudiSink:
         self, pipeline: Pipeline, jvm: Jvm | None = None, registries: Registries = registry_of_environment
     ) -> None:
         self._pipeline = pipeline
-        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline.write.conf))
+        self._given = jvm
         self._registries = registries
+
+    def _jvm(self) -> AbstractContextManager[HudiJvm]:
+        if self._given is not None:
+            return self._given()
+        # Hudi makes one generator of times for a table and keeps it, with the options of whoever asked first.
+        options = {**self._pipeline.writer().options, **PrivateSettings.from_environment().hudi}
+        return kept_jvm(hadoop_settings(self._pipeline.write.conf), options)
 
     @contextmanager
     def open(self) -> Iterator[HudiTable]:
@@ -97,7 +104,8 @@ class HudiSink:
 
     def sync_catalogs(self) -> list[str]:
         """Tell each catalog that the pipeline names of the table, and return their names."""
-        with self._jvm() as jvm:
+        # Clients of catalogs keep sessions and log-ins for the whole JVM, so it serves nothing else.
+        with self._given() if self._given else lean_jvm(hadoop_settings(self._pipeline.write.conf)) as jvm:
             return sync_catalogs(jvm, self._pipeline)
 
     def maintenance(self, table: HudiTable) -> ServiceClient:

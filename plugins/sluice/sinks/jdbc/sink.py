@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from sluice.connectors.connections import connection
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, Jvm
+from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
 from sluice.process import identity
@@ -52,7 +53,7 @@ class JdbcSink:
         if not isinstance(options, Jdbc):
             raise TypeError(f"{type(options).__name__} is no section of the JDBC sink's")
         self._pipeline, self._options = pipeline, options
-        self._jvm = jvm or lean_jvm
+        self._jvm = jvm or kept_jvm
         self._registries = registries
         self._database: Database | None = None
 

@@ -6,7 +6,9 @@ What a registry's schema describes has, as Confluent's serializers write it, a z
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession
@@ -25,6 +27,8 @@ from pyspark.sql.types import (
 )
 
 from sluice.records.transforms import quoted
+from sluice.registry.protobuf import message_prefixes
+from sluice.rows.files import on_every_machine
 from sluice.sinks.kafka.schemas import connect_schema
 
 _TIMES: Final = {
@@ -45,9 +49,81 @@ def encoded(
         encoder: its name in the section.
         names: the columns.
         kind: their types, under their names.
-        pinned: what START-COMMIT says of the schema: `id` and `text`, of Protobuf also `message`; empty without one.
+        pinned: what START-COMMIT says of the schema: `id` and `text`, of Protobuf also `message` and `indexes`; empty
+            without one.
     """
     return _ENCODERS[encoder](spark, names, StructType([kind[name] for name in names]), pinned)
+
+
+def unfit(encoder: str, names: Sequence[str], kind: StructType) -> Column | None:
+    """Why a row can't be encoded, in words, null for one that can; None where that can't happen.
+
+    Protobuf has no null in a list or a map. `encoded` is null for such a row.
+    """
+    if encoder != "protobuf":
+        return None
+    checks = [(name, _has_null(F.col(quoted(name)), kind[name].dataType)) for name in names]
+    words = [
+        F.when(check, F.lit(f"its column {name} has a null in a list or a map, which Protobuf doesn't have"))
+        for name, check in checks
+        if check is not None
+    ]
+    return F.coalesce(*words) if words else None
+
+
+def _has_null(value: Column, kind: DataType) -> Column | None:
+    """Whether a list or a map inside of it has a null; None where none can."""
+    if isinstance(kind, StructType):
+        inner = [_has_null(value.getField(f.name), f.dataType) for f in kind.fields]
+        found = [F.coalesce(one, F.lit(False)) for one in inner if one is not None]
+        return reduce(lambda one, other: one | other, found) if found else None
+    if isinstance(kind, MapType):
+        value, kind = F.map_values(value), ArrayType(kind.valueType, kind.valueContainsNull)
+    if not isinstance(kind, ArrayType):
+        return None
+    element = kind.elementType
+
+    def wrong(one: Column) -> Column:
+        deeper = _has_null(one, element)
+        return one.isNull() if deeper is None else one.isNull() | F.coalesce(deeper, F.lit(False))
+
+    return F.exists(value, wrong)
+
+
+def _protobuf(spark: SparkSession, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any]) -> Column:
+    """By Spark's encoder, from the fields of messages that it would give a meaning of its own."""
+    jvm: Any = spark._jvm
+    path = on_every_machine(spark, b64decode(str(pinned["text"])), "desc")
+    row = F.struct(*(_message(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in kind.fields))
+    functions = jvm.org.apache.spark.sql.protobuf.functions
+    made = Column(functions.to_protobuf(row._jc, str(pinned["message"]), path))
+    place = message_prefixes(pinned["indexes"])[0]
+    whole = F.concat(F.lit(bytearray(b"\0" + int(pinned["id"]).to_bytes(4, "big") + place)), made)
+    wrong = unfit("protobuf", names, kind)
+    return whole if wrong is None else F.when(wrong.isNull(), whole)
+
+
+def _message(value: Column, kind: DataType) -> Column:
+    """A value as the message's fields that it becomes."""
+    if isinstance(kind, DateType):
+        parts = {"year": F.year(value), "month": F.month(value), "day": F.dayofmonth(value)}
+    elif isinstance(kind, TimestampType):
+        nanos = F.pmod(F.unix_micros(value), F.lit(1_000_000)).cast("int") * 1000
+        parts = {"seconds": F.unix_seconds(value), "nanos": nanos}
+    elif isinstance(kind, DecimalType):
+        precision, scale = F.lit(kind.precision), F.lit(kind.scale)
+        parts = {"value": _logical(value, kind), "precision": precision, "scale": scale}
+    elif isinstance(kind, StructType):
+        parts = {f.name: _message(value.getField(f.name), f.dataType) for f in kind.fields}
+    elif isinstance(kind, ArrayType):
+        element = kind.elementType
+        return value if _is_plain(element) else F.transform(value, lambda one: _message(one, element))
+    elif isinstance(kind, MapType):
+        inner = kind.valueType
+        return value if _is_plain(inner) else F.transform_values(value, lambda _, one: _message(one, inner))
+    else:
+        return value
+    return F.when(value.isNotNull(), F.struct(*(part.alias(name) for name, part in parts.items())))
 
 
 def _struct(names: Sequence[str]) -> Column:
@@ -121,6 +197,7 @@ _ENCODERS: Final[Mapping[str, _Encodes]] = {
     "json": _json,
     "json_with_schema": _json_with_schema,
     "avro": _avro,
+    "protobuf": _protobuf,
     "json_schema": _json_schema,
     "string": _string,
     "bytes": _bytes,

@@ -19,8 +19,8 @@ from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
 from sluice.sinks.kafka.names import EACH, default_log
 
-Encoding = Literal["json", "json_with_schema", "avro", "json_schema", "string", "bytes"]
-REGISTERED: tuple[Encoding, ...] = ("avro", "json_schema")
+Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
+REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
 """Encoders whose schema stands in a registry."""
 SINGLE: tuple[Encoding, ...] = ("string", "bytes")
 """Encoders of one column."""
@@ -50,16 +50,17 @@ class Encoder(Section):
 
     encoder: Encoding = "json"
     """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`. avro,
-    json_schema: with the schema's id from a registry in front. string, bytes: one column as it is."""
+    protobuf, json_schema: with the schema's id from a registry in front. string, bytes: one column as it is."""
     registry: Annotated[str, Field(pattern=r"^[\w.\-]{0,200}$")] = ""
-    """Id of the Airflow connection to the schema registry, for avro and json_schema."""
+    """Id of the Airflow connection to the schema registry, for avro, protobuf and json_schema."""
     subject_name_strategy: Literal["topic", "record", "topic_record"] = "topic"
     """The subject that a schema stands under. topic: the topic's name with -key or -value. record: the record's name.
     topic_record: both."""
     subject: str | None = None
     """Instead of what the strategy says: the subject."""
     record_name: str | None = None
-    """The full name of the schema's record, such as `com.example.Flight`. Default: made from the pipeline's name."""
+    """The full name of the schema's record or message, such as `com.example.Flight`. Default: made from the pipeline's
+    name; of a Protobuf schema that has to be there, its first message."""
     auto_register: bool = True
     """Register the columns' schema where the subject doesn't have it. false: it has to be there."""
 

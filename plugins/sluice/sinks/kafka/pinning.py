@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.records.structs import Type
-from sluice.registry.client import Kind, Registry
+from sluice.registry.client import Kind, Reference, Registry
 from sluice.registry.config import Registries
+from sluice.registry.proto_files import ProtobufSchemaError, registered_files
+from sluice.registry.proto_writing import proto_text, written_message
 from sluice.sinks.kafka.options import REGISTERED, Encoder
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 
-_KINDS: dict[str, Kind] = {"avro": "AVRO", "json_schema": "JSON"}
+_KINDS: dict[str, Kind] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 
 
 def pinned_schema(
@@ -32,7 +36,9 @@ def pinned_schema(
     registries: Registries,
     write: bool,
 ) -> dict[str, Any]:
-    """What START-COMMIT says of a schema: `id` and `text`; nothing where the encoder has none.
+    """What START-COMMIT says of a schema: `id` and `text`, of Protobuf also `message` and `indexes`.
+
+    Nothing where the encoder has none.
 
     Args:
         part: `key` or `value`.
@@ -55,7 +61,7 @@ def pinned_schema(
             connect_schema(struct)
         if encoder.encoder not in REGISTERED:
             return {}
-        text = _avro(jvm, struct, full) if encoder.encoder == "avro" else json_schema(struct, full)
+        text = _TEXTS[encoder.encoder](jvm, struct, full)
     except ValueError as error:
         raise ActionRequiredError(
             f"{place}: {error}.",
@@ -64,6 +70,8 @@ def pinned_schema(
     kind = _KINDS[encoder.encoder]
     subjects = _subjects(part, encoder, full, targets)
     with Registry(registries(encoder.registry)) as registry:
+        if encoder.encoder == "protobuf" and encoder.auto_register:
+            text = _as_before(registry, subjects, text, struct, full, place)
         found = [
             registry.written_as(subject, kind, text, register=encoder.auto_register and write) for subject in subjects
         ]
@@ -85,7 +93,46 @@ def pinned_schema(
             next_step=f"name one {place}.subject for all topics.",
             subjects=", ".join(subjects),
         )
-    return {"id": ids.pop() if ids else 0, "text": text}
+    pinned = {"id": ids.pop() if ids else 0, "text": text}
+    if encoder.encoder == "protobuf":
+        references = next((one.references for one in found if one is not None), ())
+        message = encoder.record_name if not encoder.auto_register else full
+        pinned |= _message(text, references, message, struct, place)
+    return pinned
+
+
+def _as_before(registry: Registry, subjects: Sequence[str], text: str, struct: Type, full: str, place: str) -> str:
+    """The schema with the numbers that its fields have in the subject's last one."""
+    last = next(filter(None, (registry.written_as(one, "PROTOBUF", "", register=False) for one in subjects)), None)
+    if last is None or last.text.strip() == text.strip():
+        return text
+    with _usable(place):
+        return proto_text(struct, full, _files(last.text, last.references))
+
+
+def _message(
+    text: str, references: Sequence[Reference], message: str | None, struct: Type, place: str
+) -> dict[str, Any]:
+    """What Spark needs of a Protobuf schema, in place of its text."""
+    with _usable(place):
+        made = written_message(_files(text, references), message, struct)
+    return {"text": b64encode(made.descriptors).decode(), "message": made.name, "indexes": made.indexes}
+
+
+def _files(text: str, references: Sequence[Reference]) -> list[Any]:
+    return registered_files(text, [(one.name, one.text) for one in references])
+
+
+@contextmanager
+def _usable(place: str) -> Iterator[None]:
+    try:
+        yield
+    except ProtobufSchemaError as error:
+        raise ActionRequiredError(
+            f"The columns can't be written by the Protobuf schema: {error}.",
+            next_step=f"make columns of the schema's names and types in `transforms`, or correct {place}.record_name "
+            "or its subject.",
+        ) from error
 
 
 def _subjects(part: str, encoder: Encoder, full: str, targets: Sequence[str]) -> list[str]:
@@ -125,6 +172,13 @@ def _require_writable(jvm: HudiJvm, struct: Type, text: str, place: str) -> None
             next_step=f"make columns of the schema's names and types in `transforms`, or say "
             f"{place}.auto_register true.",
         ) from error
+
+
+_TEXTS: Final[Mapping[str, Callable[[HudiJvm, Type, str], str]]] = {
+    "avro": _avro,
+    "protobuf": lambda _, struct, full: proto_text(struct, full),
+    "json_schema": lambda _, struct, full: json_schema(struct, full),
+}
 
 
 def _reason(error: Py4JJavaError) -> str:

@@ -11,7 +11,8 @@ from functools import cache, partial
 from typing import Any
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, Jvm
+from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
 from sluice.private import hadoop_settings
@@ -58,7 +59,7 @@ class KafkaSink:
         if not isinstance(options, KafkaTopic):
             raise TypeError(f"{type(options).__name__} is no section of the Kafka sink's")
         self._pipeline, self._options = pipeline, options
-        self._jvm = jvm or partial(lean_jvm, hadoop_settings(pipeline.write.conf))
+        self._jvm = jvm or partial(kept_jvm, hadoop_settings(pipeline.write.conf))
         self._registries = registries
         self._opened: Callable[[], HudiJvm] | None = None
 

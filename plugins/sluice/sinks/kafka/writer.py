@@ -28,12 +28,13 @@ from sluice.rows.records import RECORD_TIME, fails_with, parse_ddl
 from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
-from sluice.sinks.kafka.encoders import encoded
+from sluice.sinks.kafka.encoders import encoded, unfit
 from sluice.sinks.kafka.names import EACH, STAGED, staging_folder
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import committable
 
 _STAGED: Final = "sluice_staged"
+_UNFIT: Final = "_unfit"
 _RECORDS_IN_A_FILE: Final = 50_000  # a file of remote storage is read whole when it is sent
 _OVERHEAD: Final = 128  # bytes of a batch of one record beside key, value and headers, as generous as Kafka's clients
 
@@ -119,10 +120,15 @@ class KafkaWriter(SinkWriter):
             "timestamp": self._time(shape.timestamp),
         }
         place = ["_kafka_topic", "_kafka_partition", "_kafka_offset"]
-        frame = rows.select(*(made[name].alias(name) for name in STAGED), *place)
+        parts = [(options["key_encoder"], shape.key), (options["value_encoder"], shape.value)]
+        unfits = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
+        problem = [F.coalesce(*unfits).alias(_UNFIT)] if unfits else []
+        frame = rows.select(*(made[name].alias(name) for name in STAGED), *problem, *place)
         limit = int(options["max_bytes"])
-        first = f"CASE WHEN {_SIZE} > {limit} THEN {fails_with(literal(_too_large(limit)))} ELSE topic END AS topic"
-        return frame.selectExpr(first if limit else "topic", *STAGED[1:])
+        wrong = [f"WHEN {_UNFIT} IS NOT NULL THEN {fails_with(_UNFIT)}"] if unfits else []
+        wrong += [f"WHEN {_SIZE} > {limit} THEN {fails_with(literal(_too_large(limit)))}"] if limit else []
+        first = f"CASE {' '.join(wrong)} ELSE topic END AS topic" if wrong else "topic"
+        return frame.selectExpr(first, *STAGED[1:])
 
     def _encoded(self, part: str, names: tuple[str, ...], kinds: StructType) -> Column:
         pinned = json.loads(self._options.get(f"{part}_schema", "{}"))

@@ -74,16 +74,21 @@ class MariaDb(Engine):
                 source=topic,
             )
         schema, name, kind, engine = found[0]
+        # Two questions: the server answers a join of both by opening the table once more for each column.
         columns = ask(
-            "SELECT c.column_name, c.column_type, c.is_nullable = 'YES', coalesce(k.seq_in_index, 0), "
-            "c.extra LIKE '%auto_increment%' FROM information_schema.columns c "
-            # The server opens no table but this one only where both names are given.
-            "LEFT JOIN information_schema.statistics k ON k.index_name = 'PRIMARY' AND k.table_schema = ? "
-            "AND k.table_name = ? AND k.column_name = c.column_name "
-            "WHERE c.table_schema = ? AND c.table_name = ? ORDER BY c.ordinal_position",
-            *(schema, name) * 2,
+            "SELECT column_name, column_type, is_nullable = 'YES', extra LIKE '%auto_increment%' "
+            "FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position",
+            schema,
+            name,
         )
-        made = tuple(Column(str(n), str(t), bool(null), int(key), bool(own)) for n, t, null, key, own in columns)
+        keys = ask(
+            "SELECT column_name, seq_in_index FROM information_schema.statistics "
+            "WHERE table_schema = ? AND table_name = ? AND index_name = 'PRIMARY'",
+            schema,
+            name,
+        )
+        place = {str(column): int(number) for column, number in keys}
+        made = tuple(Column(str(n), str(t), bool(null), place.get(str(n), 0), bool(own)) for n, t, null, own in columns)
         sql = f"{self.quoted(schema)}.{self.quoted(name)}"
         # An ALTER may make a table anew, so that nothing but its name is the same.
         return Relation(topic, sql, f"{schema}.{name}", schema, name, kind == "BASE TABLE", made, engine=str(engine))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from confluent_kafka import Consumer, IsolationLevel, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
@@ -271,22 +271,20 @@ class KafkaCluster:
         """
         if not next_offsets:
             return
-        consumer = Consumer(self.settings.client(group_id=group, enable_auto_commit=False))
-        try:
-            offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
-            with kafka_errors("copying offsets to the consumer group", group=group):
-                for answer in consumer.commit(offsets=offsets, asynchronous=False) or []:
-                    if answer.error:
-                        raise ActionRequiredError(
-                            "Kafka did not take an offset for the consumer group.",
-                            next_step="none for the table; lag monitors show an old figure until the next interval.",
-                            group=group,
-                            topic=answer.topic,
-                            partition=answer.partition,
-                            reason=str(answer.error),
-                        )
-        finally:
-            consumer.close()
+        offsets = [KafkaTopicPartition(tp.topic, tp.partition, offset) for tp, offset in next_offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(group, offsets)]
+        with kafka_errors("copying offsets to the consumer group", group=group):
+            answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT)[group].result()
+        for answer in answers.topic_partitions:
+            if answer.error:
+                raise ActionRequiredError(
+                    "Kafka did not take an offset for the consumer group.",
+                    next_step="none for the table; lag monitors show an old figure until the next interval.",
+                    group=group,
+                    topic=answer.topic,
+                    partition=answer.partition,
+                    reason=str(answer.error),
+                )
 
 
 def _offsets(answers: Mapping[TopicPartition, ListOffsetsResultInfo]) -> dict[TopicPartition, int]:

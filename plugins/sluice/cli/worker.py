@@ -1,0 +1,77 @@
+"""`sluice worker`: a Spark application that stays, and writes ranges for pipelines that name its group."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from datetime import timedelta
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice.cli.places import connections, settings
+from sluice.pipeline.model import Pipeline
+from sluice.sections import parse_duration
+
+if TYPE_CHECKING:
+    from sluice.kafka.config import KafkaSettings
+
+
+def worker(
+    files: Annotated[list[Path], typer.Argument(help="Pipeline files; those of other groups are left alone.")],
+    group: Annotated[str, typer.Option(help="The group that pipelines name in `write.workers`.")] = "default",
+    slots: Annotated[int, typer.Option(min=1, help="How many ranges it writes at once.")] = 2,
+    memory: Annotated[str, typer.Option(help="Memory of its Spark driver.")] = "2g",
+    lease: Annotated[float, typer.Option(min=6, help="Seconds after which others take over what it claimed.")] = 30,
+    longest_stay: Annotated[str, typer.Option(help="When it ends, for another to begin afresh.")] = "12 hours",
+    master: Annotated[str, typer.Option(help="Spark's master; by default that of the pipelines' connection.")] = "",
+    name: Annotated[str, typer.Option(help="Its name; by default of its machine and a number.")] = "",
+    trust_control_topic: Annotated[
+        bool, typer.Option("--trust-control-topic", help="Take unsigned plans: only Sluice may write to the topic.")
+    ] = False,
+    connection: Annotated[
+        list[str] | None, typer.Option(help="A further Kafka connection, of a cluster that streams may move to.")
+    ] = None,
+) -> None:
+    """Write ranges for pipelines, as a Spark application that stays; it ends well on SIGTERM.
+
+    Start it by systemd, as a Deployment, or let Airflow keep some (docs/workers.md).
+    """
+    from sluice.launch.worker import WorkerOptions, worker_command, worker_environment
+    from sluice.pipeline.workers import pipelines_of
+
+    pipelines = pipelines_of(files, group)
+    stay = parse_duration(longest_stay)
+    if not isinstance(stay, timedelta):
+        raise typer.BadParameter(f"{longest_stay!r} is no duration such as `12 hours`", param_hint="--longest-stay")
+    options = WorkerOptions(group, slots, memory, timedelta(seconds=lease), stay, trust_control_topic)
+    found = _kafka_connections(pipelines, connection or [])
+    own = name or f"{gethostname()}-{uuid.uuid4().hex[:8]}"
+    environment = worker_environment(options, master or _master(pipelines[0]), pipelines[0].write.conf, found)
+    command = worker_command(options, own, [file.resolve() for file in files])
+    os.execve(command[0], command, environment)
+
+
+def _master(pipeline: Pipeline) -> str:
+    if os.environ.get("SLUICE_KAFKA_SOURCE"):
+        return "local[*]"
+    from sluice.airflow.connections import spark_master
+
+    return spark_master(pipeline.write.connection)
+
+
+def _kafka_connections(pipelines: tuple[Pipeline, ...], further: list[str]) -> list[KafkaSettings]:
+    """All Kafka connections of the pipelines; source's and sink's own go into the environment, each once."""
+    if os.environ.get("SLUICE_KAFKA_SOURCE"):
+        return []
+    from sluice.airflow.connections import source_connections
+    from sluice.connectors.connections import VARIABLE, to_environment
+
+    if VARIABLE not in os.environ:
+        ids = dict.fromkeys(one for pipeline in pipelines for one in pipeline.own_connections)
+        os.environ.update(to_environment(source_connections(ids)))
+    found = {s.name: s for pipeline in pipelines for s in settings(pipeline)}
+    found |= {one: connections(pipelines[0])(one) for one in further}
+    return list(found.values())

@@ -1,0 +1,138 @@
+"""Follows many control topics of one cluster with one consumer, for a worker: messages as they come, of all tables."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from sluice.control.topic import TIMEOUT, ControlTopic, UnreadableError
+from sluice.errors import SluiceError
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import kafka_errors
+from sluice.logs import log
+from sluice.protocol.messages import ControlMessage
+
+_LOOK_BACK = 500  # offsets before a topic's end: a transaction that is open began there, or its own task writes it
+_LOOK_AGAIN = 5.0  # seconds until topics are looked for again that aren't there
+_POLL = 0.2  # seconds; how soon it ends when it is stopped
+
+Found = Callable[[str, int, ControlMessage], None]
+"""Called with each message: its control topic, its offset there, and what it says."""
+
+
+class Following:
+    """Follows control topics in a thread of its own until it is stopped.
+
+    Args:
+        settings: the cluster's settings.
+        topics: the control topics by name; those that aren't there yet are found when they are made.
+        tables: by control topic, the tables whose messages are wanted.
+        found: gets each message, in the order of its topic, from that thread.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topics: Mapping[str, ControlTopic],
+        tables: Mapping[str, frozenset[str]],
+        found: Found,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._tables = tables
+        self._found = found
+        self._missing = set(topics)
+        self._positions: dict[str, int] = {}
+        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sluice-following", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        consumer = Consumer(
+            self._settings.client(
+                group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
+                enable_auto_commit=False,
+                auto_offset_reset="error",
+                isolation_level="read_uncommitted",
+                fetch_wait_max_ms=500,
+            )
+        )
+        look_again = 0.0
+        try:
+            while not self._stop.is_set():
+                if self._missing and time.monotonic() >= look_again:
+                    self._look_for_missing(consumer)
+                    look_again = time.monotonic() + _LOOK_AGAIN
+                record = consumer.poll(_POLL)
+                if record is not None:
+                    self._take(consumer, record)
+        finally:
+            consumer.close()
+
+    def _look_for_missing(self, consumer: Consumer) -> None:
+        """Begin to follow those topics that are there by now."""
+        try:
+            there = [topic for topic in sorted(self._missing) if self._topics[topic].exists()]
+            first, end = (self._offsets(there, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+        except SluiceError as error:
+            log.warning("the control topics can't be looked for; it is tried again", reason=str(error))
+            return
+        for topic in there:
+            self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)
+        self._missing -= set(there)
+        if there:
+            consumer.incremental_assign([KafkaTopicPartition(t, 0, self._positions[t]) for t in there])
+
+    def _offsets(self, topics: list[str], spec: OffsetSpec) -> dict[str, int]:
+        if not topics:
+            return {}
+        wanted = {KafkaTopicPartition(topic, 0): spec for topic in topics}
+        with kafka_errors("asking for the control topics' offsets", connection=self._settings.name):
+            self._admin.describe_cluster(request_timeout=TIMEOUT).result()  # see ControlTopic: waits for a connection
+            answers = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+            )
+            return {partition.topic: int(answer.result().offset) for partition, answer in answers.items()}
+
+    def _take(self, consumer: Consumer, record: Message) -> None:
+        topic, error = str(record.topic()), record.error()
+        if error is not None:
+            self._lose(consumer, topic, error)
+            return
+        key = (record.key() or b"").decode(errors="replace")
+        if key not in self._tables.get(topic, frozenset()):
+            return
+        try:
+            message = self._topics[topic].read(record, key)
+        except UnreadableError as unreadable:
+            log.warning("a message is left to those who can read it", reason=str(unreadable))
+            return
+        except SluiceError as error_:  # parts of a message could not be fetched; its task writes the range by itself
+            log.warning("a message could not be read", reason=str(error_))
+            return
+        if message is not None:
+            self._found(topic, int(record.offset() or 0), message)
+
+    def _lose(self, consumer: Consumer, topic: str, error: KafkaError) -> None:
+        gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
+        if error.code() in gone and topic in self._topics and topic not in self._missing:
+            log.warning("a control topic isn't what it was; it is looked for again", control_topic=topic)
+            consumer.incremental_unassign([KafkaTopicPartition(topic, 0)])
+            self._missing.add(topic)
+        elif error.code() not in gone:
+            log.warning("the control topics could not be read, trying again", reason=str(error))

@@ -1,0 +1,113 @@
+"""Which workers are there: the members of a consumer group, whose heartbeats Kafka itself watches.
+
+Workers of the group `default` are in the consumer group `sluice-workers-default` of each cluster that holds control
+topics of theirs. They read nothing by it. A worker that dies or freezes is out of it after `SESSION`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from sluice.kafka.config import KafkaSettings
+from sluice.kafka.failures import kafka_errors
+from sluice.logs import log
+
+PREFIX = "sluice-workers-"
+SESSION = 10.0  # seconds; brokers allow no less than six by default
+_TIMEOUT = 10.0
+_POLL = 0.5
+
+
+class Member(NamedTuple):
+    """A worker: its name, and the machine that it runs on as the broker sees it."""
+
+    worker: str
+    host: str
+
+
+def members(admin: AdminClient, settings: KafkaSettings, group: str) -> tuple[Member, ...]:
+    """The workers of a group that are there now, by name.
+
+    Args:
+        admin: a client of the cluster of the control topics.
+        settings: its settings, for errors.
+        group: the workers' group.
+
+    Raises:
+        RetryableError: the cluster doesn't answer in time.
+        ActionRequiredError: the consumer group may not be described.
+    """
+    name = f"{PREFIX}{group}"
+    where = {"group": name, "connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
+    with kafka_errors("asking which workers are there", **where):
+        try:
+            described = admin.describe_consumer_groups([name], request_timeout=_TIMEOUT)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:  # brokers of 4.0 and later say so
+                return ()
+            raise
+    return tuple(sorted(Member(member.client_id, member.host) for member in described.members))
+
+
+class Membership:
+    """A worker's membership, kept up by a thread of its own until it is left.
+
+    Args:
+        settings: the cluster's settings.
+        group: the workers' group.
+        worker: the worker's name.
+        topics: control topics on this cluster; a group needs some.
+        changed: called when workers have come or gone, from that thread.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        group: str,
+        worker: str,
+        topics: Sequence[str],
+        changed: Callable[[], None],
+    ) -> None:
+        self._changed = changed
+        self._stop = threading.Event()
+        self._consumer = Consumer(
+            settings.client(
+                group_id=f"{PREFIX}{group}",
+                client_id=worker,
+                enable_auto_commit=False,
+                auto_offset_reset="latest",
+                session_timeout_ms=int(SESSION * 1000),
+                partition_assignment_strategy="range",  # every member is told when one comes or goes
+            )
+        )
+        self._consumer.subscribe(list(topics), on_assign=self._on_assign)
+        self._thread = threading.Thread(target=self._keep, name="sluice-membership", daemon=True)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Leave the group; the others are told at once."""
+        self._stop.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            record = self._consumer.poll(_POLL)
+            if record is not None and record.error() is not None:
+                error = record.error()
+                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a topic that its first interval will make
+                    log.warning("the group of workers can't be kept up with", reason=str(error))
+        with suppress(KafkaException):  # the broker takes a member out that it doesn't hear of
+            self._consumer.close()
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaTopicPartition]) -> None:
+        # Assigned and paused at once: nothing is fetched by a consumer that is only there to be a member.
+        consumer.assign(partitions)
+        consumer.pause(partitions)
+        self._changed()

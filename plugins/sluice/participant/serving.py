@@ -1,0 +1,233 @@
+"""What a worker is made of: its Spark application, the pipelines that it writes, and their control topics."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from sluice.connectors.data import reader_of, writer_of
+from sluice.control.followed import Following
+from sluice.control.presence import Membership, members
+from sluice.control.topic import ControlTopic
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.kafka.config import Connections, KafkaSettings
+from sluice.logs import log
+from sluice.participant.participant import RangeJob
+from sluice.participant.session import KeptSession, spark_session
+from sluice.participant.spark_job import SparkJob
+from sluice.participant.worker import End, ServedTable, Terms, Worker
+from sluice.pipeline.model import Pipeline
+from sluice.pipeline.workers import pipelines_of
+from sluice.protocol.claims import Steady
+from sluice.protocol.transaction import Transaction
+
+_LOOK_AT_FILES = 10.0  # seconds
+_FULLEST = 0.9  # of the heap's oldest part, after a collection
+
+
+class SparkApplication:
+    """A worker's Spark application; see `worker.Application`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def is_well(self) -> bool:
+        """Whether its JVM answers, its context runs, and its heap has room after a collection."""
+        context = self._spark.sparkContext
+        try:
+            assert context._jvm is not None
+            if context._jsc.sc().isStopped():
+                return False
+            pools = context._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+            for pool in pools:
+                usage = pool.getCollectionUsage()
+                if "Old" in pool.getName() and usage is not None and usage.getMax() > 0:
+                    return bool(usage.getUsed() < _FULLEST * usage.getMax())
+        except (Py4JError, OSError, AttributeError, TypeError):  # each of them is how a lost JVM shows
+            return False
+        return True
+
+
+class Files:
+    """The pipeline files that a worker began with, and whether they are still the same."""
+
+    def __init__(self, files: Sequence[Path], steady: Steady) -> None:
+        self._files = files
+        self._steady = steady
+        self._digest = self._now()
+        self._looked = steady()
+
+    def are_same(self) -> bool:
+        """Whether they are, as far as was seen some seconds ago."""
+        now = self._steady()
+        if now - self._looked < _LOOK_AT_FILES:
+            return True
+        self._looked = now
+        return self._now() == self._digest
+
+    def _now(self) -> str:
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(file.read_bytes() if file.exists() else b"\x00")
+        return digest.hexdigest()
+
+
+def misfit(
+    pipeline: Pipeline, control: ControlTopic, known: Connections, transaction: Transaction, *, trusting: bool
+) -> str | None:
+    """Why a transaction is left to Spark jobs of its own; None where it can be written here.
+
+    A write job knows its START-COMMIT by the digest that its coordinator gave it outside the topic. A worker has only
+    the topic, and START-COMMIT says what code runs: so it takes signed ones alone, unless a person trusts the topic.
+    """
+    start = transaction.start
+    if not trusting and not control.signatures.are_required(pipeline.table_id, transaction.start_offset):
+        return "its START-COMMIT isn't signed"
+    if start.writer.path != pipeline.table_id:
+        return "its table is another than the pipeline's"
+    clusters = start.streams.clusters.values() if start.streams is not None else ()
+    try:
+        reader_of(start.source), writer_of(start.sink)
+        for address in clusters:
+            known(address.connection)
+    except SluiceError as error:
+        return error.what
+    return None
+
+
+def require_trust(pipelines: Iterable[Pipeline], control_of: Callable[[Pipeline], KafkaSettings]) -> None:
+    """Check that plans on the control topics are signed.
+
+    Raises:
+        ActionRequiredError: a connection has no secret.
+    """
+    for pipeline in pipelines:
+        if not control_of(pipeline).control_secrets:
+            raise ActionRequiredError(
+                "Workers take what they run from the control topic, and its messages aren't signed.",
+                next_step="set `sluice.control.secret` in the extra field of the control topic's connection "
+                "(docs/production.md), or, if only Sluice may write to the topic, start workers with "
+                "--trust-control-topic.",
+                pipeline=pipeline.name,
+                connection=control_of(pipeline).name,
+            )
+
+
+def serve(
+    files: Sequence[Path],
+    group: str,
+    terms: Terms,
+    settings: Callable[[Pipeline], tuple[KafkaSettings, KafkaSettings]],
+    connections: Callable[[Pipeline], Connections],
+    steady: Steady,
+    *,
+    trusting: bool,
+) -> End:
+    """Be a worker, from the start of its Spark application until it ends.
+
+    Args:
+        files: pipeline files; those of other groups are left alone.
+        group: the group of workers.
+        terms: how it works.
+        settings: of a pipeline, the clusters of its records and of its control topic.
+        connections: of a pipeline, the Kafka connections of streams' clusters by their ids.
+        steady: a clock that nobody sets.
+        trusting: whether START-COMMITs count that aren't signed.
+
+    Raises:
+        PipelineFileError, ActionRequiredError: files, connections or control topics can't be used.
+    """
+    pipelines = pipelines_of(files, group)
+    if not trusting:
+        require_trust(pipelines, lambda pipeline: settings(pipeline)[1])
+    spark = spark_session(f"sluice worker {terms.name}")
+    sessions = KeptSession(spark)
+    clusters: dict[str, KafkaSettings] = {}
+    topics: dict[str, dict[str, ControlTopic]] = defaultdict(dict)
+    tables: dict[tuple[str, str], ServedTable] = {}
+    for pipeline in pipelines:
+        source, control = settings(pipeline)
+        clusters[control.name] = control
+        topic = topics[control.name].setdefault(pipeline.control_topic, ControlTopic(control, pipeline.control_topic))
+        topic.ensure()  # nobody is a member of a group none of whose topics is there
+        known = connections(pipeline)
+        job: RangeJob = SparkJob(source, known, sessions)
+        fits = partial(misfit, pipeline, topic, known, trusting=trusting)
+        timeout = pipeline.write.timeout.total_seconds()
+        tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
+    of_files = Files(files, steady)
+    groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
+    worker = Worker(terms, tables, SparkApplication(spark), groups.workers, steady, of_files.are_same)
+    followers = [Following(clusters[name], of, _tables_of(of, tables), worker.said) for name, of in topics.items()]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: worker.end())
+    try:
+        for follower in followers:
+            follower.start()
+        return worker.run()
+    finally:
+        groups.leave()
+        for follower in followers:
+            follower.stop()
+        try:
+            spark.stop()
+        except Exception as error:  # a lost JVM shows as any error
+            log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+
+
+def _tables_of(topics: Mapping[str, ControlTopic], tables: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    return {topic: frozenset(table for its, table in tables if its == topic) for topic in topics}
+
+
+class Groups:
+    """A worker's membership in its group, on each cluster that holds control topics of its pipelines.
+
+    Args:
+        clusters: those clusters, by name.
+        group: the group of workers.
+        worker: the worker's name.
+        topics: the control topics on each.
+    """
+
+    def __init__(
+        self, clusters: Mapping[str, KafkaSettings], group: str, worker: str, topics: Mapping[str, Sequence[str]]
+    ) -> None:
+        self._clusters = clusters
+        self._group = group
+        self._own = worker
+        self._admins = {name: AdminClient(cluster.client()) for name, cluster in clusters.items()}
+        self._known: tuple[str, ...] | None = None
+        self._memberships = [
+            Membership(cluster, group, worker, topics[name], self._changed) for name, cluster in clusters.items()
+        ]
+
+    def workers(self) -> tuple[str, ...]:
+        """The names of the workers that are there, as of the last time that one came or went."""
+        if self._known is None:
+            self._known = self._ask()
+        return self._known
+
+    def leave(self) -> None:
+        """Leave all of them."""
+        for membership in self._memberships:
+            membership.leave()
+
+    def _changed(self) -> None:
+        self._known = None
+
+    def _ask(self) -> tuple[str, ...]:
+        found = {self._own}
+        for name, admin in self._admins.items():
+            try:
+                found |= {member.worker for member in members(admin, self._clusters[name], self._group)}
+            except SluiceError as error:  # then it takes itself for the only one, and claims all the sooner
+                log.warning("it isn't known which workers are there", reason=str(error))
+        return tuple(sorted(found))

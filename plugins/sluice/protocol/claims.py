@@ -1,0 +1,138 @@
+"""Who writes a range: a worker that has claimed it, or a Spark job that its `write` task submits. Pure.
+
+Workers are a speed-up, and nothing that safety rests on: the first whole WRITE-STATUS of a range counts, whoever sent
+it. What is decided here is only who begins, and how long others wait:
+
+- a worker claims a range of an open transaction that nobody has reported or failed to write, and whose last claim was
+  given back or has run out. Of two claims at once the log's first one counts;
+- a claim runs out when a reader has seen no newer one for its `lease`, by that reader's own steady clock. A process
+  that has just begun counts from when it first reads the claim, so it may only wait longer;
+- the `write` task waits while a claim lasts. It submits a Spark job of its own where no worker is there, where none
+  claims the range in time, where the claim runs out, and where the range has failed in an earlier try.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+from sluice.protocol.messages import Claim
+from sluice.protocol.transaction import Transaction
+
+Steady = Callable[[], float]
+"""Seconds on a clock that nobody sets."""
+
+
+class Claims:
+    """What one process knows of the claims of workers.
+
+    Args:
+        steady: its steady clock.
+    """
+
+    def __init__(self, steady: Steady) -> None:
+        self._steady = steady
+        self._seen: dict[int, float] = {}
+
+    def standing(self, transaction: Transaction, number: int) -> Claim | None:
+        """The claim on a range that lasts; None where none was made, or it was given back or has run out."""
+        offset, claim = transaction.claims.get(number, (0, None))
+        if claim is None or claim.released:
+            return None
+        now = self._steady()
+        return claim if now - self._seen.setdefault(offset, now) < claim.lease else None
+
+    def may_claim(self, transaction: Transaction, number: int) -> bool:
+        """Whether a worker may claim a range."""
+        return is_unwritten(transaction, number) and self.standing(transaction, number) is None
+
+    def forget(self, before: int) -> None:
+        """Drop what is known of claims before a control-topic offset."""
+        self._seen = {offset: seen for offset, seen in self._seen.items() if offset >= before}
+
+
+def is_unwritten(transaction: Transaction, number: int) -> bool:
+    """Whether a range is still to be written for the first time.
+
+    One that has failed is tried again by its `write` task, in a Spark job of its own: what fails in a worker may be the
+    worker.
+    """
+    open_ = transaction.is_open and number < len(transaction.start.ranges)
+    return open_ and transaction.status_of(number) is None and transaction.failure_of(number) is None
+
+
+def first_choice(workers: Iterable[str], topic: str, transaction: str, number: int) -> str | None:
+    """The worker that should claim a range before others do; None where there is none.
+
+    By rendezvous hashing: each worker finds the same one without asking, ranges and tables are spread evenly, and where
+    a worker goes, only its own ranges go to others.
+
+    Args:
+        workers: the names of those that are there.
+        topic: the control topic.
+        transaction: the transaction's id.
+        number: the range's number in the plan.
+    """
+    place = f"{topic}/{transaction}/{number}"
+    return max(workers, key=lambda name: hashlib.sha256(f"{name}/{place}".encode()).digest(), default=None)
+
+
+class Verdict(StrEnum):
+    """What the `write` task of a range does next."""
+
+    WAIT = "wait"
+    WRITTEN = "written"
+    FAILED = "failed"
+    ENDED = "ended"
+    SUBMIT = "submit"
+
+
+class Waiting:
+    """A `write` task's waiting for workers to write its range.
+
+    Args:
+        number: the range's number in the plan.
+        claim_within: seconds within which a worker has to claim it.
+        steady: the process's steady clock.
+    """
+
+    def __init__(self, number: int, claim_within: float, steady: Steady) -> None:
+        self._number = number
+        self._within = claim_within
+        self._steady = steady
+        self._claims = Claims(steady)
+        self._unclaimed_since: float | None = None
+        self._failed_before: bool | None = None
+
+    def judge(self, transaction: Transaction | None, workers: Callable[[], bool]) -> Verdict:
+        """What to do, now that the log says this of the transaction.
+
+        Args:
+            transaction: the transaction, None where the log holds none.
+            workers: asks whether a worker is there; called only where the range is unclaimed.
+        """
+        if transaction is None or not transaction.is_open:
+            return self._of_ended(transaction)
+        if transaction.status_of(self._number) is not None:
+            return Verdict.WRITTEN
+        failed = transaction.failure_of(self._number) is not None
+        if self._failed_before is None:
+            self._failed_before = failed  # then it is another try's, and this one has a job of its own
+        if failed:
+            return Verdict.SUBMIT if self._failed_before else Verdict.FAILED
+        if self._claims.standing(transaction, self._number) is not None:
+            self._unclaimed_since = None
+            return Verdict.WAIT
+        return self._unclaimed(workers)
+
+    def _of_ended(self, transaction: Transaction | None) -> Verdict:
+        written = transaction is not None and transaction.status_of(self._number) is not None
+        return Verdict.WRITTEN if written else Verdict.ENDED
+
+    def _unclaimed(self, workers: Callable[[], bool]) -> Verdict:
+        now = self._steady()
+        if self._unclaimed_since is None:
+            self._unclaimed_since = now
+        late = now - self._unclaimed_since >= self._within
+        return Verdict.SUBMIT if late or not workers() else Verdict.WAIT
