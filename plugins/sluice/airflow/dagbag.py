@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from sluice.airflow.dag import build_dag
 from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
-from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_pipelines, pipeline_files
+from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_each, pipeline_files, unforeseen
 from sluice.pipeline.model import SERVICES_SUFFIX, Pipeline
 
 
@@ -60,19 +60,10 @@ def raise_errors(default: Path) -> None:
 
 def _load(default: Path, only: str | None = None) -> tuple[list[tuple[Path, Pipeline]], list[PipelineFileError]]:
     """The pipelines of unique name with their files, and the errors of the other files."""
-    pipelines: list[tuple[Path, Pipeline]] = []
-    errors: list[PipelineFileError] = []
     # The name of a pipeline made by `routes` begins with the file's.
     names = () if only is None else (only, only.rpartition(".")[0] or only)
-    for path in dict.fromkeys(p.resolve() for p in pipeline_files(default)):
-        if only is not None and not any(name in _text(path) for name in names):
-            continue
-        try:
-            pipelines += [(path, pipeline) for pipeline in load_pipelines(path)]
-        except PipelineFileError as error:
-            errors.append(error)
-        except Exception as error:  # a third-party source or sink may raise anything
-            errors.append(_unforeseen(path, error))
+    files = dict.fromkeys(p.resolve() for p in pipeline_files(default))
+    pipelines, errors = load_each(path for path in files if only is None or any(name in _text(path) for name in names))
     by_name: dict[str, list[Path]] = defaultdict(list)
     for path, pipeline in pipelines:
         by_name[pipeline.name].append(path)
@@ -94,15 +85,7 @@ def _build(path: Path, pipeline: Pipeline, *, auto_register: bool) -> list[DAG]:
         place = {"file": path, "line": _line(path, key), **error.where}
         raise PipelineFileError(error.what, next_step=error.next_step, **place) from None
     except Exception as error:
-        raise _unforeseen(path, error) from error
-
-
-def _unforeseen(path: Path, error: Exception) -> PipelineFileError:
-    return PipelineFileError(
-        f"Airflow can't make a DAG of the pipeline: {type(error).__name__}: {error}.",
-        next_step="correct what it names, or take the file away until it is reported and mended.",
-        file=path,
-    )
+        raise unforeseen(path, error) from error
 
 
 def _same_name(name: str, paths: list[Path]) -> PipelineFileError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,33 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
         raise
     except ActionRequiredError as error:  # what its source or sink needs isn't there
         raise PipelineFileError(error.what, next_step=error.next_step, **{"file": path, **error.where}) from error
+
+
+def load_each(paths: Iterable[Path]) -> tuple[list[tuple[Path, Pipeline]], list[PipelineFileError]]:
+    """The pipelines of many files, each with its file, and the errors of those that are wrong.
+
+    Args:
+        paths: pipeline files.
+    """
+    pipelines: list[tuple[Path, Pipeline]] = []
+    errors: list[PipelineFileError] = []
+    for path in paths:
+        try:
+            pipelines += [(path, pipeline) for pipeline in load_pipelines(path)]
+        except PipelineFileError as error:
+            errors.append(error)
+        except Exception as error:  # a third-party source or sink may raise anything
+            errors.append(unforeseen(path, error))
+    return pipelines, errors
+
+
+def unforeseen(path: Path, error: Exception) -> PipelineFileError:
+    """An error that a pipeline file's connector raised, and that isn't one of ours, as one of ours."""
+    return PipelineFileError(
+        f"The pipeline can't be used: {type(error).__name__}: {error}.",
+        next_step="correct what it names, or take the file away until it is reported and mended.",
+        file=path,
+    )
 
 
 def _pipelines(path: Path) -> tuple[Pipeline, ...]:

@@ -6,22 +6,30 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sluice.errors import ActionRequiredError
-from sluice.pipeline.load import load_pipelines
+from sluice.logs import log
+from sluice.pipeline.load import load_each
 from sluice.pipeline.model import Pipeline
 
 
 def pipelines_of(files: Iterable[Path], group: str) -> tuple[Pipeline, ...]:
     """The pipelines whose ranges a group of workers writes.
 
+    A file that is wrong is left out, with a word in the log: the tables of all others are written.
+
     Args:
         files: pipeline files.
         group: the group.
 
     Raises:
-        PipelineFileError: a file is wrong.
+        PipelineFileError: a file is wrong, and no other names the group.
         ActionRequiredError: none names the group, or they don't fit into one Spark application.
     """
-    found = tuple(p for file in files for p in load_pipelines(file) if p.write.workers == group)
+    pipelines, errors = load_each(files)
+    found = tuple(pipeline for _, pipeline in pipelines if pipeline.write.workers == group)
+    if not found and errors:
+        raise errors[0]
+    for error in errors:
+        log.error("a pipeline file is left out", group=group, reason=str(error))
     if not found:
         raise ActionRequiredError(
             "No pipeline is written by these workers.",
