@@ -80,6 +80,13 @@ class Folder:
         """Whether there is a file or folder."""
         return bool(self._files.exists(f"{self._root}/{path}"))
 
+    def size(self, path: str) -> int | None:
+        """A file's size in bytes; None if there is no file."""
+        try:
+            return int(self._files.size(f"{self._root}/{path}") or 0)
+        except FileNotFoundError:
+            return None
+
     def read(self, path: str) -> bytes:
         """A file's content."""
         return bytes(self._files.cat_file(f"{self._root}/{path}"))

@@ -78,7 +78,9 @@ class FilesTable(ABC):
 
     def written_as(self, writer: TableSpec) -> Self:
         """See `Table`."""
-        return type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
+        made = type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
+        made._log = self._log
+        return made
 
     # What is committed
 
