@@ -1,4 +1,4 @@
-"""Columns for which no JVM is asked; that Spark and Hudi say the same is in tests/guarantees/test_file_sink_settings.py."""
+"""Columns for which no JVM is asked. That Spark and Hudi say the same, test_file_sink_settings.py has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def test_plain_columns():
     "ddl",
     [
         "", "id", "id BIGINT,", "id: BIGINT", "id DECIMAL(9,2)", "a STRUCT<b: INT>", "a ARRAY<INT>", "`a b` INT",
-        "a INT COMMENT 'x'", "a INT, A STRING", "a INT NULL", "1a INT", "\u00e9 INT", "a TIMESTAMP_NTZ", "a INT DEFAULT 1", "a VARCHAR(9)",
+        "a INT COMMENT 'x'", "a INT, A STRING", "a INT NULL", "1a INT", "\u00e9 INT", 
+        "a TIMESTAMP_NTZ", "a INT DEFAULT 1", "a VARCHAR(9)",
     ],
 )  # fmt: skip
 def test_others_are_left_to_spark(ddl):
