@@ -25,7 +25,7 @@ def test_plain_columns():
     "ddl",
     [
         "", "id", "id BIGINT,", "id: BIGINT", "id DECIMAL(9,2)", "a STRUCT<b: INT>", "a ARRAY<INT>", "`a b` INT",
-        "a INT COMMENT 'x'", "a INT, A STRING", "a INT NULL", "1a INT", "\u00e9 INT", 
+        "a INT COMMENT 'x'", "a INT, A STRING", "a INT NULL", "1a INT", "\u00e9 INT",
         "a TIMESTAMP_NTZ", "a INT DEFAULT 1", "a VARCHAR(9)",
     ],
 )  # fmt: skip
