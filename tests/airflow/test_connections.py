@@ -10,6 +10,7 @@ import pytest
 from sluice.airflow.connections import (
     kafka_settings,
     private_settings,
+    private_settings_of,
     registry_settings,
     source_connections,
     spark_master,
@@ -203,6 +204,73 @@ def test_a_source_s_own_connection_is_of_any_type_and_masked(connection: Any) ->
 def test_a_source_s_own_connection_that_is_missing_is_named() -> None:
     with pytest.raises(ActionRequiredError, match=r"connection nowhere is missing.*airflow connections add nowhere"):
         source_connections(["nowhere"])
+
+
+AWS = {
+    "conn_type": "aws",
+    "login": "AKIAONE",
+    "password": SECRET,
+    "extra": {
+        "aws_session_token": "session-token-of-sts",
+        "region_name": "eu-central-1",
+        "endpoint_url": "https://minio:9000",
+        "config_kwargs": {"s3": {"addressing_style": "path"}},
+    },
+}
+
+
+def on_s3(path: str = "s3a://lake/t", connection_id: str | None = "c", name: str = "p") -> Any:
+    from sluice.pipeline import Kafka, Pipeline, Sink, Source
+    from sluice.sinks.files.options import Files
+
+    files = Files.model_validate(
+        {"path": path, "layout": "connect", "schema": "id BIGINT", "connection": connection_id}
+    )
+    return Pipeline(name=name, source=Source(kafka=Kafka(topics="t")), sink=Sink(files=files))
+
+
+def test_a_bucket_s_login_comes_from_a_connection_of_type_aws(connection: Any) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+
+    connection(**AWS)
+    private = private_settings_of(on_s3())
+    provider = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    assert private.conf == {
+        "spark.hadoop.fs.s3a.bucket.lake.access.key": "AKIAONE",
+        "spark.hadoop.fs.s3a.bucket.lake.secret.key": SECRET,
+        "spark.hadoop.fs.s3a.bucket.lake.session.token": "session-token-of-sts",
+        "spark.hadoop.fs.s3a.bucket.lake.endpoint": "https://minio:9000",
+        "spark.hadoop.fs.s3a.bucket.lake.endpoint.region": "eu-central-1",
+        "spark.hadoop.fs.s3a.bucket.lake.path.style.access": "true",
+        "spark.hadoop.fs.s3a.bucket.lake.aws.credentials.provider": provider,
+    }
+    assert on_s3().own_connections == ("c",)
+    shown = f"{private!r} {redact(f'refused {SECRET}, session-token-of-sts')} {on_s3().writer().model_dump_json()}"
+    assert SECRET not in shown
+    assert "session-token-of-sts" not in shown
+    assert private_settings_of(on_s3(connection_id=None)).conf == {}
+
+
+def test_what_is_secret_of_spark_stays_beside_a_bucket_s_login(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection(conn_type="aws", login="AKIAONE", password=SECRET)
+    own = {"spark.authenticate.secret": "of-spark", "spark.hadoop.fs.s3a.secret.key": "of-others"}
+    spark = {"conn_type": "spark", "host": "local", "extra": {"conf": own, "hudi": {"hoodie.a.password": "p"}}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(spark))
+    private = private_settings_of(on_s3(), on_s3("s3a://lake/u"), on_s3("s3a://other/t"))
+    buckets = {name.split(".")[5] for name in private.conf.keys() - own.keys()}
+    assert (own.items() <= private.conf.items(), buckets) == (True, {"lake", "other"})
+    assert private.hudi == {"hoodie.a.password": "p"}
+
+
+def test_a_worker_s_pipelines_name_one_connection_for_a_bucket(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection(**AWS)
+    monkeypatch.setenv("AIRFLOW_CONN_D", json.dumps(AWS))
+    with pytest.raises(ActionRequiredError, match=r"different connections for the same bucket.*c, d"):
+        private_settings_of(on_s3(), on_s3("s3a://lake/u", "d", "q"))
 
 
 def test_a_command_by_hand_gets_a_source_s_own_connections_as_a_task_does(

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.s3 import LocalS3, class_paths, ensure_s3
+from tests.s3.reader import ArrowS3, read_by_arrow
 
+from sluice.airflow.connections import private_settings_of, source_connections
+from sluice.connectors.aws import s3a_settings
+from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.pipeline import Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE as PRIVATE
+from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import log_entry
+from sluice.sinks.files.names import COMMITTED, DataFile, committable, log_entry
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.s3 import S3Storage
+from sluice.sinks.files.sink import FilesSink
 from sluice.sinks.files.storage import LocalStorage
+from sluice.testing.deaths import dying
 from sluice.testing.sinks import extra
 
 from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
-from .harness import Drivers, Pause, finish, once_the_lease_is_free
+from .harness import Drivers, Pause, finish, kafka_settings, once_the_lease_is_free
 from .harness.files import FileFlow, rows_in
 from .harness.readers import SharedJvm
+from .test_quarantine_of_sinks import KILLS, SetAside, committed_by_another, killed, listed_explained_and_sent_again
 
-STEPS = tuple((S3Storage, name) for name in ("create", "copy", "delete", "make_folder", "replace"))
+STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder", "replace"))
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +131,38 @@ def test_more_objects_than_one_answer_lists(storage_of, s3, tmp_path, monkeypatc
     assert storage.names("many") == []
 
 
+def test_the_login_of_a_connection_is_of_its_bucket_alone(s3, s3_jvm, tmp_path):
+    """Without any other; a role is assumed by asking for its login where the connection says."""
+    keys = ConnectionSettings("c", "aws", login=s3.key, password=s3.secret, extra=s3.extra)
+    role = {"role_arn": "arn:aws:iam::123456789012:role/lake", "assume_role_kwargs": {"DurationSeconds": 900}}
+    with s3_jvm() as jvm:
+        for name, of in (("keys", keys), ("role", replace(keys, extra={**s3.extra, **role}))):
+            configuration = jvm.jvm.org.apache.hadoop.conf.Configuration(False)
+            configuration.addResource("core-default.xml")
+            configuration.setBoolean("fs.s3a.impl.disable.cache", True)
+            for setting, value in s3a_settings(of, "lake").items():
+                configuration.set(setting, value)
+            storage = S3Storage(jvm.jvm, configuration, f"{s3.uri}{tmp_path}/{name}")
+            storage.require_conditions("probe")
+            assert s3.listing(f"{tmp_path}/{name}".lstrip("/")) == {"probe": 5}
+    assert s3.was_asked_for_a_login()
+
+
+def test_an_object_that_is_too_large_for_one_request_is_copied_in_parts(storage_of, s3, tmp_path, monkeypatch):
+    storage = storage_of(str(tmp_path))
+    monkeypatch.setattr("sluice.sinks.files.s3._COPIED_WHOLE", 6 << 20)
+    monkeypatch.setattr("sluice.sinks.files.s3._COPIED_PART", 5 << 20)
+    large, small = os.urandom(11 << 20), b"x" * (1 << 20)
+    for name, content in (("large", large), ("small", small)):
+        s3.put(f"{tmp_path}/{name}".lstrip("/"), content)
+    storage.copy([("large", "w/large", len(large)), ("small", "w/small", len(small))], "mine")
+    assert storage.is_copy("w/large", len(large), "mine")
+    assert storage.is_copy("w/small", len(small), "mine")
+    assert storage.read("w/large") == large
+    parts = [storage.checksum(f"w/{name}").partition("-")[2] for name in ("large", "small")]
+    assert parts == ["3", ""]
+
+
 def test_an_object_store_that_ignores_conditions_is_refused(storage_of, tmp_path, monkeypatch):
     storage = storage_of(str(tmp_path))
     monkeypatch.setattr("sluice.sinks.files.s3._CONDITION", ("x-amz-meta-nothing", "*"))
@@ -137,7 +182,7 @@ def test_a_wrong_bucket_needs_a_person(root, says, s3_jvm):
         S3Storage(jvm.jvm, jvm.storage.unwrap(), root).require_conditions("probe")
 
 
-class TestOnAnObjectStore(on_a_disk.TestConnectLayout):
+class _OnAnObjectStore:
     """Folders of a test have the same paths in the bucket; processes die at each request that changes something."""
 
     calls = STEPS
@@ -158,18 +203,13 @@ class TestOnAnObjectStore(on_a_disk.TestConnectLayout):
         return Files(path=f"{self._s3.uri}/any", layout=self.layout).capabilities
 
     def rows(self, folder):
-        base = f"{folder}/table/topics".lstrip("/")
-        texts = [self._s3.read(f"{base}/{name}").decode() for name in self._s3.listing(base)]
+        base = f"{folder}/table".lstrip("/")
+        texts = [self._s3.read(f"{base}/{path}").decode() for path in self.shown(base)]
         return [json.loads(line)["id"] for text in texts for line in text.splitlines()]
 
-    @pytest.mark.parametrize("when", ["after", *also("before")])
-    def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path, when):
-        super().test_a_process_may_die_at_each_call_of_an_interval(tmp_path, when)
-
-    @pytest.mark.thorough
-    @pytest.mark.parametrize("when", ["after", "before"])
-    def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path, when):
-        super().test_a_process_may_die_at_each_call_of_a_roll_back(tmp_path, when)
+    def shown(self, base: str) -> list[str]:
+        """What a reader takes for the table's files."""
+        return [f"topics/{name}" for name in self._s3.listing(f"{base}/topics")]
 
     @pytest.mark.parametrize("planned", also(False, True))
     def test_a_commit_that_stands_still_at_any_look_is_refused_after_a_roll_back(self, tmp_path, monkeypatch, planned):
@@ -219,6 +259,19 @@ class TestOnAnObjectStore(on_a_disk.TestConnectLayout):
         entries = [Record.of_json(self.storage(tmp_path).read(f"_sluice/log/{n:010d}.json"), "") for n in (1, 2, 3)]
         assert [one.voids for one in entries] == ["", instant, ""]
 
+    def test_what_another_process_has_committed_takes_no_further_number(self, tmp_path):
+        """As a quarantine is committed, of which no checkpoint is read that a commit has to follow on."""
+        with self._table(tmp_path) as first, self._table(tmp_path) as second:
+            instant = first.new_instant()
+            first.open(instant)
+            written = self.write(tmp_path, first, instant, "a", [1])
+            second.commit(instant, written, extra(1))
+            with pytest.raises(SluiceError, match="has changed the table's log meanwhile"):
+                first.commit(instant, written, extra(1))
+            first.publish(instant)
+        assert self.storage(tmp_path).names("_sluice/log") == ["0000000001.json"]
+        assert self._state(tmp_path) == ([1], 1)
+
     def test_another_object_of_a_files_name_stays(self, tmp_path):
         with self._table(tmp_path) as table:
             instant = table.new_instant()
@@ -234,6 +287,28 @@ class TestOnAnObjectStore(on_a_disk.TestConnectLayout):
             self.storage(tmp_path).delete(path)
             table.publish(instant)
         assert self._state(tmp_path) == ([1], 1)
+
+
+class TestConnectLayout(_OnAnObjectStore, on_a_disk.TestConnectLayout):
+    """Each object appears by itself."""
+
+    @pytest.mark.parametrize("when", ["after", *also("before")])
+    def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path, when):
+        super().test_a_process_may_die_at_each_call_of_an_interval(tmp_path, when)
+
+    @pytest.mark.thorough
+    @pytest.mark.parametrize("when", ["after", "before"])
+    def test_a_process_may_die_at_each_call_of_a_roll_back(self, tmp_path, when):
+        super().test_a_process_may_die_at_each_call_of_a_roll_back(tmp_path, when)
+
+
+@pytest.mark.thorough
+class TestIntervalLayout(_OnAnObjectStore, on_a_disk.TestIntervalLayout):
+    """An interval of two objects: who goes by the marks sees both or neither, at whatever request a process dies."""
+
+    def shown(self, base):
+        marks = [self._s3.read(f"{base}/{COMMITTED}/{name}") for name in self._s3.listing(f"{base}/{COMMITTED}")]
+        return [path for mark in marks for path in json.loads(mark)["paths"]]
 
 
 def _at_request(patch, storage, names, number, act) -> list[bool]:
@@ -277,7 +352,7 @@ class S3Flow(FileFlow):
     """One pipeline whose files lie in a bucket."""
 
     def __init__(self, s3: LocalS3, *args, **settings) -> None:
-        super().__init__(*args, sink__files__layout="connect", **settings)
+        super().__init__(*args, **{"sink__files__layout": "connect", **settings})
         self._s3 = s3
         self.base = str(self.path).lstrip("/")
         self.set(sink__files__path=f"{s3.uri}{self.path}")
@@ -407,6 +482,118 @@ def test_a_zombie_makes_nothing_visible_and_is_swept_up(make_files):
     zombie.hear()
     flow.interval()
     _settled(flow)
+
+
+# Bad records
+
+
+def _quarantined(s3: LocalS3, base: str) -> list[dict[str, Any]]:
+    """The rows of a reader who lists the bucket and knows nothing of Sluice."""
+    found = s3.listing(f"{base}_quarantine/topics")
+    files = [s3.read(f"{base}_quarantine/topics/{name}") for name in sorted(found)]
+    return [row for file in files for row in pq.read_table(BytesIO(file)).to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def own_processes(s3, tmp_path_factory) -> Iterator[tuple[Drivers, SharedJvm]]:
+    """A driver and a JVM with the settings of an Airflow connection, started when a test asks for them first."""
+    settings = ConnectionSettings("lake", "aws", login=s3.key, password=s3.secret, extra=s3.extra)
+    drivers, jvm = Drivers(tmp_path_factory.mktemp("drivers")), SharedJvm(s3a_settings(settings, "lake"))
+    yield drivers, jvm
+    drivers.close()
+    jvm.close()
+
+
+@pytest.fixture
+def set_aside(s3, tmp_path, bootstrap, own_processes, topic_name, monkeypatch) -> Iterator[SetAside]:
+    """A pipeline with bad records, whose coordinator, drivers and readers reach the bucket by a connection alone."""
+    for variable in ("HADOOP_CONF_DIR", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", PRIVATE):
+        monkeypatch.delenv(variable, raising=False)
+    fields = {"conn_type": "aws", "login": s3.key, "password": s3.secret, "extra": s3.extra}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
+    drivers, jvm = own_processes
+    settings = {"sink__files__connection": "lake", "write__ranges": 2, "errors__tolerance": "all"}
+    flow = S3Flow(s3, tmp_path, bootstrap, jvm, drivers, topic_name("t"), sink__files__layout="interval", **settings)
+    flow.create_topic(2)
+    given = {
+        **private_settings_of(flow.pipeline).to_environment(),
+        **to_environment(source_connections(flow.pipeline.own_connections)),
+        **kafka_settings(bootstrap).to_environment("source"),
+    }
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    columns = ("kafka_partition", "kafka_offset", "kafka_value", "reason", "instant")
+
+    def rows() -> list[tuple[Any, ...]]:
+        base = f"{flow.base}_quarantine/topics"
+        files = [s3.read(f"{base}/{name}") for name in sorted(s3.listing(base))]
+        found = [row for file in files for row in pq.read_table(BytesIO(file)).to_pylist()]
+        return [tuple(row[c] for c in columns) for row in found]
+
+    with read_by_arrow() as reader:
+        yield SetAside(flow, rows, lambda: flow.rows(metadata=False))
+        assert set(reader.logins) <= {s3.key}
+    texts = [file.read_text() for file in flow.folder.glob("*.log")]
+    texts += [message.model_dump_json() for message in flow.messages()]
+    assert not any(s3.secret in text for text in texts)
+
+
+def test_bad_records_are_set_aside_listed_explained_and_sent_again(set_aside):
+    listed_explained_and_sent_again(set_aside)
+    assert ArrowS3.logins, "nobody has read the quarantine by the connection"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("point", KILLS)
+def test_killed_between_the_files_commit_and_their_bad_records(set_aside, s3, point):
+    killed(set_aside, point)
+    left = s3.listing(f"{set_aside.flow.base}_quarantine/_sluice")
+    assert not [name for name in left if name[0].isdigit()]
+
+
+@pytest.mark.thorough
+def test_bad_records_are_committed_by_another_while_the_first_stands_still(set_aside):
+    committed_by_another(set_aside)
+
+
+@pytest.mark.parametrize("when", ["after", *also("before")])
+def test_a_process_may_die_at_each_request_of_a_commit_of_bad_records(s3, s3_jvm, storage_of, tmp_path, when):
+    """Whoever finishes the interval does it all again, and the records are set aside once."""
+    number = 0
+    while True:
+        number += 1
+        path = f"{tmp_path}/{number}"
+        files = Files(path=f"{s3.uri}{path}", layout="interval", format="json", schema_="id BIGINT")
+        pipeline = Pipeline(name="t", source=Source(kafka=Kafka(topics=("t",))), sink=Sink(files=files))
+        staging = storage_of(f"{path}_quarantine")
+        instant, note = "20261124100000000", {TRANSACTION_KEY: json.dumps({"instant": "i", "table": files.path})}
+        own = f"_sluice/{instant}/a/0"
+        made = []
+        for one in range(2):
+            staged = f"{own}/{one}.parquet"
+            staging.create(staged, b"bad")
+            made.append(DataFile(staged, f"topics/{instant}/0/t/{one}.parquet", 3, staging.checksum(staged)))
+        written = [committable(own, "interval", made, 2)]
+
+        def finish_interval(pipeline=pipeline, instant=instant, written=written, note=note) -> None:
+            sink = FilesSink(pipeline, s3_jvm)
+            with sink.open() as table:
+                quarantine = sink.open_quarantine(table, sink.pin_quarantine(table, table.writer))
+                if quarantine.state_of(instant) != "completed":
+                    quarantine.open(instant)
+                    quarantine.commit(instant, written, note)
+                quarantine.publish(instant)
+
+        with dying(STEPS, number, when) as died:
+            finish_interval()
+        finish_interval()
+        base = f"{path}_quarantine".lstrip("/")
+        assert list(s3.listing(f"{base}/topics")) == [one.path.removeprefix("topics/") for one in made]
+        assert list(s3.listing(f"{base}/_sluice/log")) == ["0000000001.json"]
+        assert not [name for name in s3.listing(f"{base}/_sluice") if name.startswith(("pending/", "2"))]
+        if not died:
+            assert number > 8
+            return
 
 
 @pytest.mark.thorough

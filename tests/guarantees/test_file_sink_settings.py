@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from sluice.errors import ActionRequiredError
+from sluice.jvm import schema
 
 from .harness.files import FileFlow, rows_of
 from .harness.readers import DDL
@@ -163,3 +164,19 @@ def _fill(file) -> None:
     with file.open("wb", buffering=0) as filling, contextlib.suppress(OSError):
         while True:
             filling.write(b"x" * 4096)
+
+
+def test_what_is_said_of_plain_columns_without_a_jvm_is_what_spark_and_hudi_say(shared_jvm, monkeypatch):
+    words = ("boolean", "tinyint", "byte", "SMALLINT", "short", "int", "INTEGER", "bigint", "long", "float", "real",
+             "double", "string", "binary", "date", "timestamp")  # fmt: skip
+    ddl = ", ".join(f"{'aB'[i % 2]}_{i} {word}{' NOT  NULL' * (i % 3 == 0)}" for i, word in enumerate(words))
+    ddl += ", select INT,\n null STRING, _x INT"
+    with shared_jvm() as jvm:
+        struct = schema.struct_of_ddl(jvm, ddl)
+        plain = schema.table_schema(jvm, "a-table", struct)
+        asked = []
+        for name in ("plain_struct", "plain_ddl", "plain_avro"):
+            monkeypatch.setattr(schema, name, lambda *_: asked.append(True))
+        assert schema.struct_of_ddl(jvm, ddl) == struct
+        assert schema.table_schema(jvm, "a-table", struct) == plain
+        assert len(asked) == 3

@@ -91,7 +91,7 @@ def told(flow: Flow, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _set_aside_listed_explained_and_sent_again(aside: SetAside) -> None:
+def listed_explained_and_sent_again(aside: SetAside) -> None:
     flow = aside.flow
     flow.set(errors__dead_letter_topic=f"{flow.topic}-dead")
     flow.produce(20)
@@ -120,17 +120,17 @@ def _set_aside_listed_explained_and_sent_again(aside: SetAside) -> None:
 
 
 def test_files_bad_records_are_set_aside_listed_explained_and_sent_again(files):
-    _set_aside_listed_explained_and_sent_again(files)
+    listed_explained_and_sent_again(files)
 
 
 def test_a_database_s_bad_records_are_set_aside_listed_explained_and_sent_again(table):
-    _set_aside_listed_explained_and_sent_again(table)
+    listed_explained_and_sent_again(table)
 
 
 KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]
 
 
-def _killed(aside: SetAside, point: str) -> None:
+def killed(aside: SetAside, point: str) -> None:
     flow = aside.flow
     flow.produce(20)
     bad = aside.bad(0, 1, 1)
@@ -149,13 +149,13 @@ def _killed(aside: SetAside, point: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("point", KILLS)
 def test_killed_between_the_files_commit_and_their_bad_records(files, point):
-    _killed(files, point)
+    killed(files, point)
     assert not list(files.flow.path.with_name(f"{files.flow.path.name}_quarantine").glob("_sluice/[0-9]*"))
 
 
 @pytest.mark.parametrize("point", [*KILLS[:-1], *also("jdbc.before_database_commit")])
 def test_killed_between_the_rows_commit_and_their_bad_records(table, database, point):
-    _killed(table, point)
+    killed(table, point)
     assert database.staging() == set()
 
 
@@ -176,15 +176,15 @@ def test_an_aborted_interval_sets_nothing_aside(files):
 
 @pytest.mark.thorough
 def test_a_table_s_bad_records_are_committed_by_another_while_the_first_stands_still(table):
-    _committed_by_another(table)
+    committed_by_another(table)
 
 
 @pytest.mark.thorough
 def test_files_bad_records_are_committed_by_another_while_the_first_stands_still(files):
-    _committed_by_another(files)
+    committed_by_another(files)
 
 
-def _committed_by_another(aside: SetAside) -> None:
+def committed_by_another(aside: SetAside) -> None:
     """The first has looked whether it is done before that, so it goes on to commit it a second time."""
     flow = aside.flow.set(control__commit_timeout="5 seconds", control__clock_wait="1 second")
     flow.produce(20)

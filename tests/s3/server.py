@@ -105,6 +105,16 @@ class LocalS3:
         }
 
     @property
+    def extra(self) -> dict[str, Any]:
+        """The extra field of an Airflow connection that leads here."""
+        style = {"s3": {"addressing_style": "path"}}
+        return {"endpoint_url": self.endpoint, "region_name": "us-east-1", "config_kwargs": style}
+
+    def was_asked_for_a_login(self) -> bool:
+        """Whether a role was assumed: requests of S3's go to a bucket, those of STS to nothing."""
+        return '"POST / HTTP' in (self._data / "s3.log").read_text()
+
+    @property
     def login(self) -> dict[str, str]:
         return {"fs.s3a.access.key": self.key, "fs.s3a.secret.key": self.secret}
 

@@ -15,6 +15,7 @@ from sluice.connectors.views import CommitFacts, commit_log_of, shows_commits
 from sluice.databases import client
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY
+from sluice.sinks import reading
 from sluice.sinks.files import commits
 from sluice.sinks.files.names import DataFile, committable, staging
 from sluice.sinks.files.options import Files
@@ -108,7 +109,7 @@ def test_hdfs_without_its_library_says_what_is_missing(monkeypatch):
     def lacking(*_):
         raise OSError("Unable to load libjvm: secret.host")
 
-    monkeypatch.setattr(commits.fsspec.core, "url_to_fs", lacking)
+    monkeypatch.setattr(reading.fsspec.core, "url_to_fs", lacking)
     with pytest.raises(ActionRequiredError, match=r"lacks Hadoop's libhdfs, or Java.*ARROW_LIBHDFS_DIR") as caught:
         commit_log_of("files", "hdfs://namenode/lake").read()
     assert "secret.host" not in str(caught.value)

@@ -53,7 +53,7 @@ def test_by_default_it_writes_avro_as_folders_of_intervals():
         ({"record_key": "id"}, "`record_key` is for tables with a row for each key"),
         ({"ordering_field": "at"}, "`ordering_field` is for tables"),
         ({"path": "gs://lake/flights"}, "a rename, which file, hdfs, viewfs have, or a conditional PUT, which s3a has"),
-        ({"path": "s3a://lake/flights"}, "an object store such as s3a:// has no folders.+layout: connect"),
+        ({"path": "s3a://lake/flights"}, "layout has to be said: an object store such as s3a:// has no folders"),
         ({"takeover": "confluent"}, "say `layout: connect`, too"),
         ({"codec": "zstd"}, "codec zstd isn't one of avro"),
         ({"topics_dir": "_sluice/topics"}, "Sluice's own"),
@@ -262,15 +262,33 @@ def test_the_last_one_and_each_of_the_others_are_found(tmp_path, number):
 def test_finding_the_last_one_costs_no_listing(tmp_path):
     _log(tmp_path, 500)
     asked = []
-    known = LocalStorage.exists
+    known = LocalStorage.size
 
     class Counting(LocalStorage):
-        def exists(self, path):
+        def size(self, path):
             asked.append(path)
             return known(self, path)
 
-    assert IntervalLog(Counting(tmp_path)).last() == 500
+    log = IntervalLog(Counting(tmp_path))
+    assert log.last() == 500
     assert len(asked) < 25
+    asked.clear()
+    assert log.last() == 500
+    assert len(asked) == 2
+    for number in (501, 502):
+        (tmp_path / log_entry(number)).touch()
+    assert log.last() == 502
+
+
+def test_the_last_one_is_found_though_others_were_taken_out(tmp_path):
+    log, _ = _log(tmp_path, 5)
+    assert log.last() == 5
+    for number in (5, 4):
+        (tmp_path / log_entry(number)).unlink()
+        assert log.last() == number - 1
+    for number in (4, 3, 2, 1):
+        (tmp_path / log_entry(number)).unlink(missing_ok=True)
+    assert log.last() == 0
 
 
 def test_a_record_that_cannot_be_read_stops_it(tmp_path):

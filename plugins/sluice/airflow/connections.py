@@ -15,12 +15,15 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from sluice.connectors.aws import buckets_of, s3a_settings
 from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.connection import settings_of_connection
 from sluice.kafka.tokens import MSK_IAM, msk_region
+from sluice.pipeline import Pipeline
 from sluice.private import PrivateSettings
+from sluice.protocol.quarantine import quarantine_path
 from sluice.redact import secret_values
 from sluice.registry.config import RegistrySettings
 
@@ -175,6 +178,35 @@ def private_settings(connection_id: str) -> PrivateSettings:
         }
         _mask(found[key])
     return PrivateSettings(**found)
+
+
+def private_settings_of(*pipelines: Pipeline) -> PrivateSettings:
+    """What is secret for the processes of pipelines that share a Spark connection: its own, and their buckets' logins.
+
+    Raises:
+        ActionRequiredError: as of `private_settings` and `sluice.connectors.aws`; a connection is missing; or two
+            pipelines name different connections for one bucket.
+    """
+    found = private_settings(pipelines[0].write.connection)
+    named: dict[str, str] = {}
+    for pipeline in pipelines:
+        connection_id = pipeline.sink.options.storage_connection
+        paths = (pipeline.table_id, quarantine_path(pipeline.table_id, pipeline.errors))
+        for bucket in buckets_of(paths) if connection_id is not None else ():
+            if named.setdefault(bucket, str(connection_id)) != connection_id:
+                raise ActionRequiredError(
+                    "Pipelines that one worker serves name different connections for the same bucket.",
+                    next_step="name one connection in all of them, or give one of them a worker group of its own.",
+                    bucket=bucket,
+                    connections=f"{named[bucket]}, {connection_id}",
+                    pipeline=pipeline.name,
+                )
+    logins: dict[str, str] = {}
+    for bucket, connection_id in named.items():
+        (one,) = source_connections([connection_id])
+        logins |= {f"spark.hadoop.{name}": value for name, value in s3a_settings(one, bucket).items()}
+    _mask(logins)
+    return replace(found, conf={**found.conf, **logins})
 
 
 def source_connections(ids: Iterable[str]) -> list[ConnectionSettings]:

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import table_asset, tell_of_commit, without_assets
-from sluice.airflow.connections import kafka_settings, private_settings, registry_settings, source_connections
+from sluice.airflow.connections import kafka_settings, private_settings_of, registry_settings, source_connections
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import ABORT, NOTE_KEY, START_COMMIT
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
@@ -76,7 +76,7 @@ def take_private_settings(pipeline: Pipeline) -> None:
     Raises:
         ActionRequiredError: a connection is missing or wrong.
     """
-    os.environ.update(private_settings(pipeline.write.connection).to_environment())
+    os.environ.update(private_settings_of(pipeline).to_environment())
     os.environ.update(to_environment(source_connections(pipeline.own_connections)))
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from airflow.sdk import DAG, BaseOperator, Context
 from pydantic import Field
 
-from sluice.airflow.connections import kafka_settings, private_settings, source_connections, spark_master
+from sluice.airflow.connections import kafka_settings, private_settings_of, source_connections, spark_master
 from sluice.connectors.connections import to_environment
 from sluice.errors import PipelineFileError, RetryableError
 from sluice.logs import log
@@ -130,7 +130,7 @@ class WorkerOperator(BaseOperator):
         files = sorted({file.resolve() for file in pipeline_files(Path(self.pipelines))})
         served = pipelines_of(files, self.group)
         write = served[0].write
-        os.environ.update(private_settings(write.connection).to_environment())
+        os.environ.update(private_settings_of(*served).to_environment())
         os.environ.update(to_environment(source_connections(_own_connections(served))))
         options = WorkerOptions(
             self.group, given.slots, given.memory, given.lease, given.longest_stay, given.trust_control_topic

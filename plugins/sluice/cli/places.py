@@ -37,12 +37,12 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-    from sluice.airflow.connections import kafka_settings, private_settings, source_connections
+    from sluice.airflow.connections import kafka_settings, private_settings_of, source_connections
 
     if CONNECTIONS not in os.environ:
         os.environ.update(to_environment(source_connections(pipeline.own_connections)))
     if PRIVATE not in os.environ:
-        os.environ.update(private_settings(pipeline.write.connection).to_environment())
+        os.environ.update(private_settings_of(pipeline).to_environment())
     source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
     control = pipeline.control.connection
     return source, kafka_settings(control) if control else source

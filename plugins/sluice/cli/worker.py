@@ -13,6 +13,7 @@ import typer
 
 from sluice.cli.places import connections, settings
 from sluice.pipeline.model import Pipeline
+from sluice.private import VARIABLE as PRIVATE
 from sluice.sections import parse_duration
 
 if TYPE_CHECKING:
@@ -66,9 +67,11 @@ def _kafka_connections(pipelines: tuple[Pipeline, ...], further: list[str]) -> l
     """All Kafka connections of the pipelines; source's and sink's own go into the environment, each once."""
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return []
-    from sluice.airflow.connections import source_connections
+    from sluice.airflow.connections import private_settings_of, source_connections
     from sluice.connectors.connections import VARIABLE, to_environment
 
+    if PRIVATE not in os.environ:
+        os.environ.update(private_settings_of(*pipelines).to_environment())
     if VARIABLE not in os.environ:
         ids = dict.fromkeys(one for pipeline in pipelines for one in pipeline.own_connections)
         os.environ.update(to_environment(source_connections(ids)))

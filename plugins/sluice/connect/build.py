@@ -283,8 +283,6 @@ def _errors(draft: Draft) -> None:
 def _quarantines(draft: Draft) -> bool:
     """Whether the sink can set bad records aside."""
     section = {**draft.data["sink"][draft.sink], "schema": STAND_IN}
-    if draft.sink == "files" and str(section.get("path")).startswith("s3a://"):
-        return False  # where the files are, START knows, and refuses it there
     try:
         found = registry.section("sink", draft.sink)
         return (

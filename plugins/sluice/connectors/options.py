@@ -205,7 +205,15 @@ class SinkOptions(Section):
     @property
     def connections(self) -> tuple[str, ...]:
         """Ids of the Airflow connections that the sink and its writer need, as of `SourceOptions.connections`."""
-        return ()
+        return () if self.storage_connection is None else (self.storage_connection,)
+
+    @property
+    def storage_connection(self) -> str | None:
+        """Id of the Airflow connection of type `aws` by which the table's bucket is reached.
+
+        None where Hadoop's own settings say how, or the table is elsewhere.
+        """
+        return None
 
     @property
     def rows_are_told_apart(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -41,6 +41,25 @@ class HudiJvm:
 
 Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 """Opens a JVM for as long as a block."""
+
+
+class LateJvm:
+    """A JVM that is started when somebody asks for something of it; many steps ask for nothing.
+
+    Args:
+        jvm: opens it.
+        stack: it is open until this one is closed.
+    """
+
+    def __init__(self, jvm: Jvm, stack: ExitStack) -> None:
+        self._open = jvm
+        self._stack = stack
+        self._found: HudiJvm | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._found is None:
+            self._found = self._stack.enter_context(self._open())
+        return getattr(self._found, name)
 
 
 class JavaCommand(NamedTuple):

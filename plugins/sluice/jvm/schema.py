@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
+from sluice.records.plain import plain_avro, plain_ddl, plain_struct
 from sluice.records.structs import Type, without
 
 _META_COLUMN = "_hoodie_"
@@ -44,6 +45,9 @@ def struct_of_ddl(jvm: HudiJvm, ddl: str, key: str = "the sink's `schema`") -> T
     Raises:
         ActionRequiredError: it isn't DDL.
     """
+    plain = plain_struct(ddl)
+    if plain is not None:
+        return plain
     with _understood("A schema", f"correct {key}: Spark DDL, such as `id BIGINT, name STRING`.", ddl=ddl[:500]):
         return json.loads(jvm.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json())
 
@@ -77,9 +81,12 @@ def table_schema(jvm: HudiJvm, name: str, struct: Type) -> TableSchema:
     Raises:
         ActionRequiredError: Hudi can't hold one of the types.
     """
+    record = re.sub(r"\W", "_", name)
+    ddl, avro = plain_ddl(struct), plain_avro(struct, record)
+    if ddl is not None and avro is not None:
+        return TableSchema(ddl, avro)
     with _understood("The table's schema", "give its columns other types in the sink's `schema`.", table=name):
         spark = jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct))
-        record = re.sub(r"\W", "_", name)
         conversions = jvm.jvm.org.apache.hudi.HoodieSchemaConversionUtils
-        avro = conversions.convertStructTypeToHoodieSchema(spark.asNullable(), record, f"hoodie.{record}").toString()
-        return TableSchema(str(spark.toDDL()), str(avro))
+        made = conversions.convertStructTypeToHoodieSchema(spark.asNullable(), record, f"hoodie.{record}").toString()
+        return TableSchema(str(spark.toDDL()), str(made))

@@ -120,7 +120,9 @@ class RecordPinner:
             )
         self._require_columns(rows.columns)
         self._require_holdable(rows.columns)
-        made = shaped(table.jvm.jvm, incoming(plan), plan.transforms).columns
+        made: Type | None = incoming(plan)
+        if plan.transforms:
+            made = shaped(table.jvm.jvm, made, plan.transforms).columns
         if made is not None:
             self._require_fit(rows.columns, made)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)

@@ -1,4 +1,7 @@
-"""Tables' files, as a process without a JVM reads them: by fsspec, with the credentials of its own environment."""
+"""Tables' files, as a process without a JVM reads them: by fsspec, with the credentials of its own environment.
+
+A bucket's may be those of the Airflow connection that the table's section names.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import fsspec
+
+from sluice.connectors.aws import s3fs_options
 from sluice.errors import ActionRequiredError, RetryableError
 
 # By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
@@ -36,6 +42,18 @@ def file_url(path: str) -> str:
             table=path,
         )
     return f"{_SCHEMES[scheme]}://{rest}"
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """The file system of a table's path, and the path on it.
+
+    Raises:
+        ActionRequiredError: as of `file_url`; or the connection of its bucket can't be used.
+        Exception: whatever the file system's own package raises.
+    """
+    url = file_url(path)
+    found = fsspec.core.url_to_fs(url, **s3fs_options(url))
+    return found[0], str(found[1])
 
 
 def modified(entry: Mapping[str, Any]) -> datetime | None:

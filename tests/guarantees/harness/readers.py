@@ -26,16 +26,21 @@ _META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", 
 
 
 class SharedJvm:
-    """One lean JVM of a test worker: the coordinator's steps run in it where no process has to die, and readers too."""
+    """One lean JVM of a test worker: the coordinator's steps run in it where no process has to die, and readers too.
 
-    def __init__(self) -> None:
+    Args:
+        hadoop: settings of Hadoop's.
+    """
+
+    def __init__(self, hadoop: dict[str, str] | None = None) -> None:
+        self._hadoop = hadoop
         self._context: AbstractContextManager[HudiJvm] | None = None
         self._jvm: HudiJvm | None = None
 
     @contextmanager
     def __call__(self) -> Iterator[HudiJvm]:
         if self._jvm is None:
-            self._context = lean_jvm()
+            self._context = lean_jvm(self._hadoop)
             self._jvm = self._context.__enter__()
         yield self._jvm
 

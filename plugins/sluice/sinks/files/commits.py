@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-import fsspec
-
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.names import ABORTING, INNER, LOG, PENDING, log_entry
-from sluice.sinks.reading import failed, file_url, modified
+from sluice.sinks.reading import failed, file_system, modified
 
 SHOWN = 300
 """The newest intervals that are read: a log has a file for each, and they are never archived."""
@@ -42,7 +40,7 @@ class FileCommits:
             began = log.read(1).instant if last else ""  # a table that was made anew has another first interval
             done = [_followed(self._table, began, number) for number in range(first, last)]
             done += [_completed(folder, last)] if last else []  # the last may still be taken off again
-            instants = {one.requested: one for one in done}
+            instants = {one.requested: one for one in done if one is not None}
             for path, action in ((PENDING, "interval"), (ABORTING, "rollback")):
                 for entry in folder.entries(path):
                     name = str(entry["name"]).rstrip("/").rpartition("/")[2]
@@ -75,12 +73,19 @@ class Folder:
     """A table's folder, read by fsspec."""
 
     def __init__(self, table: str) -> None:
-        self._files, self._root = fsspec.core.url_to_fs(file_url(table))
+        self._files, self._root = file_system(table)
         self._files.invalidate_cache()
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder."""
         return bool(self._files.exists(f"{self._root}/{path}"))
+
+    def size(self, path: str) -> int | None:
+        """A file's size in bytes; None if there is no file."""
+        try:
+            return int(self._files.size(f"{self._root}/{path}") or 0)
+        except FileNotFoundError:
+            return None
 
     def read(self, path: str) -> bytes:
         """A file's content."""
@@ -105,14 +110,17 @@ class Folder:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _followed(table: str, began: str, number: int) -> Instant:  # noqa: ARG001 - of which log it is
+def _followed(table: str, began: str, number: int) -> Instant | None:  # noqa: ARG001 - of which log it is
     """An interval that another one has followed in the log: it stays."""
     return _completed(Folder(table), number)
 
 
-def _completed(folder: Folder, number: int) -> Instant:
+def _completed(folder: Folder, number: int) -> Instant | None:
+    """An interval of the log; None for an entry that stands for none."""
     path = log_entry(number)
     record = Record.of_json(folder.read(path), path)
+    if record.voids:
+        return None
     time = modified(folder.entry(path))
     completed = f"{time:%Y%m%d%H%M%S%f}"[:17] if time is not None else None
     return Instant(record.instant, completed, "interval", False, path.rpartition("/")[2], time)

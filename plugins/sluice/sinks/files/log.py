@@ -97,8 +97,8 @@ class Record:
 class ReadsFiles(Protocol):
     """What the log asks of a table's folder; see `sluice.sinks.files.storage.Storage`."""
 
-    def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+    def size(self, path: str) -> int | None:
+        """A file's size in bytes; None if there is no file."""
         ...
 
     def read(self, path: str) -> bytes:
@@ -111,19 +111,22 @@ class IntervalLog:
 
     def __init__(self, storage: ReadsFiles) -> None:
         self._storage = storage
+        self._seen = 0  # the last number that was found
 
     def last(self) -> int:
         """The last interval's number, 0 if there is none.
 
-        Looked for by doubling and halving: a listing would take longer with each interval of the table's life.
+        Looked for by doubling and halving, from the one that was found before: a listing would take longer with each
+        interval of the table's life. Only the last of a log is ever taken out, so where one is all before it are.
         """
-        there, step = 0, 1
+        there, step = self._seen if self._seen and self._has(self._seen) else 0, 1
         while self._has(there + step):
             there, step = there + step, step * 2
         beyond = there + step
         while beyond - there > 1:
             middle = (there + beyond) // 2
             there, beyond = (middle, beyond) if self._has(middle) else (there, middle)
+        self._seen = there
         return there
 
     def read(self, number: int) -> Record:
@@ -173,4 +176,4 @@ class IntervalLog:
         return None
 
     def _has(self, number: int) -> bool:
-        return self._storage.exists(log_entry(number))
+        return self._storage.size(log_entry(number)) is not None

@@ -50,7 +50,7 @@ class ObjectTable(FilesTable):
         """See `Table`. One that is being rolled back can't be committed any more: it is absent."""
         if self._log.find(instant) is not None:
             return "completed"
-        is_open = self._is_open(instant)
+        is_open = self._is_under_way(instant)
         if self._log.find(instant) is not None:  # committed between the two looks
             return "completed"
         return "pending" if is_open else "absent"
@@ -95,7 +95,11 @@ class ObjectTable(FilesTable):
             return False
 
     def _is_open(self, instant: str) -> bool:
-        """See `FilesTable`. In this order: a roll-back deletes what is looked at last before the other."""
+        """See `FilesTable`. Whoever commits what another has committed would take one more number for it."""
+        return self._log.find(instant) is None and self._is_under_way(instant)
+
+    def _is_under_way(self, instant: str) -> bool:
+        """In this order: a roll-back deletes what is looked at last before the other."""
         return not self._storage.exists(f"{ABORTING}/{instant}") and self._storage.exists(f"{PENDING}/{instant}")
 
     def _is_taken(self, path: str) -> bool:

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, model_validator
 
+from sluice.connectors.aws import require_bucket
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
 from sluice.protocol.messages import TableSpec
@@ -55,9 +56,11 @@ class Files(SinkOptions):
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"catalogs": f"format {' or '.join(_IN_HIVE)}"})
 
     path: TablePath
-    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights,
-    the latter with layout connect. `_sluice` in it has the
-    log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
+    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights.
+    `_sluice` in it has the log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
+    connection: str | None = None
+    """Of a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
+    Hadoop's own settings."""
     topics_dir: str = "topics"
     """The folder below `path` in which readers find the files."""
     format: Format = "avro"
@@ -66,8 +69,9 @@ class Files(SinkOptions):
     """How files are packed. avro: snappy (default), none, deflate, bzip2, xz, zstandard. parquet: snappy (default),
     none, gzip, zstd. json and csv: none (default), gzip, bzip2, deflate."""
     layout: Layout = "interval"
-    """interval: a folder for each interval, which appears whole; not on S3. connect: Kafka Connect's paths; files
-    appear one by one, and `_sluice/committed/<number>` says when all of an interval are there."""
+    """interval: a folder for each interval, which appears whole. connect: Kafka Connect's paths; files appear one by
+    one, and `_sluice/committed/<number>` says when all of an interval are there, and which. On S3 files of both appear
+    one by one, so the layout has to be said there."""
     partitioner: Partitioner = "default"
     """default: a folder for each Kafka partition. field: for each value of `partition_fields`. time, daily, hourly: for
     each stretch of time."""
@@ -111,6 +115,11 @@ class Files(SinkOptions):
     def table_id(self) -> str:
         """The folder."""
         return self.path
+
+    @property
+    def storage_connection(self) -> str | None:
+        """The section's `connection`."""
+        return self.connection
 
     @property
     def partitioning(self) -> Partitioning:
@@ -170,6 +179,7 @@ class Files(SinkOptions):
         if self.takeover is not None and self.layout != "connect":
             raise ValueError("takeover confluent goes on with Kafka Connect's paths: say `layout: connect`, too")
         self._require_place()
+        require_bucket(self.connection, self.path)
         self._require_partitioner()
         return self
 
@@ -181,11 +191,11 @@ class Files(SinkOptions):
                 f"rename, which {', '.join(_RENAMES)} have, or a conditional PUT, which {', '.join(_PUTS)} has. A Hudi "
                 "table can be on other stores"
             )
-        if scheme in _PUTS and self.layout == "interval":
+        if scheme in _PUTS and "layout" not in self.model_fields_set:
             raise ValueError(
-                f"layout interval: an object store such as {scheme}:// has no folders, so an interval can't appear "
-                "whole. Say `layout: connect`: each file appears whole, and `_sluice/committed/<number>` when all are "
-                "there"
+                f"layout has to be said: an object store such as {scheme}:// has no folders that could appear whole. "
+                "With `interval` and `connect` alike each file appears whole, and `_sluice/committed/<number>` names "
+                "them when all of an interval are there; `interval` has a folder for each"
             )
         parts = self.topics_dir.split("/")
         if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(("_", ".")):

@@ -40,7 +40,7 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
     except ValidationError as error:
         raise ActionRequiredError(
             f"errors.quarantine can't be used: {error.errors()[0]['msg']}.",
-            next_step="name a folder on HDFS or a disk, or leave it out: then it is beside the table's.",
+            next_step="name a folder on HDFS, S3 or a disk, or leave it out: then it is beside the table's.",
             quarantine=path,
         ) from error
     writer = section.writer(f"{table.name}_quarantine", None, maintained=False, schema_ddl=_DDL)
@@ -53,10 +53,9 @@ def require_own(storage: Storage, path: str, table: str) -> None:
     Raises:
         ActionRequiredError: it is another table, or has another's.
     """
-    log = IntervalLog(storage)
-    last = log.last()
-    note = json.loads(log.read(last).extra.get(TRANSACTION_KEY, "{}")) if last else {"table": table}
-    if note.get("table") != table or ("instant" not in note and last):
+    last = next((record for _, record in IntervalLog(storage).newest_first()), None)
+    note = json.loads(last.extra.get(TRANSACTION_KEY, "{}")) if last is not None else {"table": table}
+    if note.get("table") != table or ("instant" not in note and last is not None):
         raise ActionRequiredError(
             "The quarantine's path holds another table.",
             next_step="name a path of its own for each pipeline in errors.quarantine.",
@@ -101,8 +100,7 @@ class QuarantineFiles:
 
     @staticmethod
     def _records(folder: ReadsFiles) -> list[tuple[str, list[str]]]:
-        log = IntervalLog(folder)
-        records = [log.read(number) for number in range(1, log.last() + 1)]
+        records = [record for _, record in IntervalLog(folder).newest_first()][::-1]
         return [(record.instant, [one.path for one in record.files]) for record in records]
 
     def records(self, paths: Sequence[str], *, whole: bool = True) -> Iterator[Quarantined]:

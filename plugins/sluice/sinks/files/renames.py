@@ -14,9 +14,17 @@ from datetime import timedelta
 from sluice.failpoints import reach
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.log import Record
-from sluice.sinks.files.names import ABORTING, PENDING, WHOLE, DataFile, log_entry, staging
+from sluice.sinks.files.names import (
+    ABORTING,
+    PENDING,
+    WHOLE,
+    DataFile,
+    interval_folder,
+    log_entry,
+    staging,
+)
 from sluice.sinks.files.storage import Renames
-from sluice.sinks.files.table import FilesTable, folder_of
+from sluice.sinks.files.table import FilesTable
 
 _TAKEN_OFF = "taken-off.json"
 
@@ -43,6 +51,11 @@ class RenamedTable(FilesTable):
         self._storage.create(aside, content)
         self._storage.rename(aside, path)
 
+    def _is_published(self, number: int, record: Record) -> bool:
+        """See `FilesTable`. A folder appears by one rename, with all that is in it."""
+        whole = record.layout == "interval" and record.files and self._storage.exists(_folder_of(record))
+        return bool(whole) or super()._is_published(number, record)
+
     def _show(self, record: Record) -> None:
         if record.layout == "connect":
             self._rename_each(record, lambda one: one.path)
@@ -51,7 +64,7 @@ class RenamedTable(FilesTable):
 
     def _rename_whole(self, record: Record) -> None:
         """One rename of one folder, so that a reader finds all of the interval or nothing."""
-        target = folder_of(record)
+        target = _folder_of(record)
         if self._storage.exists(target):
             return
         whole = f"{staging(record.instant)}/{WHOLE}"
@@ -117,3 +130,8 @@ class RenamedTable(FilesTable):
         except (FileNotFoundError, FileExistsError) as error:
             if self._log.find(instant) is not None:  # nobody else has done it
                 raise self._overtaken(instant) from error
+
+
+def _folder_of(record: Record) -> str:
+    """An interval's folder under `layout: interval`, below the topics_dir that there was when it was committed."""
+    return interval_folder(record.files[0].path.partition(f"/{record.instant}/")[0], record.instant)

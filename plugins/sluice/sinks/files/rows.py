@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from sluice.connectors.data import INSTANT
 from sluice.protocol.messages import TableSpec
 from sluice.rows.records import parse_ddl
-from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.log import IntervalLog, Record
+from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 from sluice.sinks.files.writer import TEXT_OPTIONS
 
@@ -96,4 +96,4 @@ def _storage(spark: SparkSession, path: str) -> Storage:
     if local is not None:
         return LocalStorage(local)
     context: Any = spark._jsc
-    return HadoopStorage(spark._jvm, context.hadoopConfiguration(), path)
+    return remote_storage(spark._jvm, context.hadoopConfiguration(), path)

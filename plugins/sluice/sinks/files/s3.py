@@ -22,6 +22,8 @@ _TAG: Final = "sluice-transaction"
 _PAGE: Final = 1000  # S3 lists no more at once
 _WHO: Final = "sluice: conditional writes"  # S3A logs why its client is asked for
 _CONDITION: Final = ("If-None-Match", "*")
+_COPIED_WHOLE: Final = 1 << 30  # bytes; S3 copies no more than 5 GiB in one request, and some seconds for each GiB
+_COPIED_PART: Final = 1 << 28
 _MISSING, _REFUSED, _WRONG, _NOT_KNOWN, _TAKEN = 404, 403, (301, 400), 501, 412
 _NO_JARS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "NoClassDefFoundError")
 _NO_LOGIN: Final = ("NoAuthWithAWSException", "CredentialInitializationException", "Unable to load AWS credentials")
@@ -120,20 +122,22 @@ class S3Storage:
     def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
         """See `Objects`. S3 copies by itself, some at once, and whole objects appear."""
         transfer = self._jvm.com.amazonaws.services.s3.transfer
-        manager = transfer.TransferManagerBuilder.standard().withS3Client(self._client).build()
+        builder = transfer.TransferManagerBuilder.standard().withS3Client(self._client)
+        builder = builder.withMultipartCopyThreshold(_COPIED_WHOLE).withMultipartCopyPartSize(_COPIED_PART)
+        manager = builder.build()
         try:
-            copies = []
-            for source, target, size in files:
-                with self._errors(source):
-                    data = self._requests.newObjectMetadata(size)
-                    data.addUserMetadata(_TAG, tag)
-                    request = self._requests.newCopyObjectRequest(self._key(source), self._key(target), data)
-                    copies.append((source, manager.copy(request)))
+            copies = [(source, self._copy(manager, source, target, size, tag)) for source, target, size in files]
             for source, one in copies:
                 with self._errors(source):
                     one.waitForCompletion()
         finally:
             manager.shutdownNow(False)
+
+    def _copy(self, manager: Any, source: str, target: str, size: int, tag: str) -> Any:
+        with self._errors(source):
+            data = self._requests.newObjectMetadata(size)
+            data.addUserMetadata(_TAG, tag)
+            return manager.copy(self._requests.newCopyObjectRequest(self._key(source), self._key(target), data))
 
     def is_copy(self, path: str, size: int, tag: str) -> bool | None:
         """See `Objects`."""

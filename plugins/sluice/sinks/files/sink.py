@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, Jvm, lean_jvm
+from sluice.jvm.gateway import HudiJvm, Jvm, LateJvm, lean_jvm
 from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.catalog import HiveMetastore
@@ -58,7 +58,8 @@ class FilesSink:
 
     Args:
         pipeline: whose folder it is.
-        jvm: where Hadoop's file systems are; a lean JVM each time by default. A local disk needs none, but for types.
+        jvm: where Hadoop's file systems are; a lean JVM each time by default. A local disk needs none, but
+            for types that aren't plain and for transforms.
         registries: where a schema registry is, by its connection's id.
     """
 
@@ -210,7 +211,8 @@ class FilesSink:
         return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
-        with nullcontext(self._running) if self._running is not None else self._jvm() as jvm:
+        with ExitStack() as stack:
+            jvm = self._running or cast("HudiJvm", LateJvm(self._jvm, stack))
             plan, writer = pinner.pin(_Pinned(table.writer, table.columns, jvm), last)
             columns = struct_of_ddl(jvm, writer.schema_ddl)
             self._require_compatible(table, columns, jvm)

@@ -30,7 +30,6 @@ from sluice.sinks.files.names import (
     Layout,
     committed_mark,
     files_of,
-    interval_folder,
     log_entry,
     staging,
 )
@@ -79,7 +78,9 @@ class FilesTable(ABC):
 
     def written_as(self, writer: TableSpec) -> Self:
         """See `Table`."""
-        return type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
+        made = type(self)(self._storage, writer, self.clock_wait, self._process, self._based_on)
+        made._log = self._log
+        return made
 
     # What is committed
 
@@ -218,13 +219,17 @@ class FilesTable(ABC):
         self._mark(number, record)
         self._clear(instant)
 
-    def _is_published(self, number: int, record: Record) -> bool:
+    def _is_published(self, number: int, record: Record) -> bool:  # noqa: ARG002 - a folder may say it, too
         """Whether a process that goes on with the same commit has done it all while this one stood still."""
-        whole = record.layout == "interval" and record.files and self._storage.exists(folder_of(record))
-        return bool(whole) or self._storage.exists(committed_mark(number))
+        return self._storage.exists(committed_mark(number))
 
     def _mark(self, number: int, record: Record) -> None:
-        said = {"transaction": record.instant, "files": len(record.files), "rows": record.rows}
+        said = {
+            "transaction": record.instant,
+            "files": len(record.files),
+            "rows": record.rows,
+            "paths": [one.path for one in record.files],
+        }
         try:
             self._make(record.instant, committed_mark(number), json.dumps(said).encode())
         except (FileNotFoundError, FileExistsError) as error:
@@ -402,11 +407,6 @@ class FilesTable(ABC):
                 instant=instant,
                 path=taken,
             )
-
-
-def folder_of(record: Record) -> str:
-    """An interval's folder under `layout: interval`, below the topics_dir that there was when it was committed."""
-    return interval_folder(record.files[0].path.partition(f"/{record.instant}/")[0], record.instant)
 
 
 def _name(path: str) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from sluice.connectors.aws import require_bucket
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
 from sluice.protocol.messages import TableSpec
@@ -57,6 +58,9 @@ class Hudi(SinkOptions):
 
     path: TablePath
     """The table's base path; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
+    connection: str | None = None
+    """Of a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
+    Hadoop's own settings."""
     operation: Literal["append", "upsert"] = "append"
     """append: every record becomes a row (copy on write). upsert: one row per key, its last version (merge on read)."""
     key_placement: Literal["checked", "trusted", "hashed"] = "checked"
@@ -74,6 +78,11 @@ class Hudi(SinkOptions):
         if self.operation == "append":
             return _APPEND
         return _UPSERT if self.key_placement == "hashed" else _UPSERT_BY_PARTITION
+
+    @property
+    def storage_connection(self) -> str | None:
+        """The section's `connection`."""
+        return self.connection
 
     @property
     def table_id(self) -> str:
@@ -131,6 +140,7 @@ class Hudi(SinkOptions):
             raise ValueError("key_placement hashed and `buckets`, the number of file groups, go together")
         if self.operation == "append" and self.key_placement == "hashed":
             raise ValueError("key_placement is for operation upsert; an append looks for no key")
+        require_bucket(self.connection, self.path)
         require_hoodie_names(self.options)
         refuse_secrets(self.options, PRIVATE_HUDI)
         return self

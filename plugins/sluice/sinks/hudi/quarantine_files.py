@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import fsspec
-
 from sluice.errors import RetryableError
 from sluice.protocol.quarantine import Quarantined
 from sluice.sinks.hudi.timeline import TimelineFiles
 from sluice.sinks.quarantined import IN_SHORT, quarantined, rows_in
-from sluice.sinks.reading import file_url
+from sluice.sinks.reading import file_system, file_url
 
 _INSTANT = "_hoodie_commit_time"
 
@@ -25,7 +23,7 @@ class QuarantineFiles:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._url = file_url(path)
+        file_url(path)  # refused at once, where it is no table's
 
     def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
         """The committed files by instant, relative to the table; of all instants if none is named."""
@@ -48,9 +46,9 @@ class QuarantineFiles:
         from sluice.sinks.hudi.strays import instant_in
 
         try:
-            file_system, root = fsspec.core.url_to_fs(self._url)
-            file_system.invalidate_cache()
-            found = file_system.glob(f"{root}/*/*.parquet")
+            files, root = file_system(self.path)
+            files.invalidate_cache()
+            found = files.glob(f"{root}/*/*.parquet")
         except Exception as error:  # each file system has its own kinds
             raise self._failed(error) from error
         for path in sorted(found):
@@ -67,9 +65,9 @@ class QuarantineFiles:
     def _rows(self, paths: Sequence[str], columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
         """The rows of files, by column; see `sluice.sinks.quarantined.rows_in`."""
         try:
-            file_system, root = fsspec.core.url_to_fs(self._url)
+            files, root = file_system(self.path)
             for path in paths:
-                with file_system.open(f"{root}/{path}", "rb") as file:
+                with files.open(f"{root}/{path}", "rb") as file:
                     yield from rows_in(file, columns)
         except (OSError, ValueError) as error:
             raise self._failed(error) from error

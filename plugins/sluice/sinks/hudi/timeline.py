@@ -13,11 +13,10 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
-import fsspec
 
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sinks.reading import failed, file_url, modified
+from sluice.sinks.reading import failed, file_system, modified
 
 _NAME = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.(?:([a-z]+)\.(requested|inflight)|([a-z]+))")
 _AVRO = b"Obj\x01"
@@ -46,11 +45,10 @@ class TimelineFiles:
         return _facts(self._metadata(instant))
 
     def _metadata(self, instant: Instant) -> Mapping[str, Any]:
-        url = file_url(self.path)
         try:
-            file_system, root = fsspec.core.url_to_fs(url)
+            files, root = file_system(self.path)
             folder = f"{root}/.hoodie/timeline" if instant.completed else f"{root}/.hoodie"
-            content = file_system.cat_file(f"{folder}/{instant.name}")
+            content = files.cat_file(f"{folder}/{instant.name}")
         except Exception as error:
             raise self.failed(error) from error
         return _decode(content)
@@ -61,13 +59,12 @@ class TimelineFiles:
         return {str(stat["path"]) for group in by_partition.values() for stat in group if stat.get("path")}
 
     def _list(self) -> list[dict[str, Any]] | None:
-        url = file_url(self.path)
         try:
-            file_system, root = fsspec.core.url_to_fs(url)
-            file_system.invalidate_cache()
+            files, root = file_system(self.path)
+            files.invalidate_cache()
             for folder in (f"{root}/.hoodie/timeline", f"{root}/.hoodie"):
                 try:
-                    return list(file_system.ls(folder, detail=True))
+                    return list(files.ls(folder, detail=True))
                 except FileNotFoundError:
                     continue
         except Exception as error:  # each file system has its own kinds
