@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from sluice.errors import ActionRequiredError
 
 from ..thorough import also
-from .harness.topics import create, topics_of
+from .harness.topics import create, set_config, topics_of
 from .harness.topics import environment as target_environment
 
 AS_IT_IS = {
@@ -133,11 +133,3 @@ def test_a_topic_that_refuses_at_the_commit_loses_nothing(make_topics, compressi
     set_config(topics, "cleanup.policy", "delete")
     topics.flow.interval()
     topics.check()
-
-
-def set_config(topics, name: str, value: str) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topics.name, incremental_configs=[entry])
-    topics.flow.admin.incremental_alter_configs([resource])[resource].result(30)
