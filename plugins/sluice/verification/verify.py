@@ -205,6 +205,8 @@ def verify_tables(
         not_in_topic=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_topic),
         columns_left_out=tuple(f"{name}.{one}" for name, found in each.items() for one in found.columns_left_out),
         keys_left_out=sum(found.keys_left_out for found in each.values()),
+        not_in_table=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_table),
+        why_not=tuple(sorted({words for found in each.values() for words in found.why_not})),
     )
 
 
