@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from sluice.connectors.data import reader_of, rows_of
+from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings, connections_of_environment
 from sluice.participant.session import spark_session
 from sluice.participant.spark_job import readers_of
 from sluice.protocol.mapping import ClusterAddress
 from sluice.verification.compare import compare
-from sluice.verification.verify import as_json
+from sluice.verification.verify import Verification, as_json
 
 
 def main() -> int:
@@ -26,7 +27,9 @@ def main() -> int:
         clusters = {name: ClusterAddress.model_validate(said) for name, said in asked["clusters"].items()}
         reader = partial(reader_of(asked["source"]), spark)
         readers = readers_of(reader, source, connections_of_environment(source), clusters)
-        found = compare(spark, readers, rows_of(asked["sink"]), asked)
+        found: Verification | SluiceError = compare(spark, readers, rows_of(asked["sink"]), asked)
+    except SluiceError as error:  # it says by itself what to do
+        found = error
     finally:
         spark.stop()
     answer.write_text(as_json(found))

@@ -167,6 +167,23 @@ def _compared_and_set_aside(flow: FileFlow, quarantine: HadoopStorage) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
+def test_records_of_topics_are_staged_on_hdfs_and_sent_from_there(hdfs, storage_of, tmp_path, make_topics):
+    topics = make_topics(section={"staging": f"{hdfs.uri}{tmp_path}/staging"})
+    topics.flow.produce(20)
+    started = topics.flow.start()
+    topics.flow.write_all(started)
+    storage = storage_of(f"{tmp_path}/staging")
+    assert storage.files(started.instant) != {}
+    step = topics.flow.step(
+        "commit", "--control-offset", str(started.control_offset), failpoint="kafka.before_commit_transaction=kill"
+    )
+    assert step.killed, step.err
+    topics.flow.commit(started)
+    topics.check()
+    assert storage.files(started.instant) == {}
+
+
 # Trouble: each has one clear message, and nothing is half there
 
 

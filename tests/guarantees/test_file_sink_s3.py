@@ -37,9 +37,11 @@ from sluice.testing.sinks import extra
 
 from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
-from .harness import Drivers, Pause, finish, kafka_settings, once_the_lease_is_free
+from .harness import Drivers, Flow, Pause, finish, kafka_settings, once_the_lease_is_free
 from .harness.files import FileFlow, rows_in
 from .harness.readers import SharedJvm
+from .harness.topics import environment as target_environment
+from .harness.topics import topics_of
 from .test_quarantine_of_sinks import KILLS, SetAside, committed_by_another, killed, listed_explained_and_sent_again
 
 STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder", "replace"))
@@ -386,6 +388,30 @@ def make_files(s3, tmp_path, bootstrap, s3_jvm, s3_drivers, topic_name):
         return flow
 
     return make
+
+
+@pytest.mark.thorough
+def test_records_of_topics_are_staged_on_s3_and_sent_from_there(
+    s3, tmp_path, bootstrap, s3_jvm, s3_drivers, topic_name, monkeypatch
+):
+    for variable, value in target_environment(bootstrap).items():
+        monkeypatch.setenv(variable, value)
+    flow = Flow(tmp_path, bootstrap, s3_jvm, s3_drivers, topic_name("t"))
+    flow.create_topic(2)
+    topics = topics_of(flow, bootstrap, section={"staging": f"{s3.uri}{tmp_path}/staging"})
+    flow.produce(20)
+    started = flow.start()
+    flow.write_all(started)
+    with s3_jvm() as jvm:
+        storage = S3Storage(jvm.jvm, jvm.storage.unwrap(), f"{s3.uri}{tmp_path}/staging")
+        assert storage.files(started.instant) != {}
+        step = flow.step(
+            "commit", "--control-offset", str(started.control_offset), failpoint="kafka.before_commit_transaction=kill"
+        )
+        assert step.killed, step.err
+        flow.commit(started)
+        assert storage.files(started.instant) == {}
+    topics.check()
 
 
 def _settled(flow: S3Flow) -> None:

@@ -10,9 +10,14 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from sluice.connectors.connections import ConnectionSettings, given
+from sluice.connectors.views import commit_log_of, shows_commits
+from sluice.errors import RetryableError
+from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.registry.config import VARIABLE
+from sluice.sinks.kafka import commits
 
-from .harness.topics import consume, create
+from .harness.topics import TARGET, consume, create
 from .protobuf_records import message_class
 
 
@@ -38,6 +43,36 @@ def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     where = {one.key or b"": one.partition for one in consume(topics.bootstrap, f"{topics.name}-judge")}
     assert {one.key: one.partition for one in found} == where
     assert len(set(where.values())) == 2
+
+
+def test_the_page_shows_the_log_s_intervals_and_those_that_are_under_way(make_topics, monkeypatch):
+    topics = make_topics()
+    table = topics.flow.pipeline.table_id
+    assert shows_commits("kafka")
+    assert commit_log_of("kafka", table).read() is None
+    done = []
+    for _ in range(2):
+        topics.flow.produce(10)
+        done.append(topics.flow.interval().instant)
+    topics.flow.produce(1)
+    started = topics.flow.start(run := topics.flow.run())
+    timeline = commit_log_of("kafka", table).read()
+    assert [timeline.standing(one) for one in (*done, started.instant)] == ["completed", "completed", "pending"]
+    assert timeline.standing("20200101000000000") == "absent"
+    assert [one.requested for one in timeline.of_others(done[:1])] == done[1:]
+    facts = commit_log_of("kafka", table).facts(timeline.instants[done[1]])
+    assert (facts.rows, facts.bytes_written > 0) == (10, True)
+    assert OFFSETS_KEY in facts.extra
+    topics.flow.abort(run)
+    assert commit_log_of("kafka", table).read().standing(started.instant) == "absent"
+    monkeypatch.setattr(commits, "READ", 9)  # offsets, with what ends transactions: not all of the log
+    bounded = commit_log_of("kafka", table).read()
+    assert (list(bounded.instants), bounded.standing(done[0])) == (done[1:], "archived")
+    secret = {"bootstrap.servers": "localhost:1", "sasl.password": "hunter2", "socket.timeout.ms": 1000}
+    monkeypatch.setattr(commits, "_TIMEOUT", 1.0)
+    with given([ConnectionSettings(TARGET, "kafka", extra=secret)]), pytest.raises(RetryableError) as caught:
+        commit_log_of("kafka", table).read()
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
@@ -10,8 +11,10 @@ from confluent_kafka import Producer
 from sluice.errors import ActionRequiredError
 
 from ..thorough import also
-from .harness.topics import create, topics_of
+from .debezium import Log, event, postgresql
+from .harness.topics import DDL, TARGET, consume, create, set_config, topics_of
 from .harness.topics import environment as target_environment
+from .test_routes import Routed
 
 AS_IT_IS = {
     "source__kafka__value": {"converter": "bytes", "as": "value"},
@@ -81,6 +84,79 @@ def test_a_pipeline_filters_masks_and_gives_other_keys(copied):
     assert {one.partition for one in found} <= {0, 1, 2}
 
 
+def test_debezium_s_deletes_become_tombstones_and_verify_compares_the_last_record_of_each_key(make_topics):
+    section = {"tombstones": True, "key_fields": "id", "topic_settings": {"create": True, "partitions": 2}}
+    topics = make_topics(1, targets=0, section=section, changes={"format": "debezium"})
+    flow = topics.flow
+
+    def send(*events: dict) -> None:
+        sent = Log()
+        for one in events:
+            sent.send(one)
+            if one["op"] == "d":
+                sent.tombstone(one["before"]["id"])
+        flow.produce_keyed(sent.take())
+
+    def row(number: int, v: str) -> dict:
+        return {"id": number, "v": v}
+
+    send(
+        event("c", postgresql(100), after=row(1, "a")),
+        event("c", postgresql(200), after=row(2, "a")),
+        event("u", postgresql(300), row(1, "a"), row(1, "b")),
+    )
+    flow.interval()
+    send(event("d", postgresql(400), row(2, "a")), event("c", postgresql(500), after=row(3, "a")))
+    flow.interval()
+    by_key: dict[bytes | None, list] = {}
+    for one in topics.found():
+        by_key.setdefault(one.key, []).append(one.value and json.loads(one.value))
+    assert by_key == {
+        b'{"id":1}': [row(1, "a"), row(1, "b")], b'{"id":2}': [row(2, "a"), None], b'{"id":3}': [row(3, "a")]
+    }  # fmt: skip
+    assert compared(topics) == [(2, 2, True)]
+    flow.produce_to(topics.name, b'{"id":2}', b'{"id":2,"v":"somebody else\'s"}')
+    assert compared(topics) == [(2, 3, False)]
+
+
+def compared(topics) -> list[tuple[int, int, bool]]:
+    found = json.loads(topics.flow.verify("--json").stdout)
+    return [(one["in_topic"], one["in_table"], one["same"]) for one in found["intervals"]]
+
+
+def test_routes_send_to_topics_each_with_a_log_of_its_own(make_topics):
+    topics = make_topics(1, targets=0)
+    flow, name = topics.flow, topics.flow.topic
+    kafka = {"connection": TARGET, "schema": DDL, "topic_settings": {"create": True, "partitions": 1}}
+    sinks = {one: {**kafka, "topic": f"{name}-{one}", "staging": f"{flow.folder}/{one}"} for one in ("even", "odd")}
+    flow.set(sink=None, source__kafka__value={"schema": "id BIGINT, v STRING"})
+    tables = {one: {"sink": {"kafka": sink}} for one, sink in sinks.items()}
+    flow.set(routes={"by": "if(id % 2 = 0, 'even', 'odd')", "tables": tables, "otherwise": "fail"})
+    flow.produce(10, partitions=[0])
+    for one in sinks:
+        routed = Routed(flow, one)
+        assert routed.interval().state == "committed"
+        wanted = sorted((sent.id, sent.value) for sent in flow.sent if sent.id % 2 == (one == "odd"))
+        assert sorted(record.row for record in consume(topics.bootstrap, f"{name}-{one}")) == wanted
+    assert Routed(flow, "even").pipeline.table_id != Routed(flow, "odd").pipeline.table_id
+
+
+@pytest.mark.thorough
+def test_a_backfill_sends_what_lies_before_the_start_and_nothing_twice(make_topics):
+    topics = make_topics(source__kafka__starting_offsets="latest")
+    flow = topics.flow
+    flow.produce(20)
+    flow.interval()
+    flow.produce(10)
+    flow.interval()
+    assert len(topics.rows()) == 10
+    window = {"from_time": datetime(2000, 1, 1, tzinfo=UTC), "to_time": datetime.now(UTC) + timedelta(hours=1)}
+    assert flow.interval(kind="backfill", **window).records == 20
+    topics.check()
+    assert "are in the table already" in flow.coordinator().start(flow.run(kind="backfill", **window)).summary
+    assert compared(topics) == [(10, 10, True), (20, 20, True)]
+
+
 def refused(topics) -> str:
     """How an interval ends whose records the target doesn't take."""
     run = topics.flow.run()
@@ -133,11 +209,3 @@ def test_a_topic_that_refuses_at_the_commit_loses_nothing(make_topics, compressi
     set_config(topics, "cleanup.policy", "delete")
     topics.flow.interval()
     topics.check()
-
-
-def set_config(topics, name: str, value: str) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topics.name, incremental_configs=[entry])
-    topics.flow.admin.incremental_alter_configs([resource])[resource].result(30)

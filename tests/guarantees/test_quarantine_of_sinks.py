@@ -1,4 +1,4 @@
-"""Bad records of files and of databases' tables are set aside in the same transaction, once each, and sent again."""
+"""Bad records of files, databases' tables and topics are set aside with their interval, once each, and sent again."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from .harness import Flow, Pause, finish, kafka_settings, once_the_lease_is_free
 from .harness.databases import CONNECTION, Readable
 from .harness.files import FileFlow
 from .harness.flow import invoke
+from .harness.topics import consume as committed
 from .quarantined import consume, send
 
 TOLERANT = {"errors__tolerance": "all"}
@@ -84,6 +85,25 @@ def table(make_flow, database: Readable, monkeypatch) -> SetAside:
         database.run(f'DROP TABLE "{left}"')
 
 
+@pytest.fixture
+def topics(make_topics) -> SetAside:
+    """Bad records are records of a topic of their own, in whose last headers stands what is wrong."""
+    made = make_topics(2, **TOLERANT, write__ranges=2)
+    aside = f"_sluice.{made.name}_quarantine", f"{made.name}.quarantine"
+
+    def rows() -> list[tuple[Any, ...]]:
+        if aside[1] not in made.flow.admin.list_topics(timeout=30).topics:
+            return []
+        found = []
+        for record in committed(made.bootstrap, aside[1]):
+            own = {name: None if value is None else value.decode() for name, value in record.headers[-14:]}
+            place = (int(own["sluice.kafka_partition"]), int(own["sluice.kafka_offset"]))
+            found.append((*place, record.value, own["sluice.reason"], own["sluice.instant"]))
+        return found
+
+    return SetAside(made.flow, rows, lambda: Counter(made.rows()))
+
+
 def told(flow: Flow, *arguments: str) -> Any:
     done = invoke("quarantine", arguments[0], str(flow.file), *arguments[1:], "--json")
     if done.exception is not None:
@@ -127,6 +147,10 @@ def test_a_database_s_bad_records_are_set_aside_listed_explained_and_sent_again(
     listed_explained_and_sent_again(table)
 
 
+def test_topics_bad_records_are_set_aside_listed_explained_and_sent_again(topics):
+    _set_aside_listed_explained_and_sent_again(topics)
+
+
 KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]
 
 
@@ -160,6 +184,13 @@ def test_killed_between_the_rows_commit_and_their_bad_records(table, database, p
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("point", KILLS[:-1])
+def test_killed_between_the_records_commit_and_their_bad_ones(topics, point):
+    _killed(topics, point)
+    assert not list((topics.flow.folder / "staging").rglob("*.parquet"))
+
+
+@pytest.mark.thorough
 def test_an_aborted_interval_sets_nothing_aside(files):
     flow = files.flow
     flow.produce(20)
@@ -177,6 +208,11 @@ def test_an_aborted_interval_sets_nothing_aside(files):
 @pytest.mark.thorough
 def test_a_table_s_bad_records_are_committed_by_another_while_the_first_stands_still(table):
     committed_by_another(table)
+
+
+@pytest.mark.thorough
+def test_topics_bad_records_are_committed_by_another_while_the_first_stands_still(topics):
+    _committed_by_another(topics)
 
 
 @pytest.mark.thorough

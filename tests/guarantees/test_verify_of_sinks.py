@@ -1,4 +1,4 @@
-"""`sluice verify` of files and of databases' tables: each value of each record, and each disturbance of a table."""
+"""`sluice verify` of files, databases' tables and topics: each value of each record, and each disturbance."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..thorough import also
 from .harness import Flow
 from .harness.databases import CONNECTION, PostgresDatabase
 from .harness.files import FileFlow
+from .harness.topics import set_config
 
 COLUMNS = (
     "id BIGINT NOT NULL, b BOOLEAN, s SMALLINT, d DOUBLE, f FLOAT, m DECIMAL(38,18), t TIMESTAMP, n TIMESTAMP_NTZ, "
@@ -29,6 +30,7 @@ VALUES = [
 def told(flow: Flow) -> dict[str, Any]:
     """What `sluice verify` says; its status says whether all is the same."""
     done = flow.verify("--json")
+    assert "{" in done.output, done.exception or done.output
     found = dict(json.loads(done.output[done.output.index("{") :]))
     assert done.exit_code == (0 if all(one["same"] for one in found["intervals"]) else 1)
     return found
@@ -132,3 +134,37 @@ def test_the_last_version_of_each_key_is_compared_and_keys_without_an_order_are_
 def keyed(number: int, version: str | None) -> tuple[bytes, bytes | None]:
     key = json.dumps({"id": number}).encode()
     return key, None if version is None else json.dumps({"id": number, "v": version}).encode()
+
+
+# Topics
+
+
+def test_topics_are_compared_interval_by_interval_byte_by_byte(make_topics):
+    """What an aborted transaction has left is none of it; what can't be compared is told from what differs."""
+    section = {"schema": COLUMNS, "key_fields": "id", "headers": {"of": "v"}, "partitioner": "same"}
+    topics = make_topics(2, section=section)
+    flow = topics.flow
+    send(flow)
+    started = flow.start()
+    flow.write_all(started)
+    assert flow.step(
+        "commit", "--control-offset", str(started.control_offset), failpoint="kafka.before_commit_transaction=kill"
+    ).killed
+    flow.commit(started)
+    send(flow)
+    flow.produce(4, partitions=[1])
+    flow.interval()
+    found = told(flow)
+    assert numbers(found) == [(5, 5, True), (9, 9, True)]
+    assert not {"columns_left_out", "not_in_table"} & {name for name, value in found.items() if value}
+    flow.set(transforms=[{"filter": "id != 5"}])
+    assert numbers(told(flow)) == [(4, 5, False), (8, 9, False)]
+    flow.set(transforms=[{"set": {"v": "concat('other', id)"}}])
+    topics.delete_records({0: 8})  # behind what was aborted, and in the first interval
+    found = told(flow)
+    assert (numbers(found), len(found["not_in_table"])) == ([(9, 9, False)], 1)
+    assert "retention has taken their records" in found["why_not"][0]
+    set_config(topics, "cleanup.policy", "compact")
+    refused = flow.verify()
+    assert refused.exit_code == 1
+    assert "can't be compared: retention has taken" in str(refused.exception or refused.output)

@@ -1,4 +1,7 @@
-"""The page's view of a table's own commits: of files by their log, of databases by the rows of `_sluice_instants`."""
+"""The page's view of a table's own commits: of files by their log, of databases by the rows of `_sluice_instants`.
+
+That of topics is tried with a broker: tests/guarantees/test_kafka_sink.py.
+"""
 
 from __future__ import annotations
 
@@ -194,3 +197,14 @@ def test_a_process_without_a_client_says_what_to_install(monkeypatch):
     monkeypatch.setattr(client, "_DRIVERS", ("no_such_client",))
     with given([POSTGRES]), pytest.raises(ActionRequiredError, match=r"no client for PostgreSQL.*sluice\[postgres\]"):
         commit_log_of("jdbc", "jdbc://warehouse/orders").read()
+
+
+@pytest.mark.parametrize("table", ["kafka://target", "kafka://target/a/b", "kafka://a b/log", "jdbc://target/log"])
+def test_an_id_that_is_none_of_a_table_of_topics_leads_nowhere(table):
+    with pytest.raises(ActionRequiredError, match="no id of a table of Kafka topics"):
+        commit_log_of("kafka", table).read()
+
+
+def test_topics_are_looked_at_with_the_connections_of_now():
+    with given([]), pytest.raises(ActionRequiredError, match="not given the connection target"):
+        commit_log_of("kafka", "kafka://target/_sluice.out").read()

@@ -237,6 +237,54 @@ class ReadsRows(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsWritten(Protocol):
+    """What `table_rows` may name of a sink whose readers find no columns, but records as it has encoded them.
+
+    `ReadsRows` has the columns of those records then. The rows that the source's records come to are encoded once more,
+    and both are compared byte by byte.
+
+    Attributes:
+        key: of an upsert's records, the columns that are the same in all versions of one.
+        compared: the columns that can be compared at all.
+    """
+
+    key: tuple[str, ...]
+    compared: tuple[str, ...]
+
+    def __call__(self, spark: Any, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
+        """See `ReadsRows`. Columns of `compared` may be missing.
+
+        Raises:
+            ActionRequiredError: all are asked for, and some of them can't be compared.
+        """
+        ...
+
+    def beyond(self, writer: TableSpec, instants: Collection[str]) -> Mapping[str, str]:
+        """The intervals that can't be compared, each with the reason in words.
+
+        Args:
+            writer: the table, as an interval would be written now.
+            instants: the intervals that are asked for.
+        """
+        ...
+
+    def needs_record_time(self, writer: TableSpec) -> bool:
+        """Whether `written` wants the record's own time, as `SinkWriter` has it."""
+        ...
+
+    def written(self, spark: Any, writer: TableSpec, rows: DataFrame, kept: Collection[str]) -> DataFrame:
+        """Rows as the sink would write them.
+
+        Args:
+            spark: the job's `SparkSession`.
+            writer: the table, as an interval would be written now.
+            rows: the columns of the table, `PLACE`, and the kind of change where the pipeline has changes.
+            kept: columns of the rows to keep beside.
+        """
+        ...
+
+
 def rows_of(name: str) -> ReadsRows:
     """What reads a sink's tables, by its section's name.
 

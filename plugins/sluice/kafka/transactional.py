@@ -113,7 +113,7 @@ class TransactionalSender:
         try:
             for record in records:
                 self.produce(record)
-            self._flush()
+            self.flush()
             self._sent += 1
             reach("kafka.before_commit_transaction")
             reach(f"kafka.before_commit_transaction_{self._sent}")
@@ -161,7 +161,8 @@ class TransactionalSender:
         self._producer.poll(0)
         self._raise_failure()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Wait until Kafka has all that was added to the transaction."""
         if self._producer.flush(TIMEOUT):
             raise RetryableError(
                 "Records were not acknowledged in time.",

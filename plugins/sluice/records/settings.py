@@ -159,8 +159,8 @@ class Errors(Section):
     max_record_bytes: ByteSize | None = None
     """The maximum size of a key or value, such as `10 MiB`. A larger record is bad and isn't decoded."""
     quarantine: TablePath | None = None
-    """The path of what holds bad records, or jdbc://<connection>/<table>. Default: the table's, with `_quarantine`
-    appended."""
+    """The path of what holds bad records, jdbc://<connection>/<table> or kafka://<connection>/<log>. Default: the
+    table's, with `_quarantine` appended."""
     dead_letter_topic: str | None = None
     """A topic that also receives bad records, after the interval is committed: on the cluster that they are from."""
     dead_letter_connection: str | None = None

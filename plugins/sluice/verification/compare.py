@@ -11,14 +11,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import INSTANT, PLACE, ReadsRows, SourceReader
+from sluice.connectors.data import INSTANT, PLACE, ReadsRows, ReadsWritten, SourceReader
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.plan import RecordPlan
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.reading import read_range
-from sluice.rows.records import RecordChain, parse_ddl
+from sluice.rows.records import RECORD_TIME, RecordChain, parse_ddl
 from sluice.verification.verify import WHOLE_TABLE, Compared, Verification
 
 _OFFSET = "_kafka_offset"
@@ -43,8 +43,15 @@ def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Map
     writer = TableSpec.model_validate(task["writer"])
     given = parse_ddl(spark, writer.schema_ddl).names
     instants = None if task["whole"] else [interval["instant"] for interval in task["intervals"]]
+    encodes, beyond = rows_of if isinstance(rows_of, ReadsWritten) else None, {}
+    if encodes is not None:
+        given = [*encodes.compared]
+        if instants is not None:
+            beyond = dict(encodes.beyond(writer, instants))
+            instants = [instant for instant in instants if instant not in beyond]
+            task = {**task, "intervals": [one for one in task["intervals"] if one["instant"] not in beyond]}
     in_table = rows_of(spark, writer, instants)
-    names = [name for name in given if name in in_table.columns]
+    names = [name for name in in_table.columns if name not in (INSTANT, *PLACE) and (encodes or name in given)]
     if task["whole"]:
         in_table = in_table.withColumn(INSTANT, F.lit(WHOLE_TABLE))
     elif INSTANT not in in_table.columns:
@@ -55,9 +62,14 @@ def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Map
     with adaptive(spark):
         for named, intervals in groupby(sorted(task["intervals"], key=_clusters_then), _clusters_then):
             here = partial(_reader_of, readers, json.loads(named))
-            rows = _records(spark, here, task, list(intervals), names)
-            if task["record_key"]:
-                rows, in_table, keys_left_out = _last_versions(rows, in_table, task, writer.ordering_fields)
+            rows = _records(spark, here, task, list(intervals), names, encodes)
+            key, ordering = task["record_key"], writer.ordering_fields
+            if key and encodes is not None:  # the last one that was sent is the last version, whatever orders them
+                key, ordering = encodes.key, ()
+            if key:
+                rows, in_table, keys_left_out = _last_versions(
+                    rows, in_table, key, ordering, keys_stay=task["keys_stay"]
+                )
             topic |= _fingerprints(rows, names)
         table = _fingerprints(in_table, names)
     nothing = (0, 0)
@@ -67,7 +79,13 @@ def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Map
         for same in [topic.get(instant, nothing) == table.get(instant, nothing)]
     )
     left_out = tuple(name for name in given if name not in names and name != POSITION)
-    return Verification(compared, columns_left_out=left_out, keys_left_out=keys_left_out)
+    return Verification(
+        compared,
+        columns_left_out=left_out,
+        keys_left_out=keys_left_out,
+        not_in_table=tuple(beyond),
+        why_not=tuple(sorted({*beyond.values()})),
+    )
 
 
 def _clusters_then(interval: Mapping[str, Any]) -> str:
@@ -85,14 +103,22 @@ def _records(
     task: Mapping[str, Any],
     intervals: Sequence[Mapping[str, Any]],
     names: Sequence[str],
+    encodes: ReadsWritten | None = None,
 ) -> DataFrame:
-    """The rows that the records of some intervals come to."""
+    """The rows that the records of some intervals come to, encoded where the sink does so."""
     writer = TableSpec.model_validate(task["writer"])
     plan = RecordPlan.model_validate(task["records"])
     now = intervals[0]["clusters"]
     plan = plan.under_names({r["cluster"]: now.get(r["cluster"], r["cluster"]) for i in intervals for r in i["ranges"]})
-    chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"])
-    return _topic(spark, readers, task, intervals, chain, {*names, *writer.ordering_fields})
+    timed = encodes is not None and encodes.needs_record_time(writer)
+    chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"], record_time=timed)
+    headers = "headers" in plan.columns.values()
+    if encodes is None:
+        return _topic(spark, readers, task, intervals, chain, {*names, *writer.ordering_fields}, headers=headers)
+    wanted = {*parse_ddl(spark, writer.schema_ddl).names, RECORD_TIME}
+    rows = _topic(spark, readers, task, intervals, chain, wanted, headers=headers)
+    written: DataFrame = encodes.written(spark, writer, rows, [*({CHANGE} & set(rows.columns)), *PLACE, INSTANT])
+    return written
 
 
 def _topic(
@@ -102,10 +128,13 @@ def _topic(
     intervals: Sequence[Mapping[str, Any]],
     chain: RecordChain,
     names: Collection[str],
+    *,
+    headers: bool,
 ) -> DataFrame:
     ranges = [(i["instant"], PlannedRange(**r)) for i in intervals for r in i["ranges"]]
     joined = _adjoining([r for _, r in ranges])
-    rows = chain.rows(read_range(readers, joined, task["isolation_level"], of_streams=task["of_streams"]))
+    read = read_range(readers, joined, task["isolation_level"], headers=headers, of_streams=task["of_streams"])
+    rows = chain.rows(read)
     kept = [*(name for name in rows.columns if name in names), *({CHANGE} & set(rows.columns)), *PLACE]
     return _with_instants(spark, rows, ranges, kept)
 
@@ -138,14 +167,14 @@ def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
 
 
 def _last_versions(
-    rows: DataFrame, in_table: DataFrame, task: Mapping[str, Any], ordering: Sequence[str]
+    rows: DataFrame, in_table: DataFrame, record_key: Sequence[str], ordering: Sequence[str], *, keys_stay: bool
 ) -> tuple[DataFrame, DataFrame, int]:
     """What the records come to, by the sink's rules: the largest by the ordering columns, of equal ones by offset.
 
     Offsets order versions within one partition only. Where keys may move and no column orders their versions, those of
     several partitions are left out on either side, and counted.
     """
-    key = [f"`{name}`" for name in task["record_key"]]
+    key = [f"`{name}`" for name in record_key]
     of_key = Window.partitionBy(*map(F.col, key))
     newest = [*(F.col(f"`{name}`").desc() for name in ordering), F.col(_OFFSET).desc()]
     topic, partition, _ = map(F.col, PLACE)
@@ -157,13 +186,13 @@ def _last_versions(
         F.max(log).over(of_key).alias(_LAST),
     )
     last, scattered = ranked.where(F.col("_sluice_place") == 1), 0
-    if not ordering and not task["keys_stay"]:
+    if not ordering and not keys_stay:
         last = last.persist()
         moved = last.where(F.col(_FIRST) != F.col(_LAST)).select(*key)
         scattered = moved.count()
         if scattered:
             last = last.where(F.col(_FIRST) == F.col(_LAST))
-            in_table = in_table.join(moved, list(task["record_key"]), "left_anti")
+            in_table = in_table.join(moved, list(record_key), "left_anti")
     kept = last.where(~F.col(CHANGE).isin(*DELETES)) if CHANGE in rows.columns else last
     return kept, in_table, scattered
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.coordinator import Position
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
@@ -50,12 +50,16 @@ class Verification:
         not_in_topic: intervals whose records are in no log any more that is read.
         columns_left_out: columns whose values the table's storage writes in another way than they were given.
         keys_left_out: how many keys have versions in several partitions, of which nothing says which is the last.
+        not_in_table: intervals whose rows the table's storage can't show any more, or not as they would be written now.
+        why_not: the reasons for that, in words.
     """
 
     intervals: tuple[Compared, ...]
     not_in_topic: tuple[str, ...] = ()
     columns_left_out: tuple[str, ...] = ()
     keys_left_out: int = 0
+    not_in_table: tuple[str, ...] = ()
+    why_not: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -73,6 +77,8 @@ class Verification:
             )
         if self.keys_left_out:
             left_out += f" {self.keys_left_out:,} keys were left out: they are in several partitions, without an order."
+        if self.not_in_table:
+            left_out += f" {len(self.not_in_table)} intervals can't be compared: {'; '.join(self.why_not)}."
         if self.same:
             return f"Topic and table are the same, row for row: {rows:,} rows.{left_out}"
         wrong = [i.instant for i in self.intervals if not i.same]
@@ -199,6 +205,8 @@ def verify_tables(
         not_in_topic=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_topic),
         columns_left_out=tuple(f"{name}.{one}" for name, found in each.items() for one in found.columns_left_out),
         keys_left_out=sum(found.keys_left_out for found in each.values()),
+        not_in_table=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_table),
+        why_not=tuple(sorted({words for found in each.values() for words in found.why_not})),
     )
 
 
@@ -331,10 +339,22 @@ def _compare(
                 log="\n".join((done.stdout + done.stderr).strip().splitlines()[-15:]),
             )
         found = json.loads(answer.read_text())
-        intervals = tuple(Compared(**one) for one in found["intervals"])
-        return Verification(intervals, gone, tuple(found["columns_left_out"]), found["keys_left_out"])
+    if "error" in found:
+        raise from_report(found["recovery"], found["error"])
+    intervals, not_in_table, why_not = (tuple(found[name]) for name in ("intervals", "not_in_table", "why_not"))
+    if not_in_table and not intervals:
+        raise ActionRequiredError(
+            f"Topic and table can't be compared: {'; '.join(why_not)}.",
+            next_step="compare the table with the system that produced the records; `sluice transactions` says what "
+            "each interval has read and written.",
+            table=pipeline.table_id,
+        )
+    left_out = (tuple(found["columns_left_out"]), found["keys_left_out"])
+    return Verification(tuple(Compared(**one) for one in intervals), gone, *left_out, not_in_table, why_not)
 
 
-def as_json(found: Verification) -> str:
+def as_json(found: Verification | SluiceError) -> str:
     """The answer of the Spark job."""
+    if isinstance(found, SluiceError):
+        return json.dumps({"error": str(found), "recovery": found.recovery})
     return json.dumps(asdict(found))

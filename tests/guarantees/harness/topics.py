@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from sluice.connectors.connections import VARIABLE
 
@@ -122,6 +130,13 @@ class Topics:
         assert sorted(self.rows()) == sorted((sent.id, sent.value) for sent in self.flow.sent)
         assert self.staged() == []
 
+    def delete_records(self, before: dict[int, int]) -> None:
+        """Move the log start, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        bounds = [TopicPartition(self.name, p, offset) for p, offset in before.items()]
+        for future in admin.delete_records(bounds).values():
+            future.result(30)
+
     def staged(self) -> list[str]:
         """What lies in the staging folder."""
         folder = self.flow.folder / "staging"
@@ -139,3 +154,11 @@ def topics_of(flow: Flow, bootstrap: str, partitions: int = 2, section: dict[str
     if partitions:
         create(bootstrap, name, partitions)
     return Topics(flow, bootstrap)
+
+
+def set_config(topics: Topics, name: str, value: str) -> None:
+    """Change a setting of the topic that is written."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topics.name, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": topics.bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(30)

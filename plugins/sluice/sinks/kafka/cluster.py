@@ -19,6 +19,7 @@ from sluice.kafka.transactional import TIMEOUT, TransactionalSender
 from sluice.sinks.kafka.failures import refusal
 from sluice.sinks.kafka.log import CONFIG
 from sluice.sinks.kafka.names import transactional_id
+from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
 
 _PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}
@@ -66,6 +67,7 @@ class Target:
 
     def __init__(self, settings: KafkaSettings, options: KafkaTopic) -> None:
         self.settings, self._options = settings, options
+        self.offsets = Offsets(settings)
         self._admin: AdminClient | None = None
 
     def sender(self) -> TransactionalSender:

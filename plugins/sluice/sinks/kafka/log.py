@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -59,6 +59,10 @@ class Commit:
         bytes: of keys and values.
         extra: what the coordinator has given: offsets and its note.
         topics: how many records each topic has got.
+        spans: between which offsets of each topic's partitions they are: partition, first offset, and the first one
+            that is none of them; empty where there would be too many, and in what earlier builds have written.
+        written: tells ways of writing records apart (`sluice.sinks.kafka.names.way_of_writing`).
+        since: the number of the first of the commits before it that were all written in the same way; 0 if unknown.
     """
 
     number: int
@@ -69,6 +73,9 @@ class Commit:
     bytes: int
     extra: Mapping[str, str]
     topics: Mapping[str, int] = field(default_factory=dict)
+    spans: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    written: str = ""
+    since: int = 0
 
 
 class TableLog:
@@ -77,14 +84,26 @@ class TableLog:
     Args:
         settings: the target cluster.
         topic: the log's topic.
+        patience: how long to wait for a transaction that is open in it, in seconds.
+        timeout: how long Kafka may take to answer, in seconds.
+        newest: how many of its last offsets to read; None for all.
 
     Raises (all methods):
         RetryableError: Kafka doesn't answer.
         ActionRequiredError: the topic may not be read, or has something else in it.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        *,
+        patience: float = _PATIENCE,
+        timeout: float = TIMEOUT,
+        newest: int | None = None,
+    ) -> None:
         self._settings, self._topic = settings, topic
+        self._patience, self._timeout, self._newest = patience, timeout, newest
         self._where = {"topic": topic, "connection": settings.name}
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
@@ -92,6 +111,7 @@ class TableLog:
         self._hanging = -1
         self.opened: dict[str, Open] = {}
         self._commits: dict[str, Commit] = {}
+        self.is_whole = True  # whether nothing of it was left out
 
     @property
     def commits(self) -> list[Commit]:
@@ -107,6 +127,13 @@ class TableLog:
         """A committed interval; None if it isn't, or isn't remembered any more."""
         return next((one for one in self._commits.values() if one.instant == instant), None)
 
+    def since(self, written: str) -> int:
+        """From which commit on all were written in a way that the next one is, too."""
+        last = self.last
+        if last is None:
+            return 1
+        return last.since if last.written == written and last.since else last.number + 1
+
     def read(self) -> TableLog:
         """Read what has come since; records of a transaction that is open don't count.
 
@@ -119,12 +146,12 @@ class TableLog:
         began = time.monotonic()
         while self._position < end:
             waited = time.monotonic() - began
-            if self._position >= stable and (end == self._hanging or waited > _PATIENCE):
+            if self._position >= stable and (end == self._hanging or waited >= self._patience):
                 stable = self._end(IsolationLevel.READ_COMMITTED)
                 if self._position >= stable:
                     self._hanging = end  # the next look needn't wait for the same
                     break
-            if waited > TIMEOUT:
+            if waited > self._timeout:
                 raise RetryableError(
                     "The sink's log could not be read to its end in time.",
                     next_step="the step is retried.",
@@ -159,9 +186,11 @@ class TableLog:
                 )
             )
             with kafka_errors("asking for the log's offsets", **self._where):
-                self._position, _ = self._consumer.get_watermark_offsets(partition, TIMEOUT)
+                first, end = self._consumer.get_watermark_offsets(partition, self._timeout)
+            self._position = first if self._newest is None else max(first, end - self._newest)
+            self.is_whole = self._position == first
             self._consumer.assign([KafkaTopicPartition(self._topic, 0, self._position)])
-            self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+            self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(self._timeout * 1000)))
         return self._consumer
 
     def _end(self, isolation: IsolationLevel) -> int:
@@ -170,7 +199,7 @@ class TableLog:
         wanted = KafkaTopicPartition(self._topic, 0)
         with kafka_errors("asking for the log's end", **self._where):
             asked = self._admin.list_offsets(
-                {wanted: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=TIMEOUT
+                {wanted: OffsetSpec.latest()}, isolation_level=isolation, request_timeout=self._timeout
             )
             return int(next(iter(asked.values())).result().offset)
 

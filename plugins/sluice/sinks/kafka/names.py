@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from typing import Final
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol.messages import TableSpec
 
 STAGED: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 """The columns of a staged record; headers are an array of name and bytes, the timestamp is in milliseconds or null."""
 EACH: Final = "${topic}"
 """In a topic's name: the name of the topic that a record came from."""
+_NOT_IN_RECORDS: Final = ("staging", "max_bytes")
+_TABLE: Final = re.compile(r"kafka://([\w.\-]{1,200})/([A-Za-z0-9._-]{1,249})")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -26,9 +30,38 @@ def transactional_id(table: str) -> str:
     return f"sluice.sink.{name}.{hashlib.sha256(table.encode()).hexdigest()[:12]}"
 
 
+def way_of_writing(writer: TableSpec) -> str:
+    """Tells whether two intervals have made the same records of the same rows: the columns, encoders and schemas."""
+    how = {name: value for name, value in writer.options.items() if name not in _NOT_IN_RECORDS}
+    return hashlib.sha256(json.dumps([writer.schema_ddl, sorted(how.items())]).encode()).hexdigest()[:16]
+
+
+def log_of(table: str) -> tuple[str, str]:
+    """The connection and the topic of a table's log, given its id.
+
+    Raises:
+        ActionRequiredError: it is no id of this sink's.
+    """
+    found = _TABLE.fullmatch(table)
+    if found is None:
+        raise ActionRequiredError(
+            "This is no id of a table of Kafka topics.",
+            next_step="it is kafka://<connection>/<log topic>; find who writes to the control topic.",
+            table=table,
+        )
+    return found[1], found[2]
+
+
 def default_log(topic: str) -> str:
     """The log's topic where the file names none."""
     return f"_sluice.{topic.replace(EACH, 'each')}"
+
+
+def quarantine_topic(log: str) -> str:
+    """The topic of bad records, given the topic of their log: `orders.quarantine` for `_sluice.orders_quarantine`."""
+    name = log.removeprefix("_sluice.")
+    name = f"{name.removesuffix('_quarantine')}.quarantine" if name.endswith("_quarantine") else name
+    return name if name != log else f"{log}.records"
 
 
 def topics_of(template: str, topics: tuple[str, ...]) -> tuple[str, ...]:

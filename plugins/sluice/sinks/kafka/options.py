@@ -93,6 +93,9 @@ class KafkaTopic(SinkOptions):
 
     connector: ClassVar[str] = "sluice.sinks.kafka.sink:KafkaSink"
     row_writer: ClassVar[str] = "sluice.sinks.kafka.writer:KafkaWriter"
+    commit_log: ClassVar[str] = "sluice.sinks.kafka.commits:TopicCommits"
+    table_rows: ClassVar[str] = "sluice.sinks.kafka.rows:table_rows"
+    quarantine_reader: ClassVar[str] = "sluice.sinks.kafka.quarantine:QuarantineTopic"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"upsert": "tombstones true", "delete": "tombstones true"})
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
@@ -139,7 +142,8 @@ class KafkaTopic(SinkOptions):
     @property
     def capabilities(self) -> SinkCapabilities:
         """One Kafka transaction has records and checkpoint. What was committed is never taken back."""
-        return SinkCapabilities(atomic_with_checkpoint=True, upsert=self.tombstones, delete=self.tombstones)
+        changes = self.tombstones
+        return SinkCapabilities(atomic_with_checkpoint=True, upsert=changes, delete=changes, quarantine=True)
 
     @property
     def log(self) -> str:

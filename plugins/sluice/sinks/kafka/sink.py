@@ -19,6 +19,7 @@ from sluice.private import hadoop_settings
 from sluice.process import identity
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.quarantine import Quarantined
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
@@ -30,6 +31,7 @@ from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.names import topics_of
 from sluice.sinks.kafka.options import Encoder, KafkaTopic
 from sluice.sinks.kafka.pinning import pinned_schema
+from sluice.sinks.kafka.quarantine import QuarantineTopic, quarantine_section
 from sluice.sinks.kafka.shape import Shape, shape_of, struct_of
 from sluice.sinks.kafka.table import KafkaTable
 
@@ -41,6 +43,14 @@ class _Pinned:
     writer: TableSpec
     jvm: HudiJvm
     columns: Type | None = None
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What there is while the table is open: a JVM when it is needed, and what ends with the table."""
+
+    jvm: Callable[[], HudiJvm]
+    stack: ExitStack
 
 
 class KafkaSink:
@@ -61,12 +71,12 @@ class KafkaSink:
         self._pipeline, self._options = pipeline, options
         self._jvm = jvm or partial(kept_jvm, hadoop_settings(pipeline.write.conf))
         self._registries = registries
-        self._opened: Callable[[], HudiJvm] | None = None
+        self._opened: _Opened | None = None
 
     @contextmanager
     def open(self) -> Iterator[KafkaTable]:
         """The log, made on first use; see `sluice.connectors.sink`."""
-        target = self._target()
+        target = self._target(self._options)
         target.ensure_log()
         with self._table(target, writable=True) as table:
             yield table
@@ -74,44 +84,78 @@ class KafkaSink:
     @contextmanager
     def look(self) -> Iterator[KafkaTable | None]:
         """The log for looking only, None where it was never made."""
-        target = self._target()
+        target = self._target(self._options)
         if not target.has_log():
             yield None
             return
         with self._table(target, writable=False) as table:
             yield table
 
-    def _target(self) -> Target:
-        return Target(target_settings(self._options.connection), self._options)
+    @staticmethod
+    def _target(options: KafkaTopic) -> Target:
+        return Target(target_settings(options.connection), options)
 
     @contextmanager
     def _table(self, target: Target, *, writable: bool) -> Iterator[KafkaTable]:
-        control = self._pipeline.control
-        log = TableLog(target.settings, self._options.log)
         with ExitStack() as stack:
-            stack.callback(log.close)
             jvm: Callable[[], HudiJvm] = cache(lambda: stack.enter_context(self._jvm()))
-            before, self._opened = self._opened, jvm
+            before, self._opened = self._opened, _Opened(jvm, stack)
             try:
-                yield KafkaTable(
-                    target,
-                    log,
-                    partial(self._storage, jvm),
-                    self._pipeline.writer(),
-                    control.clock_wait,
-                    identity(os.getpid()),  # which sends the records
-                    self._options.transaction_timeout,
-                    writable=writable,
-                )
+                yield self._opened_table(target, self._options, self._pipeline.writer(), writable=writable)
             finally:
                 self._opened = before
 
-    def _storage(self, jvm: Callable[[], HudiJvm]) -> Storage:
-        staging = self._options.staging
+    def _opened_table(self, target: Target, options: KafkaTopic, writer: TableSpec, *, writable: bool) -> KafkaTable:
+        opened = self._while_open()
+        log = TableLog(target.settings, options.log)
+        opened.stack.callback(log.close)
+        return KafkaTable(
+            target,
+            log,
+            partial(self._storage, opened.jvm, options.staging),
+            writer,
+            self._pipeline.control.clock_wait,
+            identity(os.getpid()),  # which sends the records
+            options.transaction_timeout,
+            writable=writable,
+        )
+
+    def _while_open(self) -> _Opened:
+        if self._opened is None:
+            raise ValueError("the table has to be open for this")
+        return self._opened
+
+    @staticmethod
+    def _storage(jvm: Callable[[], HudiJvm], staging: str) -> Storage:
         local = local_folder(staging)
         if local is not None:
             return LocalStorage(local)
         return remote_storage(jvm().jvm, jvm().storage.unwrap(), staging)
+
+    def pin_quarantine(self, table: KafkaTable, writer: TableSpec) -> TableSpec:
+        """The topic of bad records, as START-COMMIT names it; see `sluice.connectors.sink`.
+
+        Of a table that was opened, rather than looked at, this creates the topic.
+        """
+        section = self._quarantine(writer)
+        limit = self._target(section).require((section.topic,), create=table.writable)
+        pinned = section.writer(f"{writer.name}_quarantine", None, maintained=False, schema_ddl=str(section.schema_))
+        return pinned.model_copy(update={"options": {**pinned.options, "max_bytes": str(limit)}})
+
+    def open_quarantine(self, table: KafkaTable, pinned: TableSpec) -> KafkaTable:
+        """The topic of bad records with its log, created on first use; see `sluice.connectors.sink`."""
+        section = self._quarantine(table.writer)
+        target = self._target(section)
+        target.ensure_log()
+        return self._opened_table(target, section, pinned, writable=True)
+
+    def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
+        """The records that a commit has named, by the folders that they were staged in; see `sluice.connectors`."""
+        section = self._quarantine(self._pipeline.writer())
+        return QuarantineTopic(section.table_id, target_settings(section.connection)).records(paths)
+
+    def _quarantine(self, writer: TableSpec) -> KafkaTopic:
+        return quarantine_section(writer, self._pipeline.errors, self._options)
 
     def pin(self, table: KafkaTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become records of the target; see `sluice.connectors.sink`.
@@ -133,9 +177,7 @@ class KafkaSink:
     def _pin(
         self, table: KafkaTable, last: RecordPlan | None, pinner: RecordPinner, topics: tuple[str, ...]
     ) -> tuple[RecordPlan, TableSpec]:
-        if self._opened is None:
-            raise ValueError("records are pinned while the table is open")
-        jvm, options = self._opened(), self._options
+        jvm, options = self._while_open().jvm(), self._options
         plan, writer = pinner.pin(_Pinned(table.writer, jvm), last)
         fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
         shape = self._shape(writer, fields)

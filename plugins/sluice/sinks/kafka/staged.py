@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, Final
 
@@ -40,14 +40,22 @@ class Staged:
         instant: the interval.
         committables: what the commit names.
         log: the log's topic, which no record may go to.
+        begins: is called with a topic before its first record.
 
     Attributes:
         topics: how many records of each topic were read.
         bytes: of their keys and values.
     """
 
-    def __init__(self, storage: Storage, instant: str, committables: Sequence[Committable], log: str) -> None:
-        self._storage, self._instant, self._log = storage, instant, log
+    def __init__(
+        self,
+        storage: Storage,
+        instant: str,
+        committables: Sequence[Committable],
+        log: str,
+        begins: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._storage, self._instant, self._log, self._begins = storage, instant, log, begins
         self._committables = committables
         self.topics: Counter[str] = Counter()
         self.bytes = 0
@@ -92,6 +100,8 @@ class Staged:
         counted = Counter(topics)
         if self._log in counted:
             raise self._wrong("A record would go to the sink's own log", topic=self._log)
+        for topic in counted.keys() - self.topics.keys():
+            self._begins(topic)
         self.topics.update(counted)
         self.bytes += sum(len(one) for column in (keys, values) for one in column if one is not None)
         for topic, key, value, given, partition, time in zip(

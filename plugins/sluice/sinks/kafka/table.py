@@ -25,7 +25,8 @@ from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.log import Commit, TableLog
-from sluice.sinks.kafka.names import staging_folder
+from sluice.sinks.kafka.names import staging_folder, way_of_writing
+from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.staged import Staged
 
 _RECENT: Final = 16  # whoever looks for a commit that was aborted finds none: the broker refuses it
@@ -136,6 +137,7 @@ class KafkaTable:
 
         Raises:
             ActionRequiredError: it is to replace rows, and what is in a topic stays.
+            RetryableError: another process has committed it.
         """
         if replaces:
             raise ActionRequiredError(
@@ -144,6 +146,13 @@ class KafkaTable:
                 table=self.writer.path,
             )
         with self._taken() as sender:
+            if self._log.find(instant) is not None:
+                raise RetryableError(
+                    "Another process has committed the interval meanwhile.",
+                    next_step="the step is retried, and finds it.",
+                    table=self.writer.path,
+                    instant=instant,
+                )
             last = self._log.last
             rests_on = self._rests_on[0] if self._rests_on else None if last is None else last.instant
             sender.send([self._log.record_of_open(instant, rests_on)])
@@ -163,8 +172,8 @@ class KafkaTable:
             IntervalError: another commit came since the interval was planned, or staged files are gone.
             ActionRequiredError: the cluster refuses records.
         """
-        staged = tuple(committables)
-        records = Staged(self._storage(), instant, staged, self.log_topic)
+        staged, spans = tuple(committables), Spans(self.target.offsets)
+        records = Staged(self._storage(), instant, staged, self.log_topic, spans.begin)
         reach("sink.before_fencing")
         with self._taken() as sender:
             if self._log.find(instant) is not None:
@@ -175,7 +184,7 @@ class KafkaTable:
             number = self._require_turn(instant)
             began = time.monotonic()
             try:
-                sender.send(self._whole(number, instant, staged, extra, records))
+                sender.send(self._whole(sender, spans, number, instant, staged, extra, records))
             except RetryableError as error:
                 if time.monotonic() - began < self._timeout.total_seconds():
                     raise
@@ -214,11 +223,20 @@ class KafkaTable:
         return 1 if last is None else last.number + 1
 
     def _whole(
-        self, number: int, instant: str, staged: Sequence[Committable], extra: Mapping[str, str], records: Staged
+        self,
+        sender: TransactionalSender,
+        spans: Spans,
+        number: int,
+        instant: str,
+        staged: Sequence[Committable],
+        extra: Mapping[str, str],
+        records: Staged,
     ) -> Iterator[Record]:
         """All that the transaction has. The log comes last: till then nobody waits for it."""
         yield from records.records()
+        sender.flush()  # all have their offsets then
         reach("sink.before_log_entry")
+        written = way_of_writing(self.writer)
         done = Commit(
             number,
             instant,
@@ -228,6 +246,9 @@ class KafkaTable:
             records.bytes,
             dict(extra),
             dict(records.topics),
+            spans.ended(),
+            written,
+            self._log.since(written),
         )
         yield self._log.record_of_commit(done)
         yield self._log.record_of_end(instant)

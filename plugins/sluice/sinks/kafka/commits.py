@@ -1,0 +1,76 @@
+"""The log of a table of topics without a JVM, for the page: the newest intervals, and those that are under way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sluice.connectors.views import CommitFacts, Instant, Timeline
+from sluice.errors import ActionRequiredError
+from sluice.kafka.config import KafkaSettings
+from sluice.sinks.clock import time_of
+from sluice.sinks.kafka.cluster import target_settings
+from sluice.sinks.kafka.log import KEPT, Commit, TableLog
+from sluice.sinks.kafka.names import log_of
+from sluice.sinks.kafka.offsets import Offsets
+
+READ: Final = 5_000
+"""How many of the log's last offsets are read: an interval takes five, and one that was aborted four."""
+_TIMEOUT: Final = 10.0
+
+
+class TopicCommits:
+    """One table's log; see `sluice.connectors.views.CommitLog`.
+
+    Args:
+        table: its id, `kafka://<connection>/<log topic>`.
+    """
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def read(self) -> Timeline | None:
+        """The newest intervals, and those that are under way; None where the log was never made."""
+        log = self._log()
+        if log is None:
+            return None
+        instants = {one.instant: _done(one) for one in log.commits}
+        for one in log.opened.values():
+            instants.setdefault(one.instant, Instant(one.instant, None, "interval", True, one.instant, is_commit=False))
+        forgets = len(log.commits) >= KEPT or not log.is_whole
+        return Timeline(dict(sorted(instants.items())), archives=forgets)
+
+    def facts(self, instant: Instant) -> CommitFacts:
+        """What the log says of a committed interval; tombstones count as rows that it has changed."""
+        log = self._log()
+        found = log.find(instant.requested) if log is not None else None
+        if found is None:
+            raise ActionRequiredError(
+                "The interval is not among those that the sink's log has any more.",
+                next_step=f"the last {KEPT} stay; the control topic tells of older ones.",
+                table=self._table,
+                instant=instant.requested,
+            )
+        return CommitFacts(
+            operation=None,
+            rows=found.records + found.tombstones,
+            bytes_written=found.bytes,
+            files=0,
+            table_partitions=0,
+            extra=tuple(sorted(found.extra)),
+        )
+
+    def _log(self) -> TableLog | None:
+        connection, topic = log_of(self._table)
+        settings: KafkaSettings = target_settings(connection)
+        if not Offsets(settings, _TIMEOUT).partitions([topic]):
+            return None
+        log = TableLog(settings, topic, patience=0, timeout=_TIMEOUT, newest=READ)
+        try:
+            return log.read()
+        finally:
+            log.close()
+
+
+def _done(commit: Commit) -> Instant:
+    completed = commit.completed
+    return Instant(commit.instant, completed, "interval", False, commit.instant, time_of(completed))
