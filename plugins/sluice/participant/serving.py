@@ -5,9 +5,13 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
 from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -70,6 +74,20 @@ class Files:
             return True
         self._looked = now
         return self._files.are_same()
+
+
+def description() -> Callable[[], dict[str, Any]]:
+    """What a worker that begins now tells of itself: when it began, and the MiB that its processes take then."""
+    began, own = datetime.now(UTC), psutil.Process()
+
+    def describe() -> dict[str, Any]:
+        resident = 0
+        for process in (own, *own.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                resident += process.memory_info().rss
+        return {"began": began, "memory": resident >> 20}
+
+    return describe
 
 
 def misfit(
