@@ -173,7 +173,7 @@ def test_a_worker_is_killed_once_while_it_holds_a_range_and_no_other_process_is(
         assert others.poll() is None
         killer.sum_up()
         assert ["Killed" in line for line in told] == [True, False]
-        assert "wrote 1 of the ranges" in told[1]
+        assert told[1] == "Workers took 1 of 1 ranges; one worker was killed meanwhile. Others have Spark jobs."
     finally:
         for one in (ours, others):
             one.kill()
@@ -185,7 +185,7 @@ def test_where_no_worker_was_there_it_is_said():
     killer = WorkerKiller(told.append)
     killer.look_at("flights", [_interval(status(INSTANT))])
     killer.sum_up()
-    assert told == ["No worker has written anything: each range had a Spark job of its own."]
+    assert told == ["No worker has taken anything: each range had a Spark job of its own."]
 
 
 def _interval(*messages: Any) -> Interval:

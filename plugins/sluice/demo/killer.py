@@ -87,7 +87,8 @@ class WorkerKiller:
         self._tell = tell
         self._after = random.uniform(*_AFTER_CLAIM)
         self._seen: dict[tuple[str, int], float] = {}
-        self._written: set[tuple[str, int]] = set()
+        self._all: set[tuple[str, int]] = set()
+        self._claimed: set[tuple[str, int]] = set()
         self._killed: str | None = None
 
     def look_at(self, pipeline: str, intervals: Sequence[Interval]) -> None:
@@ -99,11 +100,12 @@ class WorkerKiller:
         """
         for interval in intervals:
             found = interval.transaction
+            self._all.update((found.id, number) for number in range(len(found.start.ranges)))
             for number, (_, claim) in found.claims.items():
                 range_ = (found.id, number)
-                if found.status_of(number) is not None:
-                    self._written.add(range_)
-                elif self._killed is None and found.is_open and not claim.released:
+                self._claimed.add(range_)
+                unwritten = found.is_open and found.status_of(number) is None
+                if self._killed is None and unwritten and not claim.released:
                     now = time.monotonic()
                     if now - self._seen.setdefault(range_, now) >= self._after and kill_worker(claim.worker):
                         self._killed = claim.worker
@@ -113,12 +115,12 @@ class WorkerKiller:
                         )
 
     def sum_up(self) -> None:
-        """Tell how many ranges workers have written."""
-        if not self._written:
-            self._tell("No worker has written anything: each range had a Spark job of its own.")
+        """Tell how many ranges workers have taken."""
+        if not self._claimed:
+            self._tell("No worker has taken anything: each range had a Spark job of its own.")
             return
-        how = "a killed one's among them" if self._killed else "and none was killed"
-        self._tell(f"Workers wrote {len(self._written)} of the ranges, {how}; the others had Spark jobs of their own.")
+        meanwhile = "; one worker was killed meanwhile" if self._killed else ""
+        self._tell(f"Workers took {len(self._claimed)} of {len(self._all)} ranges{meanwhile}. Others have Spark jobs.")
 
 
 def kill_worker(name: str) -> bool:
