@@ -275,7 +275,8 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
 
 def _write_dags(dags: Path, lake: str) -> None:
     (dags / "pipelines").mkdir(parents=True)
-    for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py"):
+    shutil.copytree(PROJECT / "dags" / "workers", dags / "workers")
+    for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py", "sluice_workers.py"):
         shutil.copy(PROJECT / "dags" / module, dags)
     for name, control in {"flights": "control-one", "secret": "control-one", "many": "control-many"}.items():
         text = PIPELINE.format(name=name, topic="flights", path=f"{lake}/{name}", control=control)

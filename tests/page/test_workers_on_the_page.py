@@ -15,6 +15,7 @@ from .story import WORKER
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 IDLE = "default-1-idle"
+DAG = "sluice_workers_default"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,12 @@ def test_a_group_without_workers_is_shown_to_who_may_see_a_pipeline_that_names_i
     assert _workers(site)["hidden"] == []
     assert _workers(site, "guest").keys() == {"default"}
     assert [g["pipelines"] for g in site.data("workers", "guest")["groups"]] == [["flights"]]
+
+
+def test_the_dag_that_keeps_them_is_no_pipeline(site: Site) -> None:
+    assert site.get(f"/api/v2/dags/{DAG}", "admin")[0] == 200
+    assert DAG not in {pipeline["key"] for pipeline in site.data("pipelines")["pipelines"]}
+    assert DAG not in site.ask("GET", "/sluice/connect/connectors")[1]
 
 
 @pytest.mark.browser

@@ -18,6 +18,11 @@ def dag_of_workers(group: str) -> str:
     return f"{_DAG_PREFIX}{group}"
 
 
+def keeps_workers(dag_id: str) -> bool:
+    """Whether a DAG's id is that of one that keeps workers."""
+    return dag_id.startswith(_DAG_PREFIX)
+
+
 def pipelines_of(
     places: Iterable[Path], group: str, left_out: Callable[[PipelineFileError], None] | None = None
 ) -> tuple[Pipeline, ...]:
