@@ -10,7 +10,7 @@ from sluice.control.waiting import steady
 from sluice.errors import SluiceError
 from sluice.launch.worker import connections_here, settings_here
 from sluice.logs import log
-from sluice.participant.serving import serve
+from sluice.participant.serving import description, serve
 from sluice.participant.worker import End, Terms
 
 
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--trust-control-topic", action="store_true")
     parser.add_argument("files", nargs="+", type=Path)
     given = parser.parse_args()
-    terms = Terms(given.name, given.lease, given.slots, given.longest_stay)
+    terms = Terms(given.name, given.lease, given.slots, given.longest_stay, description())
     try:
         end = serve(
             given.files,

@@ -15,9 +15,12 @@ import pytest
 
 from sluice.airflow import listeners
 from sluice.airflow.dag import build_dag
+from sluice.airflow.workers_dag import build_workers_dags
 from sluice.errors import PipelineFileError
+from sluice.local.workers import GROUP
 from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source, load_pipeline
 from sluice.pipeline.model import Control, Write
+from sluice.pipeline.workers import dag_of_workers, pipelines_of
 from sluice.protocol.messages import PlannedRange
 
 
@@ -116,6 +119,13 @@ def test_example_pipelines_are_right(project: Path) -> None:
     for name in ("flights", "flight_status"):
         pipeline = load_pipeline(project / "dags" / "pipelines" / f"{name}.yaml")
         assert build_dag(pipeline, auto_register=False).dag_id == name
+
+
+def test_the_worker_of_the_embedded_runtime_serves_the_example_pipelines(project: Path) -> None:
+    pipelines = project / "dags" / "pipelines"
+    (dag,) = build_workers_dags(project / "dags" / "workers", pipelines, auto_register=False)
+    assert dag.dag_id == dag_of_workers(GROUP)
+    assert {p.name for p in pipelines_of([pipelines], GROUP)} == {"flights", "flight_status"}
 
 
 def test_names_of_mapped_tasks_fit_airflows_column() -> None:

@@ -148,7 +148,7 @@ def test_a_database_s_bad_records_are_set_aside_listed_explained_and_sent_again(
 
 
 def test_topics_bad_records_are_set_aside_listed_explained_and_sent_again(topics):
-    _set_aside_listed_explained_and_sent_again(topics)
+    listed_explained_and_sent_again(topics)
 
 
 KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]
@@ -186,7 +186,7 @@ def test_killed_between_the_rows_commit_and_their_bad_records(table, database, p
 @pytest.mark.thorough
 @pytest.mark.parametrize("point", KILLS[:-1])
 def test_killed_between_the_records_commit_and_their_bad_ones(topics, point):
-    _killed(topics, point)
+    killed(topics, point)
     assert not list((topics.flow.folder / "staging").rglob("*.parquet"))
 
 
@@ -212,7 +212,7 @@ def test_a_table_s_bad_records_are_committed_by_another_while_the_first_stands_s
 
 @pytest.mark.thorough
 def test_topics_bad_records_are_committed_by_another_while_the_first_stands_still(topics):
-    _committed_by_another(topics)
+    committed_by_another(topics)
 
 
 @pytest.mark.thorough

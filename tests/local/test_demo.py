@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from protocol_messages import INSTANT, TABLE, claim, start, status
 
 from sluice.demo.fingerprint import Fingerprint, columns_of, fingerprint, last_versions
 from sluice.demo.flights import flight_status, flights
+from sluice.demo.intervals import Interval
+from sluice.demo.killer import WorkerKiller
 from sluice.demo.pipelines import Verdict, demo_pipelines
 from sluice.demo.replay import Replay, share
 from sluice.demo.topics import bounds, ensure_topic, records
 from sluice.kafka.config import KafkaSettings
+from sluice.local.airflow import LocalAirflow
 from sluice.local.errors import LocalRuntimeError
+from sluice.local.home import SluiceHome
+from sluice.protocol.transaction import TableLog
 
 DDL = "id BIGINT NOT NULL, carrier STRING, flight INT, delay DOUBLE"
 ROWS: list[dict[str, Any]] = [
@@ -141,3 +149,65 @@ def test_a_topic_that_has_lost_records_is_refused(bootstrap, create_topic):
         deleted.result(30)
     with pytest.raises(LocalRuntimeError, match="first records"):
         ensure_topic(KafkaSettings("test", {"bootstrap.servers": bootstrap}), topic)
+
+
+def test_a_worker_is_killed_once_while_it_holds_a_range_and_no_other_process_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("sluice.demo.killer._AFTER_CLAIM", (0.0, 0.0))
+    program = tmp_path / "spark_jobs" / "worker.py"
+    program.parent.mkdir()
+    program.write_text("input()")
+
+    def process(name: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, program, "--name", name], stdin=subprocess.PIPE)
+
+    ours, others = process("default-0-a"), process("default-0-b")
+    told: list[str] = []
+    killer = WorkerKiller(told.append)
+    try:
+        killer.look_at("flights", [_interval(claim("default-0-a", released=True))])
+        killer.look_at("flights", [_interval(claim("default-0-a"), status(INSTANT))])
+        assert (ours.poll(), told) == (None, [])
+        killer.look_at("flights", [_interval(claim("default-0-a"))])
+        assert ours.wait(60) == -9
+        killer.look_at("flights", [_interval(claim("default-0-b"))])
+        assert others.poll() is None
+        killer.sum_up()
+        assert ["Killed" in line for line in told] == [True, False]
+        assert told[1] == "Workers took 1 of 1 ranges; one worker was killed meanwhile. Others have Spark jobs."
+    finally:
+        for one in (ours, others):
+            one.kill()
+            one.communicate()
+
+
+def test_where_no_worker_was_there_it_is_said():
+    told: list[str] = []
+    killer = WorkerKiller(told.append)
+    killer.look_at("flights", [_interval(status(INSTANT))])
+    killer.sum_up()
+    assert told == ["No worker has taken anything: each range had a Spark job of its own."]
+
+
+def _interval(*messages: Any) -> Interval:
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT), *messages]))
+    return Interval(log.transactions[INSTANT], None)
+
+
+def test_the_local_broker_s_control_messages_are_signed_with_a_secret_of_its_own(tmp_path):
+    def secret() -> str:
+        home = SluiceHome(tmp_path).create()
+        variables = LocalAirflow.of_home(home, "127.0.0.1:9092").environment.variables()
+        (found,) = KafkaSettings(
+            "kafka_default", json.loads(variables["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"]
+        ).control_secrets
+        return found
+
+    first = secret()
+    assert len(first) >= 32
+    assert secret() == first
+    keys = tmp_path / "airflow" / "keys.json"
+    keys.write_text(json.dumps({k: v for k, v in json.loads(keys.read_text()).items() if k != "control_secret"}))
+    of_an_older_home = secret()
+    assert of_an_older_home not in ("", first)
+    assert secret() == of_an_older_home
+    assert (tmp_path / "airflow" / "control_secret.json").stat().st_mode & 0o077 == 0

@@ -51,6 +51,7 @@ source: {{kafka: {{topics: {topic}}}}}
 sink: {{hudi: {{path: {path}, schema: "id BIGINT"}}}}
 control: {{topic: {control}}}
 """
+WORKERS = {"flights": "write: {workers: default}\n", "secret": "write: {workers: hidden}\n"}
 OF_A_USER = """
 name: visits
 source: {{lines: {{folder: {folder}, topics: a.log, value: {{converter: string, as: line}}}}}}
@@ -77,6 +78,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "offsets": models.Offsets,
     "transaction": models.WholeTransaction,
     "messages": models.Messages,
+    "workers": models.Workers,
     "dag": models.OfDag,
     "run": models.OfRun,
 }
@@ -273,11 +275,12 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
 
 def _write_dags(dags: Path, lake: str) -> None:
     (dags / "pipelines").mkdir(parents=True)
-    for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py"):
+    shutil.copytree(PROJECT / "dags" / "workers", dags / "workers")
+    for module in ("sluice_pipelines.py", "sluice_pipeline_errors.py", "sluice_workers.py"):
         shutil.copy(PROJECT / "dags" / module, dags)
     for name, control in {"flights": "control-one", "secret": "control-one", "many": "control-many"}.items():
         text = PIPELINE.format(name=name, topic="flights", path=f"{lake}/{name}", control=control)
-        (dags / "pipelines" / f"{name}.yaml").write_text(text)
+        (dags / "pipelines" / f"{name}.yaml").write_text(text + WORKERS.get(name, ""))
     (dags / "pipelines" / "wrong.yaml").write_text("name: wrong\nsoruce: {}\n")
     (dags / "by_python.py").write_text(
         "from sluice.airflow.dag import build_dag\n"

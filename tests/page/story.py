@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sluice.protocol.messages import (
     AbortCommit,
     AckCommit,
+    Claim,
     ControlMessage,
     EndCommit,
     PartitionResult,
@@ -25,6 +26,7 @@ from sluice.protocol.messages import (
 )
 
 CLUSTER = "kafka_default"
+WORKER = "default-0-here"
 BAD_RECORD = (
     "A record can't be loaded: the value is not JSON, or a field is not of its column's type. "
     "[topic=flights, partition=1, offset=105] Next step: correct the producer."
@@ -74,6 +76,11 @@ class Story:
         start = self._start(records, **more)
         self._write(start, 0, start.ranges[0])
         return start.transaction
+
+    def claimed(self, number: int, worker: str, **more: Any) -> None:
+        """A worker takes a range of the interval that is under way."""
+        start = next(m for m in reversed(self.messages) if isinstance(m, StartCommit))
+        self._send(Claim, start, seconds=1, range=number, worker=worker, lease=30, sender=f"worker {worker}", **more)
 
     def pause(self, seconds: float) -> None:
         """Let time pass."""
@@ -161,6 +168,7 @@ def flights(table: str, topic: str, now: datetime) -> Story:
     story.committed(110, run_id="manual-1")
     story.pause(50)
     story.started(90, run_id="manual-2")
+    story.claimed(1, WORKER, began=story.clock - timedelta(hours=3), memory=1234)
     return story
 
 

@@ -19,7 +19,7 @@ from .story import BAD_RECORD
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 ROUTES = (
     "pipelines", "pipeline?key=flights", "transaction?key=flights&instant=1", "messages?key=flights&instant=1",
-    "dag?dag_id=flights", "run?dag_id=flights&run_id=r",
+    "workers", "dag?dag_id=flights", "run?dag_id=flights&run_id=r",
 )  # fmt: skip
 
 

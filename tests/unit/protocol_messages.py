@@ -8,6 +8,7 @@ from typing import Any
 from sluice.protocol.messages import (
     AbortCommit,
     AckCommit,
+    Claim,
     EndCommit,
     PartitionResult,
     PlannedRange,
@@ -17,6 +18,7 @@ from sluice.protocol.messages import (
 )
 
 TABLE = "file:///lake/t"
+INSTANT = "20260101000000000"
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 WRITER = TableSpec(
     path=TABLE, name="t", table_type="COPY_ON_WRITE", operation="append", record_key=(), partition_fields=(),
@@ -46,6 +48,11 @@ def status(transaction: str, number: int = 0, attempt: str = "a", **more: Any) -
     )  # fmt: skip
     fields = {"records_read": 10, "records_written": 10, "partitions": (result,), "stats": ({"numWrites": 10},), **more}
     return WriteStatus(**envelope(transaction), range=number, attempt=attempt, **fields)
+
+
+def claim(worker: str = "a", takes_over: int = -1, transaction: str = INSTANT, **more: Any) -> Claim:
+    fields = {"range": 0, "lease": 30.0, **more}
+    return Claim(**envelope(transaction), worker=worker, takes_over=takes_over, **fields)
 
 
 def end(transaction: str, reported=(0,), missing=(), takes_over: int = -1, **more: Any) -> EndCommit:

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from sluice.protocol.claims import Claims, Verdict, Waiting, first_choice
-from sluice.protocol.messages import Claim
 from sluice.protocol.transaction import TableLog, Transaction
 
-from .protocol_messages import TABLE, abort, envelope, start, status
-
-INSTANT = "20260101000000000"
+from .protocol_messages import INSTANT, TABLE, abort, claim, start, status
 
 
 class Clock:
@@ -25,39 +22,34 @@ class Clock:
         return self.seconds
 
 
-def _claim(worker: str = "a", takes_over: int = -1, **more: Any) -> Claim:
-    fields = {"range": 0, "lease": 30.0, **more}
-    return Claim(**envelope(INSTANT), worker=worker, takes_over=takes_over, **fields)
-
-
 def _folded(*messages: Any, ranges: int = 1) -> Transaction:
     log = TableLog(TABLE).extend(enumerate([start(INSTANT, ranges=ranges), *messages]))
     return log.transactions[INSTANT]
 
 
 def test_of_two_claims_at_once_the_first_counts():
-    transaction = _folded(_claim("a"), _claim("b"))
+    transaction = _folded(claim("a"), claim("b"))
     assert transaction.claims[0][1].worker == "a"
 
 
 def test_a_claim_is_renewed_and_taken_over_by_naming_the_last_one():
-    transaction = _folded(_claim("a"), _claim("a", takes_over=1), _claim("b", takes_over=1), _claim("c", takes_over=2))
-    assert transaction.claims[0] == (4, _claim("c", takes_over=2))
+    transaction = _folded(claim("a"), claim("a", takes_over=1), claim("b", takes_over=1), claim("c", takes_over=2))
+    assert transaction.claims[0] == (4, claim("c", takes_over=2))
 
 
 def test_a_claim_on_a_range_that_the_plan_has_not_counts_for_nothing():
-    assert _folded(_claim(range=1)).claims == {}
+    assert _folded(claim(range=1)).claims == {}
 
 
 def test_a_claim_is_no_turn():
-    log = TableLog(TABLE).extend([(0, start(INSTANT)), (1, _claim())])
+    log = TableLog(TABLE).extend([(0, start(INSTANT)), (1, claim())])
     log.extend([(2, start("20260101000000001", read_position=1))])
     assert log.transactions["20260101000000001"].is_open
 
 
 @pytest.mark.parametrize(
     "messages",
-    [[], [_claim(), _claim(takes_over=1, released=True)]],
+    [[], [claim(), claim(takes_over=1, released=True)]],
     ids=["none", "given back"],
 )
 def test_a_range_may_be_claimed_while_nobody_writes_it(messages):
@@ -66,7 +58,7 @@ def test_a_range_may_be_claimed_while_nobody_writes_it(messages):
 
 @pytest.mark.parametrize(
     "messages",
-    [[_claim()], [status(INSTANT)], [status(INSTANT, error="no")], [abort(INSTANT)]],
+    [[claim()], [status(INSTANT)], [status(INSTANT, error="no")], [abort(INSTANT)]],
     ids=["claimed", "written", "failed", "aborted"],
 )
 def test_a_range_may_not_be_claimed(messages):
@@ -75,7 +67,7 @@ def test_a_range_may_not_be_claimed(messages):
 
 def test_a_claim_runs_out_once_it_was_seen_for_its_lease_whatever_its_time_says():
     clock = Clock()
-    claims, transaction = Claims(clock), _folded(_claim())
+    claims, transaction = Claims(clock), _folded(claim())
     assert not claims.may_claim(transaction, 0)
     clock.seconds += 29.9
     assert not claims.may_claim(transaction, 0)
@@ -111,23 +103,23 @@ class TestWaiting:
     def test_it_waits_while_a_claim_is_renewed(self):
         clock = Clock()
         waiting = self._waiting(clock)
-        renewals = [_claim()]
+        renewals = [claim()]
         for _ in range(5):
             assert waiting.judge(_folded(*renewals), lambda: False) is Verdict.WAIT
             clock.seconds += 20
-            renewals.append(_claim(takes_over=len(renewals)))
+            renewals.append(claim(takes_over=len(renewals)))
 
     def test_a_claim_that_has_run_out_is_as_none(self):
         clock = Clock()
         waiting = self._waiting(clock)
-        assert waiting.judge(_folded(_claim()), lambda: False) is Verdict.WAIT
+        assert waiting.judge(_folded(claim()), lambda: False) is Verdict.WAIT
         clock.seconds += 31
-        assert waiting.judge(_folded(_claim()), lambda: False) is Verdict.SUBMIT
+        assert waiting.judge(_folded(claim()), lambda: False) is Verdict.SUBMIT
 
     def test_a_failure_of_this_try_fails_it_and_one_of_an_earlier_try_has_it_write_by_itself(self):
-        failed = [_claim(), status(INSTANT, error="no", recovery="retry")]
+        failed = [claim(), status(INSTANT, error="no", recovery="retry")]
         waiting = self._waiting(Clock())
-        assert waiting.judge(_folded(_claim()), lambda: True) is Verdict.WAIT
+        assert waiting.judge(_folded(claim()), lambda: True) is Verdict.WAIT
         assert waiting.judge(_folded(*failed), lambda: True) is Verdict.FAILED
         assert self._waiting(Clock()).judge(_folded(*failed), lambda: True) is Verdict.SUBMIT
 

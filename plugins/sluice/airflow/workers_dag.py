@@ -23,12 +23,11 @@ from sluice.airflow.connections import kafka_settings, private_settings_of, sour
 from sluice.connectors.connections import to_environment
 from sluice.errors import PipelineFileError, RetryableError
 from sluice.logs import log
-from sluice.pipeline.load import pipeline_files, read_file, validated
+from sluice.pipeline.load import pipeline_folders, read_file, validated
 from sluice.pipeline.model import Pipeline
-from sluice.pipeline.workers import pipelines_of
+from sluice.pipeline.workers import dag_of_workers, pipelines_of
 from sluice.sections import Duration, Section
 
-WORKERS_PREFIX = "sluice_workers_"
 _RETRIES = 1000
 _RETRY_DELAY = timedelta(seconds=10)
 _GRACE = 3.0  # seconds in which a worker that is asked to end gives back what it claimed; the supervisor allows five
@@ -127,8 +126,8 @@ class WorkerOperator(BaseOperator):
         from sluice.launch.worker import WorkerOptions, worker_command, worker_environment
 
         given = self.options
-        files = sorted({file.resolve() for file in pipeline_files(Path(self.pipelines))})
-        served = pipelines_of(files, self.group)
+        places = [folder.resolve() for folder in pipeline_folders(Path(self.pipelines)) if folder.is_dir()]
+        served = pipelines_of(places, self.group)
         write = served[0].write
         os.environ.update(private_settings_of(*served).to_environment())
         os.environ.update(to_environment(source_connections(_own_connections(served))))
@@ -138,7 +137,7 @@ class WorkerOperator(BaseOperator):
         kafka = [kafka_settings(one) for one in _kafka_connections(served, given.connections)]
         environment = worker_environment(options, spark_master(write.connection), write.conf, kafka)
         name = f"{self.group}-{self.number}-{uuid.uuid4().hex[:8]}"
-        return worker_command(options, name, files), environment
+        return worker_command(options, name, places), environment
 
 
 class WorkerOptionsText:
@@ -177,7 +176,7 @@ def build_workers_dag(file: Path, pipelines: Path, *, auto_register: bool = True
     data, node = read_file(file) if file.read_text().strip() else ({}, None)
     options = validated(Workers, data, file, node)
     with DAG(
-        dag_id=f"{WORKERS_PREFIX}{file.stem}",
+        dag_id=dag_of_workers(file.stem),
         description=f"Keeps {options.workers} workers of the group {file.stem}",
         doc_md=__doc__,
         schedule="@continuous",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def worker(
-    files: Annotated[list[Path], typer.Argument(help="Pipeline files; those of other groups are left alone.")],
+    files: Annotated[list[Path], typer.Argument(help="Pipeline files or folders; other groups' are left alone.")],
     group: Annotated[str, typer.Option(help="The group that pipelines name in `write.workers`.")] = "default",
     slots: Annotated[int, typer.Option(min=1, help="How many ranges it writes at once.")] = 2,
     memory: Annotated[str, typer.Option(help="Memory of its Spark driver.")] = "2g",

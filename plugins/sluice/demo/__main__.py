@@ -10,20 +10,26 @@ import time
 from collections.abc import Sequence
 
 from rich.panel import Panel
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from sluice.control.topic import ControlTopic
 from sluice.demo import screen
-from sluice.demo.airflow_api import AirflowApi
 from sluice.demo.arrival import INTERVALS, Arrival
 from sluice.demo.intervals import Interval
+from sluice.demo.killer import WorkerKiller
 from sluice.demo.pipelines import DemoPipeline, demo_pipelines
 from sluice.demo.stage import Stage, main
 from sluice.demo.topics import PARTITIONS, ensure_topic
 from sluice.demo.trouble import Trouble
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
+from sluice.local.airflow_api import AirflowApi
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import LocalRuntimeError
+from sluice.local.workers import GROUP, start_workers, workers_there
+from sluice.pipeline.workers import dag_of_workers
+
+_WORKER_WITHIN = 90.0  # seconds that a worker has to come, on a busy laptop
 
 
 class _Demo:
@@ -40,13 +46,14 @@ class _Demo:
         self._stage.install()
         self._stage.heading("2. Kafka and Airflow")
         airflow = self._stage.start()
-        settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._broker.bootstrap})
+        settings = KafkaSettings("kafka_default", airflow.environment.kafka)
         pipelines = self._pipelines(settings)
         api = AirflowApi(airflow.environment)
         with self._out.status("Waiting for Airflow to read the pipelines"):
             for demo in pipelines:
                 api.await_dag(demo.name)
         self._out.print(f"Airflow  {airflow.environment.url}, with the DAGs {' and '.join(p.name for p in pipelines)}")
+        self._worker(api, settings)
 
         self._stage.heading("3. Flights arrive, the scheduler's intervals land them")
         self._out.print(f"At least {INTERVALS} intervals of each pipeline commit while records are still arriving.")
@@ -56,7 +63,9 @@ class _Demo:
                 if not running:
                     raise LocalRuntimeError(f"{part} has ended.", next_step="'make demo' starts it, and goes on.")
 
-        intervals = Arrival(self._out, settings, api, pipelines, check_alive).run()
+        killer = WorkerKiller(lambda line: self._out.print(line))
+        intervals = Arrival(self._out, settings, api, pipelines, check_alive, killer.look_at).run()
+        killer.sum_up()
 
         self._stage.heading("4. Is every record in its table, once?")
         same = self._compare(settings, pipelines, intervals)
@@ -81,6 +90,22 @@ class _Demo:
                 self._out.print(f"Topic    {demo.topic}: {state}; {demo.stream.total:,} records will be published")
                 ControlTopic(settings, demo.pipeline.control_topic).ensure()
         return pipelines
+
+    def _worker(self, api: AirflowApi, settings: KafkaSettings) -> None:
+        """A worker that stays; where none comes in time, each range is written by a Spark job of its own until then."""
+        with self._out.status("Airflow starts a worker, a Spark application that stays"):
+            kept = start_workers(api)
+            attempts = Retrying(
+                retry=retry_if_result(lambda there: not there),
+                wait=wait_fixed(1),
+                stop=stop_after_delay(_WORKER_WITHIN if kept else 0),
+                retry_error_callback=lambda _: (),
+            )
+            there: tuple[str, ...] = attempts(workers_there, settings)
+        if there:
+            self._out.print(f"Worker   {', '.join(there)}, kept by the DAG {dag_of_workers(GROUP)}")
+        else:
+            self._out.print("Worker   none yet: each range is written by a Spark job of its own until there is one")
 
     def _compare(
         self, settings: KafkaSettings, pipelines: Sequence[DemoPipeline], intervals: dict[str, list[Interval]]

@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from sluice.demo.airflow_api import AirflowApi
 from sluice.demo.intervals import ControlTopicWatch, Interval
 from sluice.demo.pipelines import DemoPipeline
 from sluice.demo.replay import Replay
 from sluice.demo.screen import Bars, ended
 from sluice.demo.topics import bounds
 from sluice.kafka.config import KafkaSettings
+from sluice.local.airflow_api import AirflowApi
 from sluice.local.errors import LocalRuntimeError
 
 INTERVALS = 3  # of each pipeline that must commit while records are still arriving
@@ -90,6 +90,7 @@ class Arrival:
         api: Airflow's.
         pipelines: the demo's.
         check_alive: called once a second; raises where the broker or Airflow has gone.
+        look_at: called once a second with the intervals of each pipeline since the demo began.
     """
 
     def __init__(
@@ -99,12 +100,14 @@ class Arrival:
         api: AirflowApi,
         pipelines: Sequence[DemoPipeline],
         check_alive: Callable[[], None],
+        look_at: Callable[[str, Sequence[Interval]], None],
     ) -> None:
         self._out = out
         self._settings = settings
         self._api = api
         self._pipelines = pipelines
         self._check_alive = check_alive
+        self._look_at = look_at
         self._ticks = 0
 
     def run(self) -> dict[str, list[Interval]]:
@@ -137,6 +140,7 @@ class Arrival:
             for w in watched:
                 w.poll()
                 self._tell(w)
+                self._look_at(w.demo.name, w.intervals)
                 bars.show(w.demo.name, w.replay.acknowledged, w.committed_records, w.intervals)
             return condition()
 

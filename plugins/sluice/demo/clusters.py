@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from rich.panel import Panel
 from rich.table import Table
 
-from sluice.demo.airflow_api import AirflowApi, DagRun
 from sluice.demo.fingerprint import Fingerprint, columns_of, fingerprint
 from sluice.demo.flights import Stream, flights
 from sluice.demo.intervals import ControlTopicWatch, Interval
@@ -25,6 +24,7 @@ from sluice.demo.tables import append_table
 from sluice.demo.topics import ensure_topic, records
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
+from sluice.local.airflow_api import AirflowApi, DagRun
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import LocalRuntimeError

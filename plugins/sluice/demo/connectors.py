@@ -17,7 +17,6 @@ from rich.panel import Panel
 from rich.table import Table
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from sluice.demo.airflow_api import AirflowApi, DagRun
 from sluice.demo.databases import CONNECTION, Database, PostgreSql, Sqlite
 from sluice.demo.fingerprint import Columns, Fingerprint, columns_of, fingerprint
 from sluice.demo.flights import Stream, flights
@@ -28,6 +27,7 @@ from sluice.demo.topics import ensure_topic, records
 from sluice.demo.writer import Writer
 from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
+from sluice.local.airflow_api import AirflowApi, DagRun
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import LocalRuntimeError
 from sluice.pipeline import load_pipeline
@@ -40,7 +40,7 @@ _DDL = """\
 year INT, month INT, day INT, dep_time INT, dep_delay DOUBLE, carrier STRING, flight INT, tailnum STRING,
       origin STRING, dest STRING, distance DOUBLE, time_hour STRING"""
 _PIPELINE = """\
-# Made by `make demo-connectors`.
+# Made by `make demo-connectors`, which kills its write jobs: it names no workers, so that each range has one.
 name: {name}
 description: Departures from New York, in {what}.
 source:
@@ -137,7 +137,7 @@ class _Demo:
         every = [first, *wanted]
         for target in every:
             target.write(self._folder)
-        settings = KafkaSettings("kafka_default", {"bootstrap.servers": self._stage.broker.bootstrap})
+        settings = KafkaSettings("kafka_default", airflow.environment.kafka)
         writer = self._writer(settings, database)
         with self._out.status("Waiting for Airflow to read the pipelines"):
             for target in every:

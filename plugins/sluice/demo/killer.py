@@ -1,4 +1,4 @@
-"""Kills a write job of each pipeline while it writes, as an out-of-memory killer or a lost machine would."""
+"""Kills who writes, write jobs or a worker, in the middle of it, as an out-of-memory killer or a lost machine would."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Self
 
 import psutil
 
+from sluice.demo.intervals import Interval
 from sluice.local.errors import LocalRuntimeError
 
 _LOOK = 0.3  # seconds between two looks
+_AFTER_CLAIM = (0.5, 2.5)  # seconds for which a worker has held a range: it reads and writes for longer
 _AFTER = (1.5, 5.0)  # seconds that a job has lived: a JVM that reads and writes takes longer
 
 
@@ -72,3 +74,62 @@ class Killer:
             self._tell(
                 f"[red]Killed[/]   the write job of {name}, {lived:.1f} s after it began; Airflow tries it again"
             )
+
+
+class WorkerKiller:
+    """Kills a worker once, with its JVM, while it writes a range that it has claimed.
+
+    Args:
+        tell: takes a line about it.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._after = random.uniform(*_AFTER_CLAIM)
+        self._seen: dict[tuple[str, int], float] = {}
+        self._all: set[tuple[str, int]] = set()
+        self._claimed: set[tuple[str, int]] = set()
+        self._killed: str | None = None
+
+    def look_at(self, pipeline: str, intervals: Sequence[Interval]) -> None:
+        """Kill the worker if it holds a range of these intervals for long enough.
+
+        Args:
+            pipeline: whose intervals they are.
+            intervals: as the control topic tells them now.
+        """
+        for interval in intervals:
+            found = interval.transaction
+            self._all.update((found.id, number) for number in range(len(found.start.ranges)))
+            for number, (_, claim) in found.claims.items():
+                range_ = (found.id, number)
+                self._claimed.add(range_)
+                unwritten = found.is_open and found.status_of(number) is None
+                if self._killed is None and unwritten and not claim.released:
+                    now = time.monotonic()
+                    if now - self._seen.setdefault(range_, now) >= self._after and kill_worker(claim.worker):
+                        self._killed = claim.worker
+                        self._tell(
+                            f"[red]Killed[/]   the worker {claim.worker} while it wrote range {number} of {pipeline}. "
+                            f"Its claim lasts for {claim.lease:g} s more at most; Airflow starts another worker"
+                        )
+
+    def sum_up(self) -> None:
+        """Tell how many ranges workers have taken."""
+        if not self._claimed:
+            self._tell("No worker has taken anything: each range had a Spark job of its own.")
+            return
+        meanwhile = "; one worker was killed meanwhile" if self._killed else ""
+        self._tell(f"Workers took {len(self._claimed)} of {len(self._all)} ranges{meanwhile}. Others have Spark jobs.")
+
+
+def kill_worker(name: str) -> bool:
+    """Kill a worker of this machine, and all that it has started (SIGKILL); whether it was found."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            line = process.cmdline()
+            if "--name" in line and name in line and any(part.endswith("spark_jobs/worker.py") for part in line):
+                for one in (process, *process.children(recursive=True)):
+                    one.kill()
+                return True
+    return False

@@ -60,13 +60,13 @@ class WorkerOptions:
     trust_control_topic: bool = False
 
 
-def worker_command(options: WorkerOptions, name: str, files: Sequence[Path]) -> list[str]:
+def worker_command(options: WorkerOptions, name: str, places: Sequence[Path]) -> list[str]:
     """The command of one worker; it needs `worker_environment`.
 
     Args:
         options: how it is to work.
         name: its name.
-        files: pipeline files.
+        places: pipeline files, and folders of them.
     """
     command = [sys.executable, str(WORKER_APPLICATION), "--group", options.group, "--name", name]
     command += ["--slots", str(options.slots), "--lease", str(options.lease.total_seconds())]
@@ -74,7 +74,7 @@ def worker_command(options: WorkerOptions, name: str, files: Sequence[Path]) -> 
         command += ["--longest-stay", str(options.longest_stay.total_seconds())]
     if options.trust_control_topic:
         command.append("--trust-control-topic")
-    return [*command, *map(str, files)]
+    return [*command, *map(str, places)]
 
 
 def worker_environment(

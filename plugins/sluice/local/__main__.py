@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.jvm.kept import end_kept
+from sluice.kafka.config import KafkaSettings
 from sluice.local.airflow import LocalAirflow
+from sluice.local.airflow_api import AirflowApi
 from sluice.local.broker import LocalBroker
 from sluice.local.credentials import ADMIN
 from sluice.local.errors import told_in_short
@@ -17,6 +19,8 @@ from sluice.local.home import SluiceHome
 from sluice.local.jars import checksums as current_checksums
 from sluice.local.jars import ensure_jars, jars_ready
 from sluice.local.postgresql import LocalPostgreSql
+from sluice.local.workers import GROUP, start_workers, workers_there
+from sluice.pipeline.workers import dag_of_workers
 
 _BROKER_PORT = 9092
 
@@ -62,7 +66,7 @@ def archives() -> None:
 def up(
     port: Annotated[int | None, typer.Option(help="Port of Airflow's pages; 8080 where it is free.")] = None,
 ) -> None:
-    """Start the broker and Airflow, and print where to log in. Harmless when they run already."""
+    """Start the broker, Airflow and a worker, and print where to log in. Harmless when they run already."""
     home = SluiceHome.from_env().create()
     jars()
     with home.locked("runtime"):
@@ -77,6 +81,9 @@ def up(
     _console.print(f"Airflow  {environment.url}")
     # Shown, because whoever may run this may also read the file; not written to any log.
     _console.print(f"Log in   {ADMIN} / {environment.credentials().password}")
+    with _console.status("Waiting for Airflow to read the DAG of the worker"):
+        if start_workers(AirflowApi(environment)):
+            _console.print(f"Worker   kept by the DAG {dag_of_workers(GROUP)}; the first is there in half a minute")
 
 
 @app.command()
@@ -107,9 +114,18 @@ def status() -> None:
     table.add_row("airflow", f"running at {airflow.environment.url}" if airflow.running else "stopped")
     for part, state in health.items():
         table.add_row(f"  {part}", state)
+    table.add_row("workers", _workers(broker, airflow))
     _console.print(table)
     if not (broker.running and airflow.running):
         raise typer.Exit(1)
+
+
+def _workers(broker: LocalBroker, airflow: LocalAirflow) -> str:
+    """Which are there; without one, each range is written by a Spark job of its own, and nothing is amiss."""
+    if not broker.running:
+        return "none"
+    settings = KafkaSettings("kafka_default", {**airflow.environment.kafka, "bootstrap.servers": broker.bootstrap})
+    return ", ".join(workers_there(settings)) or "none"
 
 
 def main() -> None:

@@ -50,7 +50,8 @@ class LocalAirflow:
         folder = home.root / "demo" / "pipelines"
         folder.mkdir(parents=True, exist_ok=True)
         folders = os.pathsep.join(filter(None, (os.environ.get(FOLDERS_VARIABLE), str(folder))))
-        environment = AirflowEnvironment(home, bootstrap, port=last, extra={FOLDERS_VARIABLE: folders})
+        # Workers take what they run from the control topic, which any user of this machine may write to.
+        environment = AirflowEnvironment(home, bootstrap, port=last, signed=True, extra={FOLDERS_VARIABLE: folders})
         found = cls(environment)
         return found if found.running or port is None else cls(replace(environment, port=port))
 

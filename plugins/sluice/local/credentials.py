@@ -1,4 +1,4 @@
-"""The admin's password and the keys of a local Airflow: drawn once, kept in files of mode 0600."""
+"""The admin's password, the keys of a local Airflow and its secrets: drawn once, kept in files of mode 0600."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Credentials:
     fernet_key: str = field(repr=False)
     api_secret_key: str = field(repr=False)
     jwt_secret: str = field(repr=False)
+    control_secret: str = field(repr=False)
 
     @classmethod
     def of(cls, airflow_home: Path) -> Self:
@@ -32,6 +33,11 @@ class Credentials:
         if not keys_file.exists():
             _write_private(keys_file, _draw_keys())
         keys = json.loads(keys_file.read_text())
+        if "control_secret" not in keys:  # an earlier release drew none: it has a file of its own there
+            control_file = airflow_home / "control_secret.json"
+            if not control_file.exists():
+                _write_private(control_file, {"control_secret": secrets.token_urlsafe(32)})
+            keys |= json.loads(control_file.read_text())
         if not passwords_file.exists():
             _write_private(passwords_file, {ADMIN: keys["password"]})
         return cls(passwords_file=passwords_file, **keys)
@@ -51,6 +57,7 @@ def _draw_keys() -> dict[str, str]:
         "fernet_key": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
         "api_secret_key": secrets.token_urlsafe(32),
         "jwt_secret": secrets.token_urlsafe(64),
+        "control_secret": secrets.token_urlsafe(32),
     }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sluice.kafka.config import CONTROL_SECRET
 from sluice.local.credentials import ADMIN, Credentials
 from sluice.local.home import SluiceHome, project_root
 from sluice.local.java import java_home
@@ -30,6 +31,7 @@ class AirflowEnvironment:
         plugins_folder: Default: the project's `plugins/`.
         paused: Whether new DAGs start paused.
         spark_master: Host of the connection `spark_default`.
+        signed: Whether `kafka_default` has the secret that control messages are signed with.
         extra: Variables on top, e.g. the folder of further pipelines. They win over those here.
     """
 
@@ -41,6 +43,7 @@ class AirflowEnvironment:
     plugins_folder: Path | None = None
     paused: bool = True
     spark_master: str = "local[2]"
+    signed: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,6 +59,12 @@ class AirflowEnvironment:
     def credentials(self) -> Credentials:
         """Log-in and keys of this `AIRFLOW_HOME`, made at the first call."""
         return Credentials.of(self.airflow_home)
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """The extra field of the connection `kafka_default`."""
+        secret = {CONTROL_SECRET: self.credentials().control_secret} if self.signed else {}
+        return {"bootstrap.servers": self.bootstrap, **secret}
 
     def variables(self) -> dict[str, str]:
         """The whole environment: this process's own without its Airflow settings, and ours.
@@ -118,7 +127,7 @@ class AirflowEnvironment:
 
     def _connections(self) -> dict[str, str]:
         # As JSON: the URI form of a Spark connection breaks on the brackets of local[2].
-        kafka = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.bootstrap}}
+        kafka = {"conn_type": "kafka", "extra": self.kafka}
         spark = {"conn_type": "spark", "host": self.spark_master, "extra": {"deploy-mode": "client"}}
         return {
             "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(kafka),

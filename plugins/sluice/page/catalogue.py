@@ -19,6 +19,7 @@ from sluice.page.cache import refresh_all
 from sluice.page.follower import ControlFollower, MemoryBudget
 from sluice.pipeline.load import load_pipelines, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
+from sluice.pipeline.workers import keeps_workers
 from sluice.protocol.messages import StartCommit
 from sluice.sources.kafka.options import Kafka
 
@@ -98,7 +99,7 @@ class Catalogue:
         """
         pipelines, errors = self._pipelines()
         of_files = [Entry(p.name, p.name, p.table_id, control_topic(p), pipeline=p) for p in pipelines.values()]
-        others = tagged - set(pipelines)
+        others = frozenset(dag_id for dag_id in tagged - set(pipelines) if not keeps_workers(dag_id))
         try:
             topics = self._topics(of_files, others)
         except ActionRequiredError as error:

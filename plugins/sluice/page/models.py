@@ -396,6 +396,51 @@ class OfRun(_Whole):
     run: Run | None
 
 
+class HeldRange(_Whole):
+    """A range that a worker has claimed and not reported."""
+
+    pipeline: str
+    instant: str
+    range: int
+    since: Time
+
+
+class Worker(_Whole):
+    """A worker that stays."""
+
+    name: str
+    state: str
+    """writing, idle, lost (it holds ranges and isn't there any more) or unknown (its group can't be asked for)."""
+    host: str | None
+    """Where it runs, as Kafka sees it; null where it isn't there."""
+    began: Time | None
+    """Null until it has claimed a range."""
+    memory: int | None
+    """MiB of its processes when it last claimed a range; null until then."""
+    last_heard: Time | None
+    """Its last claim, or the end of a range that it held: an idle one is idle since then."""
+    holds: list[HeldRange]
+
+
+class WorkerGroup(_Whole):
+    """A group of workers."""
+
+    group: str
+    pipelines: list[str]
+    """Those that name the group, and that the caller may see."""
+    known: bool
+    """Whether Kafka has said who is there."""
+    workers: list[Worker]
+
+
+class Workers(_Whole):
+    """All groups of workers that pipelines name which the caller may see."""
+
+    groups: list[WorkerGroup]
+    banners: list[Banner]
+    at: Time
+
+
 class Problem(BaseModel):
     """Why there is no answer."""
 

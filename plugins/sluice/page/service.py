@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -24,6 +25,7 @@ from sluice.page.health import Health, Schedule, health
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
 from sluice.page.tables import Cluster, LogEnds, Shown, Tables, commit_facts
+from sluice.page.workers import GroupId, Groups, Served, group_banners, groups_of
 from sluice.pipeline.model import SERVICES_SUFFIX
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.messages import decode
@@ -69,6 +71,7 @@ class Page:
     def __init__(self) -> None:
         self._catalogue = Catalogue()
         self._tables = Tables()
+        self._groups = Groups()
 
     # Routes --------------------------------------------------------------------------------------------------------
 
@@ -167,6 +170,15 @@ class Page:
             "left_out": left_out,
             "gone": len(found.offsets) - len(messages) - left_out,
         }
+
+    def workers(self, viewer: Viewer, session: Session) -> Json:
+        """The workers that stay, by the groups that pipelines name."""
+        entries, _ = self._entries(viewer, session)
+        served = [one for entry in entries if (one := self._served(entry)) is not None]
+        cached = {one.of: self._groups.members(one.of) for one in served}
+        refresh_all(cached.values())
+        there = {of: one.latest for of, one in cached.items()}
+        return {"groups": groups_of(served, there), "banners": group_banners(there), "at": _now()}
 
     def of_dag(self, viewer: Viewer, session: Session, dag_id: str) -> Json:
         """The pipelines of one DAG."""
@@ -321,6 +333,16 @@ class Page:
             by_cluster = _topics(entry, tables.get(entry.table))
         isolation = entry.pipeline.source.options.read_isolation if entry.pipeline else "read_committed"
         return [self._tables.log_ends(cluster, topics, isolation) for cluster, topics in by_cluster.items()]
+
+    def _served(self, entry: Entry) -> Served | None:
+        """What is known of the workers of a pipeline that names a group."""
+        group = entry.pipeline.write.workers if entry.pipeline is not None else None
+        if group is None or entry.control is None or entry.table is None:
+            return None
+        with self._catalogue.follower(entry.control).tables() as tables:
+            history = tables.get(entry.table)
+            seen = deepcopy(history.workers.by_name) if history else {}
+        return Served(entry.key, GroupId(group, entry.control.connection), seen)
 
     def _others(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> Json:
         """Commits on the timeline that aren't ours, the newest with their metadata."""

@@ -106,6 +106,12 @@ def messages(page: PageDep, viewer: ViewerDep, session: SessionDep, key: Key, in
     return page.messages(viewer, session, key, instant)
 
 
+@router.get("/workers", response_model=models.Workers)
+def workers(page: PageDep, viewer: ViewerDep, session: SessionDep) -> Any:
+    """The workers that stay, by their groups."""
+    return page.workers(viewer, session)
+
+
 @router.get("/dag", dependencies=[_MAY_READ_DAG], response_model=models.OfDag)
 def of_dag(page: PageDep, viewer: ViewerDep, session: SessionDep, dag_id: str) -> Any:
     """The pipelines of a DAG."""

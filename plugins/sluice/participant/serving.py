@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import psutil
 from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -25,7 +28,7 @@ from sluice.participant.session import KeptSession, spark_session
 from sluice.participant.spark_job import SparkJob
 from sluice.participant.worker import End, ServedTable, Terms, Worker
 from sluice.pipeline.model import Pipeline
-from sluice.pipeline.workers import pipelines_of
+from sluice.pipeline.workers import ServedFiles, pipelines_of
 from sluice.protocol.claims import Steady
 from sluice.protocol.transaction import Transaction
 
@@ -57,12 +60,11 @@ class SparkApplication:
 
 
 class Files:
-    """The pipeline files that a worker began with, and whether they are still the same."""
+    """The files of a worker's pipelines, and whether they are still the same; looked at every ten seconds at most."""
 
-    def __init__(self, files: Sequence[Path], steady: Steady) -> None:
-        self._files = files
+    def __init__(self, places: Sequence[Path], group: str, steady: Steady) -> None:
+        self._files = ServedFiles(places, group)
         self._steady = steady
-        self._digest = self._now()
         self._looked = steady()
 
     def are_same(self) -> bool:
@@ -71,13 +73,21 @@ class Files:
         if now - self._looked < _LOOK_AT_FILES:
             return True
         self._looked = now
-        return self._now() == self._digest
+        return self._files.are_same()
 
-    def _now(self) -> str:
-        digest = hashlib.sha256()
-        for file in self._files:
-            digest.update(file.read_bytes() if file.exists() else b"\x00")
-        return digest.hexdigest()
+
+def description() -> Callable[[], dict[str, Any]]:
+    """What a worker that begins now tells of itself: when it began, and the MiB that its processes take then."""
+    began, own = datetime.now(UTC), psutil.Process()
+
+    def describe() -> dict[str, Any]:
+        resident = 0
+        for process in (own, *own.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                resident += process.memory_info().rss
+        return {"began": began, "memory": resident >> 20}
+
+    return describe
 
 
 def misfit(
@@ -134,7 +144,7 @@ def serve(
     """Be a worker, from the start of its Spark application until it ends.
 
     Args:
-        files: pipeline files; those of other groups are left alone.
+        files: pipeline files, and folders of them; those of other groups are left alone.
         group: the group of workers.
         terms: how it works.
         settings: of a pipeline, the clusters of its records and of its control topic.
@@ -145,7 +155,10 @@ def serve(
     Raises:
         PipelineFileError, ActionRequiredError: files, connections or control topics can't be used.
     """
-    pipelines = pipelines_of(files, group)
+    of_files = Files(files, group, steady)
+    pipelines = pipelines_of(
+        files, group, lambda error: log.warning("a pipeline file is wrong, and left alone", reason=str(error))
+    )
     if not trusting:
         require_trust(pipelines, lambda pipeline: settings(pipeline)[1])
     spark = spark_session(f"sluice worker {terms.name}")
@@ -163,7 +176,6 @@ def serve(
         fits = partial(misfit, pipeline, topic, known, trusting=trusting)
         timeout = pipeline.write.timeout.total_seconds()
         tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
-    of_files = Files(files, steady)
     groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
     worker = Worker(terms, tables, SparkApplication(spark), groups.workers, steady, of_files.are_same)
     followers = [Following(clusters[name], of, _tables_of(of, tables), worker.said) for name, of in topics.items()]

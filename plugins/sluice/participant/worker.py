@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sluice import __version__
 from sluice.connectors.log import ControlLog
@@ -51,12 +51,14 @@ class Terms:
         lease: seconds for which a claim lasts.
         slots: how many ranges it writes at once.
         longest_stay: seconds after which it ends, so that another begins afresh; None for ever.
+        described: what its claims tell people of it besides, `Claim`'s `began` and `memory`.
     """
 
     name: str
     lease: float = 30.0
     slots: int = 2
     longest_stay: float | None = None
+    described: Callable[[], Mapping[str, Any]] = dict
 
 
 @dataclass(frozen=True)
@@ -206,12 +208,12 @@ class Worker:
                 news = self._told.get_nowait()
             except queue.Empty:
                 break
-        for key in changed if changed else list(self._state.logs):
+        for key in changed or list(self._state.logs):
             self._consider(key)
 
     def _until_next(self) -> float:
-        soonest = min(self._state.due.values(), default=self._steady() + _TICK)
-        return min(_TICK, max(0.0, soonest - self._steady()))
+        now = self._steady()
+        return min(_TICK, max(0.0, min(self._state.due.values(), default=now + _TICK) - now))
 
     def _fold(self, said: _Said) -> tuple[str, str]:
         key = (said.topic, said.message.table)
@@ -258,9 +260,8 @@ class Worker:
     def _may_claim(self, place: Place, transaction: Transaction) -> bool:
         if self._end is not None or not self._claims.may_claim(transaction, place.number):
             return False
-        start = transaction.start
-        if start.release != __version__:
-            log.warning("the interval is of another release", instant=transaction.id, release=start.release)
+        if (release := transaction.start.release) != __version__:
+            log.warning("the interval is of another release", instant=transaction.id, release=release)
             self.end(End.NEW_CODE)
             return False
         misfit = self._tables[place.topic, place.table].fits(transaction)
@@ -307,9 +308,8 @@ class Worker:
                 continue
             held.began = self._steady()
             served = self._tables[place.topic, place.table]
-            digest = start_digest(transaction.start)
-            assignment = Assignment(place.table, place.topic, place.start_offset, place.number, digest)
-            held.participant = Participant(assignment, served.control, served.job)
+            of = (place.table, place.topic, place.start_offset, place.number, start_digest(transaction.start))
+            held.participant = Participant(Assignment(*of), served.control, served.job)
             running.append(place.table)
             pool.submit(self._write, place, held.participant)
 
@@ -385,6 +385,7 @@ class Worker:
             lease=self._terms.lease,
             takes_over=takes_over,
             released=released,
+            **self._terms.described(),
         )
         try:
             return self._tables[place.topic, place.table].control.send(claim)

@@ -24,11 +24,20 @@ _PATH = re.compile(r"\b(source|sink|write|control)(\.\w+)+")
 FOLDERS_VARIABLE = "SLUICE_PIPELINE_FOLDERS"
 
 
+def pipeline_folders(default: Path) -> list[Path]:
+    """The folders of pipeline files: the default one, and those that the environment names (`:` between)."""
+    return [default, *(Path(p) for p in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if p)]
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The pipeline files of a folder, by name."""
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+
+
 def pipeline_files(default: Path) -> Iterator[Path]:
-    """All pipeline files: those of the default folder, and of the folders that the environment names (`:` between)."""
-    folders = [default, *(Path(p) for p in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if p)]
-    for folder in folders:
-        yield from sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+    """All pipeline files: those of the default folder, and of the folders that the environment names."""
+    for folder in pipeline_folders(default):
+        yield from files_in(folder)
 
 
 def load_pipeline(path: Path | str) -> Pipeline:

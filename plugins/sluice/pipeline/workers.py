@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from sluice.errors import ActionRequiredError
-from sluice.logs import log
-from sluice.pipeline.load import load_each
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline.load import files_in, load_each
 from sluice.pipeline.model import Pipeline
 
+_DAG_PREFIX = "sluice_workers_"
 
-def pipelines_of(files: Iterable[Path], group: str) -> tuple[Pipeline, ...]:
+
+def dag_of_workers(group: str) -> str:
+    """The id of the DAG that keeps a group's workers."""
+    return f"{_DAG_PREFIX}{group}"
+
+
+def keeps_workers(dag_id: str) -> bool:
+    """Whether a DAG's id is that of one that keeps workers."""
+    return dag_id.startswith(_DAG_PREFIX)
+
+
+def pipelines_of(
+    places: Iterable[Path], group: str, left_out: Callable[[PipelineFileError], None] = lambda _error: None
+) -> tuple[Pipeline, ...]:
     """The pipelines whose ranges a group of workers writes.
 
-    A file that is wrong is left out, with a word in the log: the tables of all others are written.
-
     Args:
-        files: pipeline files.
+        places: pipeline files, and folders of them.
         group: the group.
+        left_out: told of each wrong file of a folder, which stops only its own pipelines.
 
     Raises:
-        PipelineFileError: a file is wrong, and no other names the group.
+        PipelineFileError: a file that is named by itself is wrong.
         ActionRequiredError: none names the group, or they don't fit into one Spark application.
     """
-    pipelines, errors = load_each(files)
-    found = tuple(pipeline for _, pipeline in pipelines if pipeline.write.workers == group)
-    if not found and errors:
-        raise errors[0]
-    for error in errors:
-        log.error("a pipeline file is left out", group=group, reason=str(error))
+    found: list[Pipeline] = []
+    for place in places:
+        pipelines, errors = load_each(files_in(place) if place.is_dir() else [place])
+        if errors and not place.is_dir():
+            raise errors[0]
+        for error in errors:
+            left_out(error)
+        found += [pipeline for _, pipeline in pipelines if pipeline.write.workers == group]
     if not found:
         raise ActionRequiredError(
             "No pipeline is written by these workers.",
@@ -46,4 +61,39 @@ def pipelines_of(files: Iterable[Path], group: str) -> tuple[Pipeline, ...]:
                     group=group,
                     pipelines=f"{first.name}, {other.name}",
                 )
-    return found
+    return tuple(found)
+
+
+class ServedFiles:
+    """The files of a group's pipelines, as they were when a worker began.
+
+    Args:
+        places: pipeline files, and folders of them.
+        group: the group.
+    """
+
+    def __init__(self, places: Sequence[Path], group: str) -> None:
+        self._places = places
+        self._group = group
+        self._known: dict[Path, tuple[str, bool]] = {}
+        self._began_with = self._now()
+
+    def are_same(self) -> bool:
+        """Whether they still are; files of other groups, and wrong ones, don't matter, and new ones of its own do."""
+        return self._now() == self._began_with
+
+    def _now(self) -> dict[Path, str]:
+        files = [f for place in self._places for f in (files_in(place) if place.is_dir() else [place])]
+        self._known = {file: self._look_at(file) for file in files}
+        return {file: digest for file, (digest, serves) in self._known.items() if serves}
+
+    def _look_at(self, file: Path) -> tuple[str, bool]:
+        """The digest of its content, and whether it names the group; a file is parsed again when it has changed."""
+        digest = hashlib.sha256(file.read_bytes() if file.exists() else b"\x00").hexdigest()
+        known = self._known.get(file)
+        if known is not None and known[0] == digest:
+            return known
+        pipelines, _ = load_each(
+            [file]
+        )  # a wrong one shows as an import error, and its pipelines have no DAG meanwhile
+        return digest, any(pipeline.write.workers == self._group for _, pipeline in pipelines)

@@ -29,6 +29,7 @@ from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import policy_of
 from sluice.protocol.summary import Attempt, PlannedPartition, RangeSummary, ReadPartition, TransactionSummary
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.protocol.workers_seen import WorkersSeen
 
 __all__ = [
     "Attempt",
@@ -59,6 +60,7 @@ class TableHistory:
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
         streams: the mapping by which the last transaction was planned; None where the pipeline names its topics.
+        workers: the workers that have claimed its ranges lately, and what they hold.
     """
 
     def __init__(self, table: str, *, remembers: int | None = None, partitions: int | None = None) -> None:
@@ -69,6 +71,7 @@ class TableHistory:
         self.last_committed: TransactionSummary | None = None
         self.valid_through: datetime | None = None
         self.streams: KnownStreams | None = None
+        self.workers = WorkersSeen()
         self._remembers, self._partitions = remembers, partitions
         self._kept_partitions = 0
         self._not_thinned: deque[TransactionSummary] = deque()
@@ -139,10 +142,12 @@ class TableHistory:
         known.offsets.append(offset)
         before = known.partitions_kept()
         _note(known, message, transaction)
+        self.workers.fold(message, transaction)
         if isinstance(message, AckCommit) and transaction.state is State.COMMITTED:
             self._acknowledged(known, message)
         self._kept_partitions += known.partitions_kept() - before
         self._settle()
+        self.workers.keep_open([t.id for t in self._log.transactions.values() if t.is_open], message.time)
         self._drop_oldest()
 
     def _start(self, message: StartCommit, transaction: Transaction) -> TransactionSummary:

@@ -490,6 +490,8 @@ class Claim(_Message):
         lease: seconds for which the claim lasts unless it is renewed, counted by each reader from when it first saw it.
         takes_over: the offset of the range's claim that this one renews or takes over: a compare-and-set, as for END.
         released: whether the claim is given back.
+        began: when the worker began; for people.
+        memory: MiB that its processes take; for people.
     """
 
     type: Literal["CLAIM"] = "CLAIM"
@@ -498,6 +500,8 @@ class Claim(_Message):
     lease: Annotated[float, Field(gt=0, le=86_400)]
     takes_over: int = NO_LEASE
     released: bool = False
+    began: datetime | None = None
+    memory: Annotated[int | None, Field(ge=0)] = None
 
 
 ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SetAside | Claim

@@ -4,6 +4,7 @@ import { spark } from "./charts.js";
 import { h } from "./dom.js";
 import * as f from "./format.js";
 import { pipelineBadge } from "./words.js";
+import { workers } from "./workers.js";
 
 export const pipelineLink = (key) => `#/pipeline/${encodeURIComponent(key)}`;
 
@@ -20,9 +21,10 @@ const matches = (p) => !search.text || [p.key, p.table ?? "", ...p.topics].some(
 const ORDER = ["failing", "late", "running", "unknown", "ok", "never ran", "paused"];
 
 export async function listView(_, signal) {
-  const data = await load("pipelines", {}, signal);
+  const [data, { groups, banners }] = await Promise.all([load("pipelines", {}, signal), load("workers", {}, signal)]);
+  data.banners = [...data.banners, ...banners];
   const rows = [...data.pipelines].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.key.localeCompare(b.key));
-  return { data, title: "Pipelines", trail: [], content: (now) => (rows.length ? table(rows, now) : empty()) };
+  return { data, title: "Pipelines", trail: [], content: (now) => (rows.length ? [table(rows, now), workers(groups, now)] : empty()) };
 }
 
 function empty() {

@@ -31,6 +31,14 @@ const KINDS = {
   service: "Holds the table still for a table service.",
 };
 
+const WORKER = {
+  writing: ["▶", "busy", "It writes ranges that it has claimed."],
+  idle: ["✓", "good", "It is there, and waits for ranges."],
+  lost: ["✕", "bad", "It isn't there any more; what it had claimed goes to others when its claims run out."],
+  unknown: ["?", "idle", "Kafka doesn't say whether it is there."],
+  none: ["–", "idle", "No worker is there: each range is written by a Spark job of its own."],
+};
+
 const known = (table, word) => table[word] ?? ["?", "idle", ""];
 export const tone = (state) => known(TRANSACTION, state)[1];
 export const sign = (state) => known(TRANSACTION, state)[0];
@@ -40,6 +48,7 @@ function badge([mark, colour, sentence], word, why) {
 }
 
 export const pipelineBadge = (state, why) => badge(known(PIPELINE, state), state, why);
+export const workerBadge = (state) => badge(known(WORKER, state), state);
 export const stateBadge = (state) => badge(known(TRANSACTION, state), state);
 export const kindBadge = (kind, service) =>
   kind === "continue" ? null : h("span", { class: "kind", title: KINDS[kind] ?? kind }, service ? `${kind}: ${service}` : kind);

@@ -1,0 +1,71 @@
+"""Which pipelines a worker serves, and which changes of files end it for another to begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.pipeline.workers import ServedFiles, pipelines_of
+
+TEXT = """
+name: {name}
+source: {{kafka: {{topics: {name}}}}}
+sink: {{hudi: {{path: file:///lake/{name}, schema: id BIGINT}}}}
+{write}
+"""
+
+
+def _write(folder: Path, name: str, workers: str = "", more: str = "") -> Path:
+    file = folder / f"{name}.yaml"
+    write = f"write: {{workers: {workers}{more}}}" if workers else ""
+    file.write_text(TEXT.format(name=name, write=write))
+    return file
+
+
+def test_a_wrong_file_of_a_folder_stops_no_other(tmp_path):
+    _write(tmp_path, "ours", "default")
+    _write(tmp_path, "others", "elsewhere")
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("name: wrong\nsoruce: {}\n")
+    told: list[PipelineFileError] = []
+    assert [p.name for p in pipelines_of([tmp_path], "default", told.append)] == ["ours"]
+    assert [Path(str(error.where["file"])).name for error in told] == ["wrong.yaml"]
+    with pytest.raises(PipelineFileError):
+        pipelines_of([tmp_path / "ours.yaml", wrong], "default")
+
+
+def test_a_group_that_nobody_names_is_told(tmp_path):
+    _write(tmp_path, "others", "elsewhere")
+    with pytest.raises(ActionRequiredError, match="No pipeline"):
+        pipelines_of([tmp_path], "default")
+
+
+def test_pipelines_that_need_two_spark_applications_are_refused(tmp_path):
+    _write(tmp_path, "a", "default")
+    _write(tmp_path, "b", "default", ", conf: {spark.sql.shuffle.partitions: 3}")
+    with pytest.raises(ActionRequiredError, match=r"write\.conf"):
+        pipelines_of([tmp_path], "default")
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param(lambda folder: None, True, id="nothing"),
+        pytest.param(lambda folder: _write(folder, "others", "elsewhere", ", ranges: 7"), True, id="of another group"),
+        pytest.param(lambda folder: _write(folder, "new"), True, id="a new file without workers"),
+        pytest.param(lambda folder: (folder / "new.yaml").write_text("naem: x"), True, id="a new file that is wrong"),
+        pytest.param(lambda folder: _write(folder, "ours", "default", ", ranges: 7"), False, id="its own file"),
+        pytest.param(lambda folder: _write(folder, "new", "default"), False, id="a new file of its group"),
+        pytest.param(lambda folder: (folder / "ours.yaml").unlink(), False, id="its own file is gone"),
+        pytest.param(lambda folder: _write(folder, "ours", "elsewhere"), False, id="its own file has left the group"),
+        pytest.param(lambda folder: (folder / "ours.yaml").write_text("naem: x"), False, id="its own is wrong"),
+    ],
+)
+def test_only_changes_of_its_own_pipelines_end_a_worker(tmp_path, change, same):
+    _write(tmp_path, "ours", "default")
+    _write(tmp_path, "others", "elsewhere")
+    files = ServedFiles([tmp_path], "default")
+    change(tmp_path)
+    assert files.are_same() is same
