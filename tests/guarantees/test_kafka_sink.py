@@ -16,8 +16,9 @@ from sluice.errors import RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.registry.config import VARIABLE
 from sluice.sinks.kafka import commits
+from sluice.sinks.kafka.rows import table_rows
 
-from .harness.topics import TARGET, consume, create
+from .harness.topics import TARGET, consume, create, set_config
 from .protobuf_records import message_class
 
 
@@ -45,7 +46,7 @@ def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     assert len(set(where.values())) == 2
 
 
-def test_the_page_shows_the_log_s_intervals_and_those_that_are_under_way(make_topics, monkeypatch):
+def test_the_page_shows_the_log_s_intervals_and_verify_knows_which_it_can_compare(make_topics, monkeypatch):
     topics = make_topics()
     table = topics.flow.pipeline.table_id
     assert shows_commits("kafka")
@@ -63,6 +64,15 @@ def test_the_page_shows_the_log_s_intervals_and_those_that_are_under_way(make_to
     facts = commit_log_of("kafka", table).facts(timeline.instants[done[1]])
     assert (facts.rows, facts.bytes_written > 0) == (10, True)
     assert OFFSETS_KEY in facts.extra
+    writer = next(one for one in topics.flow.messages() if one.type == "START-COMMIT").writer
+    assert table_rows.beyond(writer, done) == {}
+    other = writer.model_copy(update={"options": {**writer.options, "value_encoder": "json_with_schema"}})
+    assert all("other columns, encoders" in words for words in table_rows.beyond(other, done).values())
+    assert "the last 256 intervals" in table_rows.beyond(writer, [started.instant])[started.instant]
+    set_config(topics, "cleanup.policy", "compact")
+    assert [words.partition(",")[0] for words in table_rows.beyond(writer, done).values()] == [
+        "the topic is compacted"
+    ] * 2
     topics.flow.abort(run)
     assert commit_log_of("kafka", table).read().standing(started.instant) == "absent"
     monkeypatch.setattr(commits, "READ", 9)  # offsets, with what ends transactions: not all of the log

@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from sluice.connectors.views import quarantine_reader_of
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AckCommit
+from sluice.protocol.quarantine import quarantine_path
 
 from ..thorough import also
 from .harness import Flow, Pause, finish, kafka_settings, once_the_lease_is_free
@@ -149,6 +151,24 @@ def test_a_database_s_bad_records_are_set_aside_listed_explained_and_sent_again(
 
 def test_topics_bad_records_are_set_aside_listed_explained_and_sent_again(topics):
     listed_explained_and_sent_again(topics)
+
+
+@pytest.mark.thorough
+def test_bad_records_are_found_whose_interval_the_log_has_forgotten(topics, monkeypatch):
+    flow = topics.flow
+    monkeypatch.setattr("sluice.sinks.kafka.log.KEPT", 1)
+    for variable, value in flow.secret_environment.items():
+        monkeypatch.setenv(variable, value)
+    bad, instants = [], []
+    for _ in range(3):
+        bad += topics.bad(0, 1)
+        instants.append(flow.interval().instant)
+    reader = quarantine_reader_of("sink", flow.pipeline.sink.options, quarantine_path(flow.table, flow.pipeline.errors))
+    assert list(reader.committed()) == instants
+    assert list(reader.committed(instants[:1])) == instants[:1]
+    for i, instant in enumerate(instants):
+        found = [(one.partition, one.offset, one.instant) for one in reader.records([f"{instant}/attempt/0"])]
+        assert sorted(found) == [(*place, instant) for place in sorted(bad[2 * i : 2 * i + 2])]
 
 
 KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]
