@@ -16,11 +16,12 @@ from dataclasses import replace
 import pytest
 
 from sluice.connectors.connections import given
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
 from sluice.sources.jdbc.engines import ENGINES
 from sluice.sources.jdbc.options import JdbcTables
-from sluice.sources.jdbc.source import TABLES, row_schema, source_of
+from sluice.sources.jdbc.source import source_of
+from sluice.sources.jdbc.tables import TABLES, looking, position_of, row_schema, windowed_of
 
 from .harness.databases import PostgresDatabase, SqliteFile
 
@@ -298,6 +299,51 @@ def test_a_clock_that_was_set_back_and_numbers_that_begin_again_are_refused(post
     postgresql.run(f"TRUNCATE {on_postgresql} RESTART IDENTITY")
     postgresql.run(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
     assert "have begun again" in numbered.refusal()
+
+
+def test_what_another_loader_has_read_is_gone_on_from_only_where_no_row_can_come_before_it(postgresql, on_postgresql):
+    """It may not have waited for transactions that began before the last row that it has read."""
+    now = Polled(postgresql, on_postgresql, **_TIMED).state().partitions[0].high_watermark
+    timed = Polled(postgresql, on_postgresql, **_TIMED, starting_offsets={on_postgresql: {0: now + 400_000}})
+    assert "lie ahead of what the database has given" in timed.refusal()
+    with _connect(postgresql) as early:
+        early.cursor().execute("SELECT 1")
+        time.sleep(0.6)
+        assert "or an earlier interval didn't wait for it" in timed.refusal()
+        early.commit()
+    (bounds,) = timed.state().partitions
+    assert bounds.window_end >= now + 400_000
+
+    numbers = {**_NUMBERED, "horizon_wait": "0 seconds"}
+    for starts in ({on_postgresql: {0: 2}}, "latest"):
+        numbered = Polled(postgresql, on_postgresql, **numbers, starting_offsets=starts)
+        with _connect(postgresql) as late:
+            late.cursor().execute(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
+            with pytest.raises(RetryableError, match="It can't be told whether rows of session"):
+                numbered.state()
+            late.commit()
+        numbered.state()
+    ahead = Polled(postgresql, on_postgresql, **numbers, starting_offsets={on_postgresql: {0: 9}})
+    assert "lie ahead of what the database has given" in ahead.refusal()
+
+
+def test_rows_of_the_last_time_that_another_loader_has_read_are_left_out_by_their_numbers(database, table):
+    same = {"postgresql": "now()", "mariadb": "current_timestamp(6)", "sqlite": "CURRENT_TIMESTAMP"}[database.name]
+    database.run(f"INSERT INTO {table} (changed) SELECT {same} FROM (SELECT 1 UNION SELECT 2 UNION SELECT 3) three")
+    section = {**_TIMED, "mode": "timestamp+incrementing", "incrementing_column": "id"}
+    time.sleep(1.5)
+    first = Polled(database, table, **section)
+    first.poll()
+    with given(first._known), looking(first.options) as (ask, engine):
+        windowed = windowed_of(ask, engine, first.options, table)
+        ((at,),) = ask(f"SELECT DISTINCT {position_of(engine, first.options, windowed)} FROM {windowed.relation.sql}")
+    starts = {"starting_offsets": {table: {0: int(at)}}, "starting_ids": {table: 2}}
+    assert Polled(database, table, **section, **starts).poll("id") == [(3,)]
+    none_left = Polled(database, table, **section, **{**starts, "starting_ids": {table: 3}})
+    assert none_left.poll("id") == []
+    database.run(f"INSERT INTO {table} (version) VALUES (7)")
+    time.sleep(1.5)
+    assert none_left.poll("id, version") == [(4, 7)]
 
 
 # MariaDB
