@@ -189,6 +189,13 @@ class _Look:
                     read_up_to=at(read).isoformat(),
                 )
             settled = max(settled, upper)
+        if self._start is not None and self._end is not None and horizon.held_by and settled < micros(self._end):
+            raise RetryableError(
+                f"Rows of this window may be still to come, of {horizon.held_by}.",
+                next_step="the step is tried again; let the transaction end, or end the window before it.",
+                source=tp.topic,
+                settled=at(settled).isoformat(),
+            )
         bounds = self._cut(tp, windowed, settled, position)
         return bounds, self._remarks(tp, horizon)
 
