@@ -12,15 +12,18 @@ import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from sluice.connectors.connections import given
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
+from sluice.sources.jdbc.engine import at
 from sluice.sources.jdbc.engines import ENGINES
 from sluice.sources.jdbc.options import JdbcTables
-from sluice.sources.jdbc.source import TABLES, row_schema, source_of
+from sluice.sources.jdbc.source import source_of
+from sluice.sources.jdbc.tables import TABLES, looking, position_of, row_schema, windowed_of
 
 from .harness.databases import PostgresDatabase, SqliteFile
 
@@ -300,6 +303,67 @@ def test_a_clock_that_was_set_back_and_numbers_that_begin_again_are_refused(post
     assert "have begun again" in numbered.refusal()
 
 
+def test_what_another_loader_has_read_is_gone_on_from_only_where_no_row_can_come_before_it(postgresql, on_postgresql):
+    """It may not have waited for transactions that began before the last row that it has read."""
+    now = Polled(postgresql, on_postgresql, **_TIMED).state().partitions[0].high_watermark
+    timed = Polled(postgresql, on_postgresql, **_TIMED, starting_offsets={on_postgresql: {0: now + 400_000}})
+    assert "lie ahead of what the database has given" in timed.refusal()
+    with _connect(postgresql) as early:
+        early.cursor().execute("SELECT 1")
+        time.sleep(0.6)
+        assert "or an earlier interval didn't wait for it" in timed.refusal()
+        early.commit()
+    (bounds,) = timed.state().partitions
+    assert bounds.window_end >= now + 400_000
+
+    numbers = {**_NUMBERED, "horizon_wait": "0 seconds"}
+    for starts in ({on_postgresql: {0: 2}}, "latest"):
+        numbered = Polled(postgresql, on_postgresql, **numbers, starting_offsets=starts)
+        with _connect(postgresql) as late:
+            late.cursor().execute(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
+            with pytest.raises(RetryableError, match="It can't be told whether rows of session"):
+                numbered.state()
+            late.commit()
+        numbered.state()
+    ahead = Polled(postgresql, on_postgresql, **numbers, starting_offsets={on_postgresql: {0: 9}})
+    assert "lie ahead of what the database has given" in ahead.refusal()
+
+
+def test_a_window_of_times_that_rows_may_still_come_to_is_tried_again_until_the_transaction_ends(
+    postgresql, on_postgresql
+):
+    polled = Polled(postgresql, on_postgresql, **_TIMED)
+    window = at(polled.state().partitions[0].high_watermark) + timedelta(seconds=0.4), at(0)
+    look = source_of(polled.options, None)
+    with given(polled._known), _connect(postgresql) as late:
+        late.cursor().execute(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
+        time.sleep(0.7)
+        with pytest.raises(RetryableError, match="Rows of this window may be still to come, of session"):
+            look.state((on_postgresql,), *window)
+        late.commit()
+        (bounds,) = look.state((on_postgresql,), *window).partitions
+    assert at(bounds.window_end) == window[0]
+
+
+def test_rows_of_the_last_time_that_another_loader_has_read_are_left_out_by_their_numbers(database, table):
+    same = {"postgresql": "now()", "mariadb": "current_timestamp(6)", "sqlite": "CURRENT_TIMESTAMP"}[database.name]
+    database.run(f"INSERT INTO {table} (changed) SELECT {same} FROM (SELECT 1 UNION SELECT 2 UNION SELECT 3) three")
+    section = {**_TIMED, "mode": "timestamp+incrementing", "incrementing_column": "id"}
+    time.sleep(1.5)
+    first = Polled(database, table, **section)
+    first.poll()
+    with given(first._known), looking(first.options) as (ask, engine):
+        windowed = windowed_of(ask, engine, first.options, table)
+        ((at,),) = ask(f"SELECT DISTINCT {position_of(engine, first.options, windowed)} FROM {windowed.relation.sql}")
+    starts = {"starting_offsets": {table: {0: int(at)}}, "starting_ids": {table: 2}}
+    assert Polled(database, table, **section, **starts).poll("id") == [(3,)]
+    none_left = Polled(database, table, **section, **{**starts, "starting_ids": {table: 3}})
+    assert none_left.poll("id") == []
+    database.run(f"INSERT INTO {table} (version) VALUES (7)")
+    time.sleep(1.5)
+    assert none_left.poll("id, version") == [(4, 7)]
+
+
 # MariaDB
 
 
@@ -318,6 +382,29 @@ def test_mariadb_s_logins_and_tables_that_can_tell_nothing_are_refused(mariadb, 
     assert "PROCESS" in refusal
     assert "`Rights`" in refusal
     mariadb.run(f"DROP TABLE {name}; DROP USER '{name[:20]}'@'%'")
+
+
+@pytest.mark.parametrize("section", [_TIMED, _NUMBERED], ids=["times", "numbers"])
+def test_a_transaction_that_mariadb_has_prepared_holds_its_rows_until_it_ends(mariadb, topic_name, section):
+    """By XA, whose session may be gone: the server goes on with it, also when it was started anew."""
+    name = topic_name("x").replace("-", "_")
+    mariadb.run(f"CREATE TABLE {name} ({_COLUMNS['mariadb']})")
+    polled = Polled(mariadb, name, **{**section, "horizon_wait": "0.3 seconds"})
+    with _connect(mariadb) as connection:
+        cursor = connection.cursor()
+        for statement in (f"XA START '{name}'", f"INSERT INTO {name} (version) VALUES (1)", f"XA END '{name}'"):
+            cursor.execute(statement)
+        cursor.execute(f"XA PREPARE '{name}'")
+    mariadb.run(f"INSERT INTO {name} (version) VALUES (2)")
+    time.sleep(0.4)
+    try:
+        assert polled.poll() == []
+        assert "newer rows wait for" in polled.remarks[0]
+    finally:
+        mariadb.run(f"XA COMMIT '{name}'")
+    time.sleep(0.4)
+    assert sorted(polled.poll()) == [(1, 1), (2, 2)]
+    mariadb.run(f"DROP TABLE {name}")
 
 
 # Any database

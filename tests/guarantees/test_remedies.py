@@ -183,7 +183,7 @@ REFUSED: dict[tuple[Any, str], tuple[type[SluiceError], str]] = {
     **{(remedy, RECREATED): _ANOTHER_LOG for remedy in (pass_over, replay, range_of_offsets, backfill)},
     **{(remedy, RECREATED): _LOST for remedy in (clear, mark_success, abort)},
     (redrive, RECREATED): _NOT_THE_TOPIC,
-    (replay, RETAINED): (ActionRequiredError, "Kafka doesn't have all of its offsets"),
+    (replay, RETAINED): (ActionRequiredError, "the source doesn't have all of its offsets"),
     (range_of_offsets, OPEN): _HELD_BACK,
     (backfill, OPEN): _HELD_BACK,
 }

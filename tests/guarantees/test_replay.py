@@ -83,7 +83,7 @@ def test_records_that_are_gone_from_kafka_keep_their_rows(make_flow):
     flow = make_flow()
     instants = _three_intervals(flow)
     flow.delete_records({0: 1})
-    with pytest.raises(ActionRequiredError, match="Kafka doesn't have all of its offsets"):
+    with pytest.raises(ActionRequiredError, match="the source doesn't have all of its offsets"):
         flow.start(flow.run(kind="replay", instant=instants[0]))
     flow.check()
 

@@ -13,6 +13,8 @@ from uuid import uuid4
 
 import pytest
 
+from sluice import __version__
+
 from .conftest import PASSWORD, Site
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
@@ -125,7 +127,7 @@ def test_a_connector_has_its_file_as_its_configuration(site: Site) -> None:
 def test_status_and_list_have_connect_s_shape(site: Site) -> None:
     status = _state(site, "flights")
     assert status == {
-        "name": "flights", "connector": {"state": "RUNNING", "worker_id": ""}, "tasks": [], "type": "sink",
+        "name": "flights", "connector": {"state": "RUNNING", "worker_id": "", "version": __version__}, "tasks": [], "type": "sink",
     }  # fmt: skip
     every = _get(site, "/connectors?expand=status&expand=info")
     assert every.keys() == set(_get(site, "/connectors"))

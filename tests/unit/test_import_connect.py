@@ -808,12 +808,11 @@ def test_a_jdbc_source_may_write_protobuf():
     assert (value["encoder"], bool(value["registry"])) == ("protobuf", True)
 
 
-def test_offsets_of_a_jdbc_source_are_left_to_its_user(tmp_path):
+def test_offsets_of_a_jdbc_source_need_the_topic_that_has_them(tmp_path):
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"name": "shop", "config": {**SOURCE, "table.whitelist": "public.orders"}}))
     done = CliRunner().invoke(app, ["import-connect", str(file), "--offsets"])
-    assert done.exit_code == 2, done.output
-    assert "offsets of a source aren't read" in done.output
+    assert "Nobody says in which topic the offsets of shop are" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ sink:
         ({"db_timezone": "Mars"}, "no IANA name"),
         ({"split_column": "id"}, "`split_column` goes with `splits`"),
         ({"mode": "bulk", "timestamp_column": (), "splits": 2}, "mode bulk has none"),
+        ({"starting_ids": {"orders": 1}}, "`starting_ids` are for mode timestamp+incrementing"),
+        ({"mode": "timestamp+incrementing", "starting_ids": {"orders": 1}}, "has no one position"),
         ({"topics": "orders"}, "`topics` is for records of Kafka's"),
         ({"max_bytes": "1 GiB"}, "`max_bytes` is for records of Kafka's"),
     ],

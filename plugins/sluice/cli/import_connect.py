@@ -6,19 +6,15 @@ import json as json_text
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 from rich.table import Table
 
-from sluice.cli.places import settings
-from sluice.connect import Finding, Given, Imported, checked, configs_of, imported, properties_of, text_of
+from sluice.cli.connect_offsets import of_group, of_source
+from sluice.connect import Given, Imported, checked, configs_of, imported, properties_of, text_of
 from sluice.errors import ActionRequiredError
-from sluice.pipeline import Pipeline, load_pipeline
-from sluice.pipeline.routes import overlay
 
 _COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
 
@@ -30,7 +26,7 @@ def import_connect(
     ] = None,
     worker: Annotated[Path | None, typer.Option(help="The worker's .properties: converters, brokers.")] = None,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Begin where the connector's consumer group stood.")
+        bool, typer.Option("--offsets", help="Begin where the connector stood: its consumer group, or its offsets.")
     ] = False,
     path: Annotated[str, typer.Option(help="Sinks of files: the folder below which they write.")] = "",
     connection: Annotated[str, typer.Option(help="Id of the Airflow connection to the cluster.")] = "kafka_default",
@@ -43,7 +39,7 @@ def import_connect(
     """
     given = Given(properties_of(_read(worker), str(worker)) if worker else {}, path, connection)
     connectors = [one for file in files for one in configs_of(_read(file), str(file))]
-    made = [_finished(one, offsets) for connector in connectors for one in imported(connector, given)]
+    made = [_finished(one, offsets, given.worker) for connector in connectors for one in imported(connector, given)]
     made = _apart(made)
     _require_new(made, out)
     if out is not None:
@@ -69,7 +65,7 @@ def _read(file: Path) -> str:
         ) from None
 
 
-def _finished(made: Imported, offsets: bool) -> Imported:
+def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Imported:
     """What was made, once it is known that it loads, with offsets where they are asked for."""
     made = checked(made)
     if not offsets or made.pipeline is None:
@@ -78,45 +74,7 @@ def _finished(made: Imported, offsets: bool) -> Imported:
         return replace(
             made, steps=(*made.steps, "the table's own checkpoint says where it goes on; no offsets were read")
         )
-    if "jdbc" in made.pipeline["source"]:
-        return replace(made, steps=(*made.steps, "offsets of a source aren't read: say where it stood in the file"))
-    return checked(_with_offsets(made))
-
-
-def _with_offsets(made: Imported) -> Imported:
-    from sluice.kafka.group_offsets import group_offsets
-
-    pipeline = _pipeline(made)
-    source = pipeline.source.options
-    found = group_offsets(settings(pipeline)[0], made.group, source.topics, source.topics_pattern)
-    starting = {topic: dict(of) for topic, of in found.offsets.items()}
-    kafka = {"source": {"kafka": {"starting_offsets": starting}}}
-    steps = [step for step in made.steps if "--offsets" not in step]
-    steps.append(f"the group {made.group} must not move any more: what it commits from now on would be loaded twice")
-    steps += [
-        f"{topic}: the group has no commit of partition {', '.join(map(str, partitions))}, which begins at its earliest"
-        " offset"
-        for topic, partitions in found.without.items()
-    ]
-    reset = "consumer.override.auto.offset.reset"
-    findings = tuple(
-        (
-            replace(one, verdict="harmless", what="where the group stood is known; --offsets wrote it")
-            if one.key == reset and one.verdict == "honoured"
-            else one
-        )
-        for one in made.findings
-    )
-    where = ", ".join(f"{topic}[{p}]@{offset}" for topic, of in starting.items() for p, offset in of.items())
-    findings += (Finding(f"offsets of {made.group}", "honoured", f"starting_offsets: {where}", of="default"),)
-    return replace(made, pipeline=overlay(made.pipeline, kafka), steps=tuple(steps), findings=findings)
-
-
-def _pipeline(made: Imported) -> Pipeline:
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / f"{made.name}.yaml"
-        file.write_text(yaml.safe_dump(made.with_stand_ins()))
-        return load_pipeline(file)
+    return checked(of_source(made, worker) if "jdbc" in made.pipeline["source"] else of_group(made))
 
 
 def _apart(made: list[Imported]) -> list[Imported]:

@@ -262,7 +262,9 @@ class Planner:
         policy = policy_of(request.kind)
         refuse_leaderless((tp for tp in state.leaderless if request.wants(tp)), state, self._table_id)
         windows = self._asked_for(request, state)
-        if request.offsets or request.to_time is not None:  # else it goes on to wherever the log ends just now
+        sparse = self._session.pipeline.source.capabilities.sparse  # behind its end are times, or numbers, without rows
+        # Without an end it goes on to wherever the log ends just now.
+        if (request.offsets or request.to_time is not None) and not sparse:
             by_times = not request.offsets
             refuse_held_back(windows, state.partitions, by_times=by_times, table=self._table_id)
         plan = plan_window(

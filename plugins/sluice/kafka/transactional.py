@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sluice.errors import RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
@@ -216,8 +216,8 @@ def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield chunk
 
 
-def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
-    """All committed records of a topic with one partition, up to its present end.
+def read_all(settings: KafkaSettings, topic: str, partition: int = 0) -> Iterator[Message]:
+    """All committed records of a topic's partition, by default of its only one, up to its present end.
 
     Raises:
         RetryableError: nothing comes for long, since the broker doesn't answer or a transaction is open.
@@ -234,8 +234,8 @@ def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     )
     try:
         with kafka_errors("asking for the topic's offsets", **where):
-            start, end = consumer.get_watermark_offsets(KafkaTopicPartition(topic, 0), TIMEOUT)
-        consumer.assign([KafkaTopicPartition(topic, 0, start)])
+            start, end = consumer.get_watermark_offsets(KafkaTopicPartition(topic, partition), TIMEOUT)
+        consumer.assign([KafkaTopicPartition(topic, partition, start)])
         deadline = time.monotonic() + TIMEOUT
         position = start
         while position < end:
@@ -261,6 +261,23 @@ def read_all(settings: KafkaSettings, topic: str) -> Iterator[Message]:
                 deadline = time.monotonic() + TIMEOUT
     finally:
         consumer.close()
+
+
+def read_whole(settings: KafkaSettings, topic: str) -> Iterator[Message]:
+    """All committed records of a topic, one partition after another, up to their present ends.
+
+    Raises:
+        ActionRequiredError: there is no such topic.
+        RetryableError: nothing comes for long, since the broker doesn't answer or a transaction is open.
+    """
+    where = {"topic": topic, "connection": settings.name}
+    admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+    with kafka_errors("looking for the topic", **where):
+        known = admin.list_topics(timeout=TIMEOUT).topics
+    if topic not in known:
+        raise ActionRequiredError("There is no such topic.", next_step="correct its name, or the cluster.", **where)
+    for partition in sorted(known[topic].partitions):
+        yield from read_all(settings, topic, partition)
 
 
 def topic_exists(settings: KafkaSettings, topic: str) -> bool:

@@ -95,9 +95,10 @@ def audit_again(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None
     for number, (records, before) in enumerate(zip(counts, start.records_before, strict=True)):
         if records > before or (records < before and start.replaces_files):
             raise ActionRequiredError(
-                "What Kafka has of these offsets now is not the records that the interval had.",
-                next_step="leave the table's rows as they are, if compaction has taken records; or set "
-                "the source's `isolation_level` for the replay to what it was for the interval.",
+                "What the source has of these offsets now is not the records that the interval had.",
+                next_step="leave the table's rows as they are, if compaction has taken records, or if rows of a "
+                "database have changed since; or set the source's `isolation_level` for the replay to what it was for "
+                "the interval.",
                 table=start.table,
                 instant=start.replays,
                 of=start.offset_ranges[number] if len(counts) == len(start.offset_ranges) else None,

@@ -228,7 +228,7 @@ def plan_again(
     """Plan to read offsets again that the table has.
 
     Raises:
-        ActionRequiredError: Kafka doesn't have them any more, or the table has moved on to another log.
+        ActionRequiredError: the source doesn't have them any more, or the table has moved on to another log.
     """
     bounds = {b.topic_partition: b for b in partitions}
     for r in ranges:
@@ -242,7 +242,7 @@ def plan_again(
         here = bounds.get(r.topic_partition)
         if here is None or r.start < here.log_start or r.end > here.end_of_records:
             raise ActionRequiredError(
-                "The interval can't be read again: Kafka doesn't have all of its offsets any more.",
+                "The interval can't be read again: the source doesn't have all of its offsets any more.",
                 next_step="leave the table's rows as they are; they are what is left of these records.",
                 table=table,
                 wanted=r,

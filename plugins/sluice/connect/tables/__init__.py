@@ -72,7 +72,11 @@ _ICEBERG = (
         "Iceberg's sink has its tables in an Iceberg catalog and its offsets in a group of its own, and Sluice writes"
         " Hudi tables"
     ),
-    "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same",
+    (
+        "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same,"
+        " iceberg.tables.default-id-columns are `record_key` with `operation: upsert`, partition-by is"
+        " `partition_fields` of columns, a route field is `routes`, and rows are loaded anew"
+    ),
 )
 _AIVEN_S3 = (
     "Aiven's S3 sink names files by templates, and writes records with their envelopes, which nothing here does",

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal, Protocol
 
+from sluice import __version__
 from sluice.connectors import registry
 from sluice.page.health import failures_in_a_row
 from sluice.pipeline.model import Pipeline
@@ -154,7 +155,7 @@ def type_of(pipeline: Pipeline | None) -> Type:
 
 def status(name: str, facts: Facts, kind: Type) -> Json:
     """The state of a connector and its tasks."""
-    connector: Json = {"state": facts.state, "worker_id": facts.host}
+    connector: Json = {"state": facts.state, "worker_id": facts.host, "version": __version__}
     failed = facts.latest_failed
     if failed is not None and facts.state == "FAILED":
         connector["trace"] = redact(failed.note) or f"The DAG run {failed.run_id} has failed; its tasks' logs say why."
@@ -173,7 +174,7 @@ def task_status(facts: Facts, number: int) -> Json | None:
 
 
 def _task_status(task: RangeTask, state: State) -> Json:
-    shown: Json = {"id": task.number, "state": state, "worker_id": task.host}
+    shown: Json = {"id": task.number, "state": state, "worker_id": task.host, "version": __version__}
     if state in ("FAILED", "RESTARTING"):
         shown["trace"] = redact(task.error) or "The task's log in Airflow says why."
     return shown

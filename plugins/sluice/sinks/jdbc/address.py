@@ -74,8 +74,8 @@ def address_of(connection: ConnectionSettings) -> JdbcAddress:
     dialect = DIALECTS.get(kind[1]) if kind else None
     if dialect is None:
         raise ActionRequiredError(
-            f"The JDBC sink isn't made for this database: {kind[1] if kind else 'its URL names none'}.",
-            next_step=f"write to one of {', '.join(sorted(DIALECTS))}; what the SQL of another one would do was never "
+            f"Sluice isn't made for this database: {kind[1] if kind else 'its URL names none'}.",
+            next_step=f"use one of {', '.join(sorted(DIALECTS))}; what the SQL of another one would do was never "
             "tried.",
             connection=connection.id,
         )

@@ -26,7 +26,7 @@ class JdbcTables(SourceOptions):
 
     connector: ClassVar[str] = "sluice.sources.jdbc.source:source_of"
     reader: ClassVar[str] = "sluice.sources.jdbc.reader:JdbcReader"
-    row_schema: ClassVar[str] = "sluice.sources.jdbc.source:row_schema"
+    row_schema: ClassVar[str] = "sluice.sources.jdbc.tables:row_schema"
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
     """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
@@ -49,6 +49,9 @@ class JdbcTables(SourceOptions):
     """The column with the time of the last change; of several the first that isn't null."""
     incrementing_column: str = ""
     """The column with the growing number. Default: the one that the database numbers."""
+    starting_ids: dict[str, int] = Field(default_factory=dict)
+    """With mode timestamp+incrementing and positions in `starting_offsets`, as {table: number}: of the rows with that
+    very time, those up to this number in `incrementing_column` are never read, since another loader has read them."""
     consistency: Literal["exact", "delay", "overlap"] = "exact"
     """exact: up to where no open transaction can still write, or the pipeline is refused. delay: up to
     `timestamp_delay` ago: rows of transactions that take longer are lost. overlap: each interval also reads again what
@@ -143,6 +146,20 @@ class JdbcTables(SourceOptions):
             raise ValueError("`table_exclude` goes with `table_include`")
         if self.db_timezone not in available_timezones():
             raise ValueError(f"db_timezone {self.db_timezone!r} is no IANA name, such as Europe/Berlin")
+        return self
+
+    def positions_of(self, table: str) -> set[int]:
+        """The positions of a table in `starting_offsets`."""
+        starting = self.starting_offsets
+        return set() if isinstance(starting, str) else set(starting.get(table, {}).values())
+
+    @model_validator(mode="after")
+    def _starting_ids_have_times(self) -> JdbcTables:
+        if self.starting_ids and self.mode != "timestamp+incrementing":
+            raise ValueError("`starting_ids` are for mode timestamp+incrementing")
+        for table in self.starting_ids:
+            if len(self.positions_of(table)) != 1:
+                raise ValueError(f"`starting_ids` names {table}, which has no one position in `starting_offsets`")
         return self
 
     @model_validator(mode="after")

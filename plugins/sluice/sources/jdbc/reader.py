@@ -17,7 +17,7 @@ from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.sinks.jdbc.address import JdbcAddress, address_of
 from sluice.sources.jdbc.engine import Engine
 from sluice.sources.jdbc.engines import engine_of
-from sluice.sources.jdbc.source import TABLES
+from sluice.sources.jdbc.tables import TABLES
 
 _AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"
 _HEADERS = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"

@@ -6,64 +6,27 @@ are read by whoever writes the interval, after START-COMMIT has fixed its bounds
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sluice.connectors.connections import connection
 from sluice.connectors.options import SourceOptions
-from sluice.connectors.source import RowSchema
-from sluice.databases.client import asked
-from sluice.errors import ActionRequiredError, SluiceError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
-from sluice.sinks.jdbc.address import address_of
-from sluice.sources.jdbc.engine import Ask, Bound, Column, Engine, Horizon, Relation, at, has_one_offset, micros
-from sluice.sources.jdbc.engines import engine_of
+from sluice.sources.jdbc.engine import Ask, Engine, Horizon, Relation, at, has_one_offset, micros
 from sluice.sources.jdbc.options import JdbcTables
+from sluice.sources.jdbc.tables import Windowed, log_id, looking, position_of, relation_of, section_of, windowed_of
 
-_WAIT = 60  # seconds for a query of START's
 _STANDS_STILL = timedelta(minutes=5)
-TABLES = "tables"
-"""The option of a value's format that says how tables are read."""
 
 
 def source_of(options: SourceOptions, settings: Any) -> JdbcSource:  # noqa: ARG001 - they are Kafka's
     """The source that a pipeline's section names."""
-    return JdbcSource(_section(options))
-
-
-def _section(options: SourceOptions) -> JdbcTables:
-    if not isinstance(options, JdbcTables):
-        raise TypeError(f"{type(options).__name__} is no section of tables")
-    return options
-
-
-@dataclass(frozen=True)
-class Windowed:
-    """A relation with the column that bounds its windows.
-
-    Attributes:
-        relation: the table, view or query.
-        expression: that column, as SQL; empty in mode bulk.
-        bound: what it holds.
-        grain: the microseconds that its times are rounded to.
-        column: the column itself; the first of several.
-        split: the number of a row's split, as SQL; empty where there is one split.
-    """
-
-    relation: Relation
-    expression: str = ""
-    bound: Bound = "number"
-    grain: int = 1
-    column: Column | None = None
-    split: str = ""
+    return JdbcSource(section_of(options))
 
 
 class JdbcSource:
@@ -200,7 +163,10 @@ class _Look:
         self, tp: TopicPartition, windowed: Windowed, horizon: Horizon
     ) -> tuple[PartitionBounds, tuple[Remark, ...]]:
         position = self._known.next_offset(tp)
-        settled = position or 0
+        read = self._read_before(tp, horizon) if position is None else position
+        settled = read
+        if position is None and horizon.now < read:
+            raise _ahead(tp, at(read).isoformat(), at(horizon.now).isoformat())
         if position is not None and horizon.now < position:
             raise ActionRequiredError(
                 "The database's clock was set back behind what was read: rows that it dates before that would be lost.",
@@ -212,7 +178,7 @@ class _Look:
             )
         if horizon.at is not None:
             upper = horizon.at - horizon.at % windowed.grain
-            if position is not None and horizon.held_by is not None and upper < position - windowed.grain:
+            if read and horizon.held_by is not None and upper < read - windowed.grain and self._start is None:
                 raise ActionRequiredError(
                     "A transaction is open that by the database's clock began before rows that were read: the clock "
                     "was set back, or an earlier interval didn't wait for it.",
@@ -220,9 +186,16 @@ class _Look:
                     "that they are dated anew.",
                     source=tp.topic,
                     session=horizon.held_by,
-                    read_up_to=at(position).isoformat(),
+                    read_up_to=at(read).isoformat(),
                 )
             settled = max(settled, upper)
+        if self._start is not None and self._end is not None and horizon.held_by and settled < micros(self._end):
+            raise RetryableError(
+                f"Rows of this window may be still to come, of {horizon.held_by}.",
+                next_step="the step is tried again; let the transaction end, or end the window before it.",
+                source=tp.topic,
+                settled=at(settled).isoformat(),
+            )
         bounds = self._cut(tp, windowed, settled, position)
         return bounds, self._remarks(tp, horizon)
 
@@ -241,10 +214,30 @@ class _Look:
                 f"{position} at least, or load the source's table into a new one.",
                 source=tp.topic,
             )
-        settled = max(position or 0, horizon.at or 0)
-        return self._cut(tp, windowed, settled, position), self._remarks(tp, horizon)
+        read = self._read_before(tp, horizon) if position is None else position
+        if position is None and horizon.at is not None and horizon.at < read:
+            raise _ahead(tp, read, horizon.at)
+        return self._cut(tp, windowed, max(read, horizon.at or 0), position), self._remarks(tp, horizon)
 
     # Both
+
+    def _read_before(self, tp: TopicPartition, horizon: Horizon) -> int:
+        """The position up to which another loader has read a table that is new here; 0 if none has.
+
+        Raises:
+            RetryableError: rows that are still to come may be before it or behind it: that can't be told now.
+        """
+        wanted = self._options.starting_offsets
+        read = 0 if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, 0)
+        if self._start is not None or not (read or wanted == "latest"):
+            return 0
+        if horizon.at is None:
+            raise RetryableError(
+                f"It can't be told whether rows of {horizon.held_by} are before the first interval's start or in it.",
+                next_step="nothing was read. The step is tried again; let the transaction end.",
+                source=tp.topic,
+            )
+        return read
 
     def _remarks(self, tp: TopicPartition, horizon: Horizon) -> tuple[Remark, ...]:
         if horizon.held_by is None or (horizon.at is not None and horizon.since < _STANDS_STILL):
@@ -273,7 +266,7 @@ class _Look:
         wanted = self._options.starting_offsets
         if isinstance(wanted, str):
             return 0 if wanted == "earliest" else settled
-        return min(wanted.get(tp.topic, {}).get(tp.partition, 0), settled)
+        return min(wanted.get(tp.topic, {}).get(tp.partition, 0), settled)  # a backfill may be before it
 
     def _refuse_negative(self, windowed: Windowed) -> None:
         below = self._literal(windowed, 0)
@@ -314,149 +307,11 @@ class _Look:
         return self._engine.literal(value, windowed.bound, self._options.db_timezone)
 
 
-@contextmanager
-def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
-    """A connection to the database for as long as the block; errors say which."""
-    address = address_of(connection(options.connection))
-    try:
-        with asked(address, wait=_WAIT, who="the interval") as ask:
-            yield ask, engine_of(address)
-    except SluiceError as error:
-        error.locate(connection=options.connection)
-        raise
-
-
-def relation_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Relation:
-    """A topic's table, view or query."""
-    if options.query is not None:
-        return engine.of_query(ask, topic, options.query)
-    return engine.relation(ask, topic)
-
-
-def log_id(options: JdbcTables, relation: Relation) -> str:
-    """What a position of the relation belongs to: the same table, by the same column."""
-    by = "" if options.mode == "bulk" else ",".join(options.timestamp_column) or options.incrementing_column
-    splits = [options.splits, options.split_column.lower()] if options.splits > 1 else []
-    text = json.dumps([relation.id, "time" if options.by_time else options.mode, by.lower(), options.query, *splits])
-    return hashlib.sha256(text.encode()).hexdigest()[:22]
-
-
-def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Windowed:
-    """A topic with the column that bounds its windows.
-
-    Raises:
-        ActionRequiredError: there is no such table or column, or it can't bound windows.
-    """
-    relation = relation_of(ask, engine, options, topic)
-    if options.mode == "bulk":
-        return Windowed(relation)
-    columns = [relation.column(name) for name in options.timestamp_column] if options.by_time else []
-    if not options.by_time:
-        columns = [_numbers(relation, options)]
-    bounds = {engine.bound_of(column) for column in columns}
-    bound = next(iter(bounds))
-    wanted = ("instant", "local", "text") if options.by_time else ("number",)
-    if len(bounds) != 1 or bound not in wanted:
-        raise ActionRequiredError(
-            f"Windows can't be bounded by {', '.join(f'{c.name} ({c.type})' for c in columns)}.",
-            next_step="name a column of "
-            + ("times, and several only of one type." if options.by_time else "whole numbers."),
-            source=topic,
-        )
-    assert bound is not None
-    if options.validate_non_null and all(column.nullable for column in columns):
-        raise ActionRequiredError(
-            f"Column {columns[-1].name} may be null, and a row in which it is would never be read.",
-            next_step="make it NOT NULL; or set the source's `validate_non_null` to false, if no row lacks it.",
-            source=topic,
-        )
-    names = ", ".join(engine.quoted(column.name) for column in columns)
-    expression = names if len(columns) == 1 else f"coalesce({names})"
-    grain = max(engine.grain(column) for column in columns) if options.by_time else 1
-    return Windowed(relation, expression, bound, grain, columns[0], _split(engine, relation, options))
-
-
-def _numbers(relation: Relation, options: JdbcTables) -> Column:
-    if options.incrementing_column:
-        return relation.column(options.incrementing_column)
-    numbered = [column for column in relation.columns if column.numbered]
-    if len(numbered) == 1:
-        return numbered[0]
-    raise ActionRequiredError(
-        "The database numbers no column of the table, or several.",
-        next_step="name one in the source's `incrementing_column`.",
-        source=relation.topic,
-    )
-
-
-def _split(engine: Engine, relation: Relation, options: JdbcTables) -> str:
-    """The number of a row's split, as SQL."""
-    if options.splits == 1:
-        return ""
-    keys = [column for column in relation.columns if column.in_key]
-    column = relation.column(options.split_column) if options.split_column else keys[0] if len(keys) == 1 else None
-    if column is None or engine.bound_of(column) != "number" or column.nullable:
-        raise ActionRequiredError(
-            "Windows can't be divided: "
-            + (f"{column.name} ({column.type}) isn't" if column else "no column is the whole primary key, or")
-            + " a column of whole numbers that is never null.",
-            next_step="name one in the source's `split_column`, or leave `splits` out.",
-            source=relation.topic,
-        )
-    return f"abs({engine.quoted(column.name)} % {options.splits})"
-
-
-def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
-    """A row's offset, as SQL."""
-    if windowed.bound == "number":
-        return windowed.expression
-    return engine.microseconds(windowed.expression, windowed.bound, options.db_timezone)
-
-
-def row_schema(options: SourceOptions, topics: Sequence[str]) -> RowSchema:
-    """The columns of all tables that are read, and how each is; see `sluice.connectors.source.TellsRows`.
-
-    Raises:
-        ActionRequiredError: two tables have a column of different types.
-    """
-    section = _section(options)
-    tables: dict[str, Any] = {}
-    types: dict[str, tuple[str, str]] = {}
-    names: dict[str, str] = {}
-    with looking(section) as (ask, engine):
-        for topic in topics:
-            windowed = windowed_of(ask, engine, section, topic)
-            columns = []
-            for column in windowed.relation.columns:
-                reading = engine.reading(column, section.numeric_mapping, section.db_timezone)
-                other = types.setdefault(column.name.lower(), (reading.ddl, topic))
-                if other[0] != reading.ddl:
-                    raise ActionRequiredError(
-                        f"Column {column.name} is {reading.ddl} in {topic} and {other[0]} in {other[1]}.",
-                        next_step="load such tables by pipelines of their own.",
-                        source=topic,
-                    )
-                names.setdefault(column.name.lower(), column.name)
-                columns.append([column.name, reading.sql, reading.fetched, reading.value])
-            key = sorted((c for c in windowed.relation.columns if c.in_key), key=lambda c: c.in_key)
-            tables[topic] = {
-                "from": windowed.relation.sql,
-                "at": windowed.expression,
-                "bound": windowed.bound,
-                "split": windowed.split,
-                "offset": position_of(engine, section, windowed) if windowed.expression else "",
-                "columns": columns,
-                "key": [column.name for column in key],
-            }
-    ddl = ", ".join(f"`{names[name].replace('`', '``')}` {kind}" for name, (kind, _) in types.items())
-    return RowSchema(
-        ddl,
-        {
-            TABLES: json.dumps(tables),
-            "connection": section.connection,
-            "zone": section.db_timezone,
-            "overlap": str(section.overlap // timedelta(microseconds=1)),
-            "fetch_size": str(section.fetch_size),
-            "time": str(section.by_time),
-        },
+def _ahead(tp: TopicPartition, start: Any, end: Any) -> ActionRequiredError:
+    return ActionRequiredError(
+        "The source's `starting_offsets` lie ahead of what the database has given.",
+        next_step="correct them; docs/jdbc-source.md says what positions are.",
+        source=tp.topic,
+        starts=start,
+        database=end,
     )

@@ -1,0 +1,214 @@
+"""The tables of a database as a pipeline reads them: each with the column that bounds its windows, and its columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from sluice.connectors.connections import connection
+from sluice.connectors.options import SourceOptions
+from sluice.connectors.source import RowSchema
+from sluice.databases.client import asked
+from sluice.errors import ActionRequiredError, SluiceError
+from sluice.sinks.jdbc.address import address_of
+from sluice.sources.jdbc.engine import Ask, Bound, Column, Engine, Relation
+from sluice.sources.jdbc.engines import engine_of
+from sluice.sources.jdbc.options import JdbcTables
+
+_WAIT = 60  # seconds for a query of START's
+TABLES = "tables"
+"""The option of a value's format that says how tables are read."""
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A relation with the column that bounds its windows.
+
+    Attributes:
+        relation: the table, view or query.
+        expression: that column, as SQL; empty in mode bulk.
+        bound: what it holds.
+        grain: the microseconds that its times are rounded to.
+        column: the column itself; the first of several.
+        split: the number of a row's split, as SQL; empty where there is one split.
+    """
+
+    relation: Relation
+    expression: str = ""
+    bound: Bound = "number"
+    grain: int = 1
+    column: Column | None = None
+    split: str = ""
+
+
+def section_of(options: SourceOptions) -> JdbcTables:
+    """The section of a source of tables."""
+    if not isinstance(options, JdbcTables):
+        raise TypeError(f"{type(options).__name__} is no section of tables")
+    return options
+
+
+@contextmanager
+def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
+    """A connection to the database for as long as the block; errors say which."""
+    address = address_of(connection(options.connection))
+    try:
+        with asked(address, wait=_WAIT, who="the interval") as ask:
+            yield ask, engine_of(address)
+    except SluiceError as error:
+        error.locate(connection=options.connection)
+        raise
+
+
+def relation_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Relation:
+    """A topic's table, view or query."""
+    if options.query is not None:
+        return engine.of_query(ask, topic, options.query)
+    return engine.relation(ask, topic)
+
+
+def log_id(options: JdbcTables, relation: Relation) -> str:
+    """What a position of the relation belongs to: the same table, by the same column."""
+    by = "" if options.mode == "bulk" else ",".join(options.timestamp_column) or options.incrementing_column
+    splits = [options.splits, options.split_column.lower()] if options.splits > 1 else []
+    text = json.dumps([relation.id, "time" if options.by_time else options.mode, by.lower(), options.query, *splits])
+    return hashlib.sha256(text.encode()).hexdigest()[:22]
+
+
+def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Windowed:
+    """A topic with the column that bounds its windows.
+
+    Raises:
+        ActionRequiredError: there is no such table or column, or it can't bound windows.
+    """
+    relation = relation_of(ask, engine, options, topic)
+    if options.mode == "bulk":
+        return Windowed(relation)
+    columns = [relation.column(name) for name in options.timestamp_column] if options.by_time else []
+    if not options.by_time:
+        columns = [_numbers(relation, options)]
+    bounds = {engine.bound_of(column) for column in columns}
+    bound = next(iter(bounds))
+    wanted = ("instant", "local", "text") if options.by_time else ("number",)
+    if len(bounds) != 1 or bound not in wanted:
+        raise ActionRequiredError(
+            f"Windows can't be bounded by {', '.join(f'{c.name} ({c.type})' for c in columns)}.",
+            next_step="name a column of "
+            + ("times, and several only of one type." if options.by_time else "whole numbers."),
+            source=topic,
+        )
+    assert bound is not None
+    if options.validate_non_null and all(column.nullable for column in columns):
+        raise ActionRequiredError(
+            f"Column {columns[-1].name} may be null, and a row in which it is would never be read.",
+            next_step="make it NOT NULL; or set the source's `validate_non_null` to false, if no row lacks it.",
+            source=topic,
+        )
+    names = ", ".join(engine.quoted(column.name) for column in columns)
+    expression = names if len(columns) == 1 else f"coalesce({names})"
+    if topic in options.starting_ids:
+        relation = _not_read_before(engine, options, relation, expression, bound)
+    grain = max(engine.grain(column) for column in columns) if options.by_time else 1
+    return Windowed(relation, expression, bound, grain, columns[0], _split(engine, relation, options))
+
+
+def _not_read_before(
+    engine: Engine, options: JdbcTables, relation: Relation, expression: str, bound: Bound
+) -> Relation:
+    """The relation without the rows of its first time that another loader has read."""
+    (start,) = options.positions_of(relation.topic)
+    first = engine.literal(start, bound, options.db_timezone)
+    number = engine.quoted(_numbers(relation, options).name)
+    rest = f"{expression} <> {first} OR {number} > {options.starting_ids[relation.topic]}"
+    return replace(relation, sql=f"(SELECT * FROM {relation.sql} WHERE {rest}) sluice_rest")
+
+
+def _numbers(relation: Relation, options: JdbcTables) -> Column:
+    if options.incrementing_column:
+        return relation.column(options.incrementing_column)
+    numbered = [column for column in relation.columns if column.numbered]
+    if len(numbered) == 1:
+        return numbered[0]
+    raise ActionRequiredError(
+        "The database numbers no column of the table, or several.",
+        next_step="name one in the source's `incrementing_column`.",
+        source=relation.topic,
+    )
+
+
+def _split(engine: Engine, relation: Relation, options: JdbcTables) -> str:
+    """The number of a row's split, as SQL."""
+    if options.splits == 1:
+        return ""
+    keys = [column for column in relation.columns if column.in_key]
+    column = relation.column(options.split_column) if options.split_column else keys[0] if len(keys) == 1 else None
+    if column is None or engine.bound_of(column) != "number" or column.nullable:
+        raise ActionRequiredError(
+            "Windows can't be divided: "
+            + (f"{column.name} ({column.type}) isn't" if column else "no column is the whole primary key, or")
+            + " a column of whole numbers that is never null.",
+            next_step="name one in the source's `split_column`, or leave `splits` out.",
+            source=relation.topic,
+        )
+    return f"abs({engine.quoted(column.name)} % {options.splits})"
+
+
+def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
+    """A row's offset, as SQL."""
+    if windowed.bound == "number":
+        return windowed.expression
+    return engine.microseconds(windowed.expression, windowed.bound, options.db_timezone)
+
+
+def row_schema(options: SourceOptions, topics: Sequence[str]) -> RowSchema:
+    """The columns of all tables that are read, and how each is; see `sluice.connectors.source.TellsRows`.
+
+    Raises:
+        ActionRequiredError: two tables have a column of different types.
+    """
+    section = section_of(options)
+    tables: dict[str, Any] = {}
+    types: dict[str, tuple[str, str]] = {}
+    names: dict[str, str] = {}
+    with looking(section) as (ask, engine):
+        for topic in topics:
+            windowed = windowed_of(ask, engine, section, topic)
+            columns = []
+            for column in windowed.relation.columns:
+                reading = engine.reading(column, section.numeric_mapping, section.db_timezone)
+                other = types.setdefault(column.name.lower(), (reading.ddl, topic))
+                if other[0] != reading.ddl:
+                    raise ActionRequiredError(
+                        f"Column {column.name} is {reading.ddl} in {topic} and {other[0]} in {other[1]}.",
+                        next_step="load such tables by pipelines of their own.",
+                        source=topic,
+                    )
+                names.setdefault(column.name.lower(), column.name)
+                columns.append([column.name, reading.sql, reading.fetched, reading.value])
+            key = sorted((c for c in windowed.relation.columns if c.in_key), key=lambda c: c.in_key)
+            tables[topic] = {
+                "from": windowed.relation.sql,
+                "at": windowed.expression,
+                "bound": windowed.bound,
+                "split": windowed.split,
+                "offset": position_of(engine, section, windowed) if windowed.expression else "",
+                "columns": columns,
+                "key": [column.name for column in key],
+            }
+    ddl = ", ".join(f"`{names[name].replace('`', '``')}` {kind}" for name, (kind, _) in types.items())
+    return RowSchema(
+        ddl,
+        {
+            TABLES: json.dumps(tables),
+            "connection": section.connection,
+            "zone": section.db_timezone,
+            "overlap": str(section.overlap // timedelta(microseconds=1)),
+            "fetch_size": str(section.fetch_size),
+            "time": str(section.by_time),
+        },
+    )
