@@ -18,6 +18,7 @@ from .kafka import CLUSTER, TOPIC
 from .lake import TABLE
 from .runs import Steps
 from .streams import STREAM_EVENTS, StreamEvents
+from .workers import Workers
 from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
@@ -28,7 +29,7 @@ _MOST_SWITCHES = 60_000
 START looks at every instant that was aborted since the last commit."""
 
 
-class History(StreamEvents):
+class History(Workers):
     """One world, and Airflow at work on it.
 
     Args:
@@ -92,6 +93,7 @@ class History(StreamEvents):
             operation = self._lay_another_table(sinks, operation)
         table = "jdbc://warehouse/orders" if self.sink == "jdbc" else TABLE
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
+        self._lay_workers(seed)
         self.went: Process | None = None
         self.replayed: str | None = None
         self.cut_under: list[str] = []  # intervals that had read a log before it came to have another leader
@@ -133,6 +135,7 @@ class History(StreamEvents):
         Raises:
             ViolationError: something that has to be true isn't.
         """
+        self._some_workers_come()
         if self.serves and self.service_duel:
             self._duel_of_services()
         elif self.is_duel:
@@ -260,9 +263,9 @@ class History(StreamEvents):
         world = self.world
         self.stays = self.random.choice((0, 0.6, 0.85))
         self.unrest = self.random.choice((0.02, 0.05))
-        while world.processes:
+        while self._tasks():
             frozen = [p for p in world.processes if p.state == "frozen"]
-            ready = len(frozen) < len(world.processes)
+            ready = any(p.state != "frozen" for p in self._tasks())
             if frozen and (not ready or (not sleep_well and self.random.random() < self.unrest)):
                 self._wake_or_kill(self.random.choice(frozen))
             if self.random.random() < self.unrest:
@@ -329,7 +332,9 @@ class History(StreamEvents):
         if over:
             self._go_on(self.random.choice(over))
             return
-        ready = [p for p in world.processes if p.state == "ready"]
+        if self.has_workers:
+            self._look_after_workers()
+        ready = world.ready()
         if ready:
             world.clock += timedelta(milliseconds=self.random.choice((1, 20, 200)))
             if self.went not in ready or self.random.random() >= self.stays:
@@ -395,9 +400,12 @@ class History(StreamEvents):
     # The end ---------------------------------------------------------------------------------------------------------
 
     def _wake_up(self) -> None:
-        """Those who were frozen wake up and go on, one after the other in any order."""
+        """Those who were frozen wake up and go on, one after the other in any order; workers end."""
+        self.workers_are_to_end = True
         for process in list(self.world.processes):
             process.state, process.faults, process.lost = "ready", False, False
+            if process.group:
+                process.stops_before = ""
             self.world.tell(f"{process.name} wakes up")
         while any(p.state == "ready" for p in self.world.processes):
             self._step()
@@ -407,6 +415,7 @@ class History(StreamEvents):
         self.faulty = False
         self.loss = "earliest"  # what a person does where it says fail
         self._all_is_well()
+        self._some_workers_come()
         for key in range(self.partitions):  # strays are swept up by an interval that has something to read
             self.world.produce(1, key + 1)
         last: Any = None
@@ -414,6 +423,7 @@ class History(StreamEvents):
             self.world.clock += timedelta(seconds=500)
             asked = self.world.clock
             last = self._quiet_run()
+            self._no_workers_any_more()
             self._see_to_it(last)
             if last is not None and last.state == "empty" and not self._waits_for_a_date(asked):
                 break

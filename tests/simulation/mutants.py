@@ -17,12 +17,14 @@ from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
+from sluice.participant import claiming
 from sluice.participant.participant import Watch
-from sluice.protocol import identity, known_streams, plan, policy
+from sluice.protocol import claims, identity, known_streams, plan, policy
 from sluice.protocol import streams as protocol_streams
+from sluice.protocol.claims import Claims, Verdict, Waiting
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import Lost
-from sluice.protocol.messages import NO_LEASE, AckCommit, EndCommit, StartCommit
+from sluice.protocol.messages import NO_LEASE, AckCommit, Claim, EndCommit, StartCommit
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import POLICIES
 from sluice.protocol.settlement import leader_epochs, moved_offsets
@@ -30,6 +32,7 @@ from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 
+from . import worker
 from .other_sinks import SimDatabase, SimFiles
 from .table import SimTable
 
@@ -153,6 +156,34 @@ def _read_after(self: Starter, *arguments: Any) -> Any:
     return made.model_copy(update={"read_position": self._session.control.end()})
 
 
+def _note_any_claim(self: Transaction, offset: int, message: Any) -> None:
+    """No compare-and-set."""
+    if isinstance(message, Claim):
+        last, _ = self.claims.get(message.range, (NO_LEASE, None))
+        message = message.model_copy(update={"takes_over": last})
+    _NOTE(self, offset, message)
+
+
+def _standing_for_ever(_self: Claims, transaction: Transaction, number: int) -> Claim | None:
+    _, claim = transaction.claims.get(number, (NO_LEASE, None))
+    return None if claim is None or claim.released else claim
+
+
+def _wait_for_ever(_self: Waiting, _transaction: Transaction, workers: Callable[[], bool]) -> Verdict:
+    return Verdict.WAIT if workers() else Verdict.SUBMIT
+
+
+def _is_without_status(transaction: Transaction, number: int) -> bool:
+    return transaction.is_open and transaction.status_of(number) is None
+
+
+def _ended_and_forgotten(self: claiming.Claiming, place: Any, error: Exception | None) -> None:
+    _ENDED(self, place, error)
+    self._state.left.clear()
+
+
+_NOTE = Transaction.note
+_ENDED = claiming.Claiming.ended
 _FIND_LOST = plan.find_lost
 _APPLY = TableLog._apply
 _FIND_LOST = plan.find_lost
@@ -292,6 +323,20 @@ MUTANTS: dict[str, Mutant] = {
     "a cluster at another address is taken for the one before it": _replaced(streams, "doubtful", lambda *_: ()),
     "another cluster's topic must have as many partitions": _replaced(
         planning.Planner, "_is_apart_in_rows", lambda *_: False
+    ),
+    "workers: the last claim on a range counts": _replaced(Transaction, "note", _note_any_claim),
+    "workers: a claim never runs out": _replaced(Claims, "standing", _standing_for_ever),
+    "workers: a task submits nothing once workers are there": _replaced(Waiting, "_unclaimed", _wait_for_ever),
+    "workers: a range that failed is claimed again": _together(
+        _replaced(claiming, "is_unwritten", _is_without_status),
+        _replaced(claims, "is_unwritten", _is_without_status),
+        _replaced(claiming.Claiming, "ended", _ended_and_forgotten),
+    ),
+    "workers: a range that kills them goes from one to the next": _replaced(
+        claims, "is_left_by_workers", lambda *_: False
+    ),
+    "workers: an interval is written of which it isn't known whether it counts": _replaced(
+        worker, "is_known_from", lambda *_: True
     ),
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),

@@ -94,6 +94,7 @@ class Runs(Invariants):
         sink: the name of the pipeline's sink.
         mapped: what the metadata service says; None in a history without streams.
         on_removed: of streams, and so is `on_unreachable`.
+        has_workers: whether `write` tasks wait for workers first.
     """
 
     random: Random
@@ -112,6 +113,11 @@ class Runs(Invariants):
     mapped: Mapped | None = None
     on_removed: str = "drain"
     on_unreachable: str = "fail"
+    has_workers: bool = False
+
+    def _is_written_by_a_worker(self, process: Process, started: Started, number: int) -> bool:
+        """Whether a worker has written a range, for which its `write` task waits."""
+        raise NotImplementedError
 
     @property
     def pipeline(self) -> Pipeline:
@@ -149,6 +155,8 @@ class Runs(Invariants):
 
     def _work_of(self, started: Started, number: int, is_broken: bool) -> Callable[[Process], Any]:
         def work(process: Process) -> None:
+            if self.has_workers and self._is_written_by_a_worker(process, started, number):
+                return
             if is_broken and self.faulty:
                 raise RetryableError("The job can't start.", next_step="give it memory.")
             self._participant(process, started, number)

@@ -73,6 +73,14 @@ class Process:
     closed_at: int = 0  # the control topic's end when it closed its last file
     knows: int = 0  # the control topic's end when it last read it
     turn: str = ""  # the instant in its last START-COMMIT
+    group: list[Process] = field(default_factory=list)  # a worker and its threads freeze and die as one
+    sleeps_until: datetime | None = None
+    wakes: Callable[[], bool] = lambda: False  # whether there is news for it while it sleeps
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can go on, though it may sleep just now."""
+        return self.state == "ready" and all(one.state != "frozen" for one in self.group)
 
 
 def awaits_none(processes: Iterable[Process]) -> bool:
@@ -142,6 +150,30 @@ class World(Lake, Topic):
         if process.state == "ended":
             self.processes.remove(process)
             self.tell(f"{process.name} ended: {_how(process)}")
+            if isinstance(process.error, Killed):
+                self._kill_with(process)
+
+    def ready(self) -> list[Process]:
+        """Who may go on: those that are awake, or else the one that wakes up first."""
+        ready = [p for p in self.processes if p.is_ready]
+        awake = [p for p in ready if p.sleeps_until is None or p.sleeps_until <= self.clock or p.wakes()]
+        return awake or sorted(ready, key=lambda p: p.sleeps_until or self.clock)[:1]
+
+    def sleep(self, process: Process, seconds: float, wakes: Callable[[], bool]) -> None:
+        """Let time pass until there is news, or so many seconds are over."""
+        process.sleeps_until, process.wakes = self.clock + timedelta(seconds=seconds), wakes
+        self.main_switch()
+        if not wakes():
+            self.clock = max(self.clock, process.sleeps_until)
+        process.sleeps_until = None
+
+    def _kill_with(self, process: Process) -> None:
+        """End the threads that end with a process."""
+        group, process.group = list(process.group), []
+        for one in group:
+            one.group = []
+            if one is not process and one.state != "ended":
+                self.kill(one)
 
     def kill(self, process: Process) -> None:
         """End a process where it stands."""
@@ -152,6 +184,7 @@ class World(Lake, Topic):
         if process in self.processes:
             self.processes.remove(process)
         self.tell(f"{process.name} is killed at: {process.doing}")
+        self._kill_with(process)
 
     def call(self, process: Process, what: str, effect: Callable[[], Any]) -> Any:
         """One call of an interface: others may go before it, and it may fail before its effect, or after it."""

@@ -16,6 +16,7 @@ from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
 from sluice.logs import log
+from sluice.protocol.claims import is_known_from
 from sluice.protocol.messages import ControlMessage
 
 _LOOK_BACK = 500  # offsets before a topic's end: a transaction that is open began there, or its own task writes it
@@ -125,8 +126,12 @@ class Following:
         except SluiceError as error_:  # parts of a message could not be fetched; its task writes the range by itself
             log.warning("a message could not be read", reason=str(error_))
             return
-        if message is not None:
+        if message is None:
+            return
+        if is_known_from(self._positions[topic], message):
             self._found(topic, int(record.offset() or 0), message)
+        else:
+            log.info("an interval is left to its own Spark jobs", instant=message.transaction, control_topic=topic)
 
     def _lose(self, consumer: Consumer, topic: str, error: KafkaError) -> None:
         gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)

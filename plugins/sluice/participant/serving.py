@@ -23,10 +23,11 @@ from sluice.control.topic import ControlTopic
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.logs import log
+from sluice.participant.claiming import End, ServedTable, Terms
 from sluice.participant.participant import RangeJob
 from sluice.participant.session import KeptSession, spark_session
 from sluice.participant.spark_job import SparkJob
-from sluice.participant.worker import End, ServedTable, Terms, Worker
+from sluice.participant.worker import Worker
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.workers import ServedFiles, pipelines_of
 from sluice.protocol.claims import Steady
@@ -34,6 +35,7 @@ from sluice.protocol.transaction import Transaction
 
 _LOOK_AT_FILES = 10.0  # seconds
 _FULLEST = 0.9  # of the heap's oldest part, after a collection
+_OLD = ("Old", "Tenured")  # how its pool is called, by all collectors but the one that small machines have
 
 
 class SparkApplication:
@@ -52,7 +54,7 @@ class SparkApplication:
             pools = context._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
             for pool in pools:
                 usage = pool.getCollectionUsage()
-                if "Old" in pool.getName() and usage is not None and usage.getMax() > 0:
+                if any(old in pool.getName() for old in _OLD) and usage is not None and usage.getMax() > 0:
                     return bool(usage.getUsed() < _FULLEST * usage.getMax())
         except (Py4JError, OSError, AttributeError, TypeError):  # each of them is how a lost JVM shows
             return False

@@ -1,108 +1,22 @@
 """A worker: it claims ranges of open transactions and writes them as participants do, for as long as it stays.
 
-RFC-32's participants live on and follow the control topic; so do these. One thread decides, and is told by others: of
-messages by those that follow the control topics, of ranges that have ended by those that write them. What a claim is
-worth is in `sluice.protocol.claims`.
+RFC-32's participants live on and follow the control topic; so do these. One thread decides (`Claiming`), and is told by
+others: of messages by those that follow the control topics, of ranges that have ended by those that write them.
 """
 
 from __future__ import annotations
 
 import queue
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
 
-from sluice import __version__
-from sluice.connectors.log import ControlLog
 from sluice.errors import SluiceError
-from sluice.failpoints import reach
 from sluice.logs import log
-from sluice.participant.participant import Assignment, Participant, RangeJob
-from sluice.protocol.claims import Claims, Steady, first_choice, is_unwritten
-from sluice.protocol.confine import start_digest
-from sluice.protocol.messages import NO_LEASE, Claim, ControlMessage
-from sluice.protocol.transaction import TableLog, Transaction
-
-_TICK = 1.0  # seconds after which it looks again, whatever it is told
-_PATIENCE = 2.0  # seconds for which a range is left to the worker that should take it
-_RENEWALS = 3  # in each lease
-_TO_END = 60.0  # seconds for which a cancelled range may go on before the worker gives itself up
-
-
-class Place(NamedTuple):
-    """A range of a transaction: its control topic and table, the offset of its START-COMMIT, and its number."""
-
-    topic: str
-    table: str
-    start_offset: int
-    number: int
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a worker works.
-
-    Attributes:
-        name: its own, told from all others.
-        lease: seconds for which a claim lasts.
-        slots: how many ranges it writes at once.
-        longest_stay: seconds after which it ends, so that another begins afresh; None for ever.
-        described: what its claims tell people of it besides, `Claim`'s `began` and `memory`.
-    """
-
-    name: str
-    lease: float = 30.0
-    slots: int = 2
-    longest_stay: float | None = None
-    described: Callable[[], Mapping[str, Any]] = dict
-
-
-@dataclass(frozen=True)
-class ServedTable:
-    """A table that a worker writes.
-
-    Attributes:
-        control: its control topic.
-        job: starts the jobs that read and write its ranges.
-        timeout: seconds that one attempt at a range may take.
-        fits: why a transaction can't be written here, None if it can.
-    """
-
-    control: ControlLog
-    job: RangeJob
-    timeout: float
-    fits: Callable[[Transaction], str | None] = lambda _transaction: None
-
-
-class Application(Protocol):
-    """What a worker writes by."""
-
-    def is_well(self) -> bool:
-        """Whether it can go on: its JVM runs, and has memory left."""
-        ...
-
-
-class End(StrEnum):
-    """Why a worker ends."""
-
-    ASKED = "it was asked to"
-    OLD = "its time is over"
-    NEW_CODE = "another release, or other pipeline files, are in use now"
-    SICK = "its Spark application can't go on"
-    STUCK = "a range did not end when it was cancelled"
-
-
-@dataclass
-class _Held:
-    offset: int
-    renewed: float
-    began: float | None = None
-    cancelled: float | None = None
-    participant: Participant | None = None
+from sluice.participant.claiming import Application, Claiming, End, Place, ServedTable, Terms
+from sluice.participant.participant import Assignment, Participant
+from sluice.protocol.claims import Steady
+from sluice.protocol.messages import ControlMessage
 
 
 @dataclass(frozen=True)
@@ -118,15 +32,6 @@ class _Said:
     message: ControlMessage
 
 
-@dataclass
-class _State:
-    logs: dict[tuple[str, str], TableLog] = field(default_factory=dict)
-    due: dict[Place, float] = field(default_factory=dict)
-    asked: dict[Place, int] = field(default_factory=dict)  # offsets of claims sent, not yet read back
-    held: dict[Place, _Held] = field(default_factory=dict)
-    waiting: deque[Place] = field(default_factory=deque)
-
-
 class Worker:
     """Writes ranges until it is told to end.
 
@@ -135,8 +40,8 @@ class Worker:
         tables: what it writes, by control topic and table.
         application: what it writes by.
         workers: the names of the workers that are there, itself among them.
-        is_current: whether release and pipeline files are still those that it began with.
         steady: a clock that nobody sets.
+        is_current: whether release and pipeline files are still those that it began with.
     """
 
     def __init__(
@@ -150,16 +55,9 @@ class Worker:
     ) -> None:
         self._terms = terms
         self._tables = tables
-        self._application = application
-        self._workers = workers
-        self._is_current = is_current
-        self._steady = steady
-        self._claims = Claims(steady)
         self._told: queue.SimpleQueue[_Said | _Ended | None] = queue.SimpleQueue()
-        self._state = _State()
-        self._refused: deque[str] = deque(maxlen=1000)  # transactions that were told of
-        self._end: End | None = None
-        self._began = steady()
+        self._pool = ThreadPoolExecutor(terms.slots, thread_name_prefix="sluice-range")
+        self._claiming = Claiming(terms, tables, application, workers, steady, is_current, self._begin)
 
     def said(self, topic: str, offset: int, message: ControlMessage) -> None:
         """Take a message in; called by who follows the topic, from any thread."""
@@ -167,151 +65,45 @@ class Worker:
 
     def end(self, why: End = End.ASKED) -> None:
         """Claim no more, end what is being written, and return; safe from any thread, and from a signal's handler."""
-        self._end = self._end or why
+        self._claiming.end(why)
         self._told.put(None)
 
     def run(self) -> End:
         """Work, and return why it ended; what it held then is written, or given back."""
         log.info("worker", name=self._terms.name, slots=self._terms.slots, tables=len(self._tables))
-        pool = ThreadPoolExecutor(self._terms.slots, thread_name_prefix="sluice-range")
+        claiming = self._claiming
         try:
-            while not self._is_over():
+            while not claiming.is_over:
                 self._hear()
-                self._look_at_itself()
-                self._claim()
-                self._renew()
-                self._begin(pool)
+                claiming.step()
         finally:
-            for place in list(self._state.held):
-                self._give_back(place)
+            claiming.give_all_back()
             # A range that doesn't end has its thread for good: the process ends without it.
-            pool.shutdown(wait=self._end is not End.STUCK, cancel_futures=True)
-        why = self._end or End.ASKED
+            self._pool.shutdown(wait=claiming.why is not End.STUCK, cancel_futures=True)
+        why = claiming.why or End.ASKED
         log.info("worker ends", name=self._terms.name, because=why.value)
         return why
-
-    # What it is told ----------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
         """Wait for news, and take all of it in."""
         try:
-            news = self._told.get(timeout=self._until_next())
+            news = self._told.get(timeout=self._claiming.until_next())
         except queue.Empty:
-            news = None
-        changed: set[tuple[str, str]] = set()
-        while news is not None:
+            return
+        while True:
             if isinstance(news, _Said):
-                changed.add(self._fold(news))
-            else:
-                self._ended(news)
+                self._claiming.said(news.topic, news.offset, news.message)
+            elif news is not None:
+                self._claiming.ended(news.place, news.error)
             try:
                 news = self._told.get_nowait()
             except queue.Empty:
-                break
-        for key in changed or list(self._state.logs):
-            self._consider(key)
+                return
 
-    def _until_next(self) -> float:
-        now = self._steady()
-        return min(_TICK, max(0.0, min(self._state.due.values(), default=now + _TICK) - now))
-
-    def _fold(self, said: _Said) -> tuple[str, str]:
-        key = (said.topic, said.message.table)
-        table_log = self._state.logs.setdefault(key, TableLog(said.message.table))
-        if said.offset < table_log.position:  # the topic was made again
-            table_log = self._state.logs[key] = TableLog(said.message.table)
-        table_log.extend([(said.offset, said.message)])
-        table_log.forget_ended()
-        return key
-
-    def _consider(self, key: tuple[str, str]) -> None:
-        """Note which of a table's ranges may be claimed and when, and which claims of its own count."""
-        topic, table = key
-        table_log, state = self._state.logs[key], self._state
-        open_ = {place: t for t in table_log.transactions.values() for place in _places(topic, table, t)}
-        for place in [p for p in {*state.due, *state.asked} if (p.topic, p.table) == key and p not in open_]:
-            state.due.pop(place, None)
-            state.asked.pop(place, None)
-        for place, transaction in open_.items():
-            self._settle_claim(place, transaction)
-            may = place not in state.held and place not in state.asked and self._may_claim(place, transaction)
-            if not may:
-                state.due.pop(place, None)
-            elif place not in state.due:
-                mine = first_choice(self._workers(), topic, transaction.id, place.number)
-                now = self._steady()
-                state.due[place] = now if mine in (None, self._terms.name) else now + _PATIENCE
-
-    def _settle_claim(self, place: Place, transaction: Transaction) -> None:
-        """Hold the range if the claim that was sent for it is the one that counts, or drop it."""
-        sent = self._state.asked.get(place)
-        if sent is None:
-            return
-        table_log = self._state.logs[place.topic, place.table]
-        if table_log.position <= sent:
-            return  # not read back yet
-        del self._state.asked[place]
-        offset, _ = transaction.claims.get(place.number, (NO_LEASE, None))
-        if offset == sent:
-            self._state.held[place] = _Held(sent, self._steady())
-            self._state.waiting.append(place)
-            reach("worker.after_claim")
-
-    def _may_claim(self, place: Place, transaction: Transaction) -> bool:
-        if self._end is not None or not self._claims.may_claim(transaction, place.number):
-            return False
-        if (release := transaction.start.release) != __version__:
-            log.warning("the interval is of another release", instant=transaction.id, release=release)
-            self.end(End.NEW_CODE)
-            return False
-        misfit = self._tables[place.topic, place.table].fits(transaction)
-        if misfit is not None and transaction.id not in self._refused:
-            self._refused.append(transaction.id)
-            log.warning("an interval is left to its own Spark jobs", instant=transaction.id, reason=misfit)
-        return misfit is None
-
-    # What it does -------------------------------------------------------------------------------------------------
-
-    def _claim(self) -> None:
-        """Claim what is due, one table's after another's."""
-        now = self._steady()
-        for place in [p for p, due in self._state.due.items() if due <= now]:
-            del self._state.due[place]
-            transaction = self._transaction(place)
-            if transaction is not None and self._may_claim(place, transaction):
-                last, _ = transaction.claims.get(place.number, (NO_LEASE, None))
-                sent = self._send(place, transaction, takes_over=last)
-                if sent is not None:
-                    self._state.asked[place] = sent
-
-    def _renew(self) -> None:
-        now = self._steady()
-        for place, held in list(self._state.held.items()):
-            if now - held.renewed < self._terms.lease / _RENEWALS:
-                continue
-            transaction = self._transaction(place)
-            if transaction is not None:
-                sent = self._send(place, transaction, takes_over=held.offset)
-                held.offset = sent if sent is not None else held.offset
-            held.renewed = now
-
-    def _begin(self, pool: ThreadPoolExecutor) -> None:
-        """Write what is claimed, as far as there are slots: first of those tables that have none."""
-        state = self._state
-        running = [p.table for p, held in state.held.items() if held.began is not None]
-        while state.waiting and len(running) < self._terms.slots:
-            place = min(state.waiting, key=lambda p: running.count(p.table))
-            state.waiting.remove(place)
-            held, transaction = state.held[place], self._transaction(place)
-            if transaction is None or not is_unwritten(transaction, place.number):
-                del state.held[place]
-                continue
-            held.began = self._steady()
-            served = self._tables[place.topic, place.table]
-            of = (place.table, place.topic, place.start_offset, place.number, start_digest(transaction.start))
-            held.participant = Participant(Assignment(*of), served.control, served.job)
-            running.append(place.table)
-            pool.submit(self._write, place, held.participant)
+    def _begin(self, place: Place, assignment: Assignment, served: ServedTable) -> Participant:
+        participant = Participant(assignment, served.control, served.job)
+        self._pool.submit(self._write, place, participant)
+        return participant
 
     def _write(self, place: Place, participant: Participant) -> None:
         error: Exception | None = None
@@ -325,76 +117,3 @@ class Worker:
             log.exception("a range could not be written", table=place.table, range=place.number)
         finally:
             self._told.put(_Ended(place, error))
-
-    def _ended(self, ended: _Ended) -> None:
-        held = self._state.held.pop(ended.place, None)
-        if held is None or ended.error is None:
-            return
-        if not isinstance(ended.error, SluiceError):  # nothing was reported: somebody else may take it
-            self._state.held[ended.place] = held
-            self._give_back(ended.place)
-        if not self._application.is_well():
-            self.end(End.SICK)
-
-    def _give_back(self, place: Place) -> None:
-        held, transaction = self._state.held.pop(place), self._transaction(place)
-        if transaction is not None and is_unwritten(transaction, place.number):
-            self._send(place, transaction, takes_over=held.offset, released=True)
-
-    def _look_at_itself(self) -> None:
-        """End, or cancel a range, where it is time to."""
-        now = self._steady()
-        if self._terms.longest_stay is not None and now - self._began >= self._terms.longest_stay:
-            self.end(End.OLD)
-        if not self._is_current():
-            self.end(End.NEW_CODE)
-        if not self._state.held and not self._application.is_well():
-            self.end(End.SICK)
-        if self._end is not None:
-            while self._state.waiting:
-                self._give_back(self._state.waiting.popleft())
-        for place, held in self._state.held.items():
-            self._cancel_if_late(place, held, now)
-
-    def _cancel_if_late(self, place: Place, held: _Held, now: float) -> None:
-        timeout = self._tables[place.topic, place.table].timeout
-        if held.began is None or held.participant is None or now - held.began < timeout:
-            return
-        if held.cancelled is None:
-            held.cancelled = now
-            log.error("a range takes longer than write.timeout; it is cancelled", table=place.table, range=place.number)
-            held.participant.cancel()
-        elif now - held.cancelled >= _TO_END:
-            self._end = End.STUCK
-
-    def _is_over(self) -> bool:
-        return self._end is End.STUCK or (self._end is not None and not self._state.held)
-
-    def _transaction(self, place: Place) -> Transaction | None:
-        return self._state.logs[place.topic, place.table].at(place.start_offset)
-
-    def _send(self, place: Place, transaction: Transaction, *, takes_over: int, released: bool = False) -> int | None:
-        """Send a claim; None where that failed, which costs time and nothing else."""
-        start = transaction.start
-        claim = Claim(
-            **start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id"}),
-            sender=f"worker {self._terms.name}",
-            time=datetime.now(UTC),
-            range=place.number,
-            worker=self._terms.name,
-            lease=self._terms.lease,
-            takes_over=takes_over,
-            released=released,
-            **self._terms.described(),
-        )
-        try:
-            return self._tables[place.topic, place.table].control.send(claim)
-        except SluiceError as error:
-            log.warning("a claim could not be sent", reason=str(error))
-            return None
-
-
-def _places(topic: str, table: str, transaction: Transaction) -> list[Place]:
-    if not transaction.is_open:
-        return []
-    return [Place(topic, table, transaction.start_offset, n) for n in range(len(transaction.start.ranges))]

@@ -7,6 +7,8 @@ it. What is decided here is only who begins, and how long others wait:
   given back or has run out. Of two claims at once the log's first one counts;
 - a claim runs out when a reader has seen no newer one for its `lease`, by that reader's own steady clock. A process
   that has just begun counts from when it first reads the claim, so it may only wait longer;
+- a range that workers have taken three times and not written is left to its `write` task: it may be the range that
+  kills them;
 - the `write` task waits while a claim lasts. It submits a Spark job of its own where no worker is there, where none
   claims the range in time, where the claim runs out, and where the range has failed in an earlier try.
 """
@@ -14,14 +16,16 @@ it. What is decided here is only who begins, and how long others wait:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
-from sluice.protocol.messages import Claim
+from sluice.protocol.messages import NO_LEASE, Claim, ControlMessage, StartCommit
 from sluice.protocol.transaction import Transaction
 
 Steady = Callable[[], float]
 """Seconds on a clock that nobody sets."""
+MOST_TAKERS = 3
+"""How often workers take a range; a claim that is renewed counts once."""
 
 
 class Claims:
@@ -33,23 +37,29 @@ class Claims:
 
     def __init__(self, steady: Steady) -> None:
         self._steady = steady
-        self._seen: dict[int, float] = {}
+        self._seen: dict[tuple[str, int], tuple[int, float]] = {}  # the last claim of each range, and when it was seen
 
     def standing(self, transaction: Transaction, number: int) -> Claim | None:
         """The claim on a range that lasts; None where none was made, or it was given back or has run out."""
         offset, claim = transaction.claims.get(number, (0, None))
         if claim is None or claim.released:
             return None
-        now = self._steady()
-        return claim if now - self._seen.setdefault(offset, now) < claim.lease else None
+        now, place = self._steady(), (transaction.id, number)
+        known, seen = self._seen.get(place, (NO_LEASE, now))
+        if known != offset:
+            seen = now
+            self._seen[place] = (offset, now)
+        return claim if now - seen < claim.lease else None
 
     def may_claim(self, transaction: Transaction, number: int) -> bool:
         """Whether a worker may claim a range."""
-        return is_unwritten(transaction, number) and self.standing(transaction, number) is None
+        if not is_unwritten(transaction, number) or is_left_by_workers(transaction, number):
+            return False
+        return self.standing(transaction, number) is None
 
-    def forget(self, before: int) -> None:
-        """Drop what is known of claims before a control-topic offset."""
-        self._seen = {offset: seen for offset, seen in self._seen.items() if offset >= before}
+    def forget(self, transactions: Collection[str]) -> None:
+        """Drop what is known of claims, but for those of some transactions."""
+        self._seen = {place: seen for place, seen in self._seen.items() if place[0] in transactions}
 
 
 def is_unwritten(transaction: Transaction, number: int) -> bool:
@@ -60,6 +70,21 @@ def is_unwritten(transaction: Transaction, number: int) -> bool:
     """
     open_ = transaction.is_open and number < len(transaction.start.ranges)
     return open_ and transaction.status_of(number) is None and transaction.failure_of(number) is None
+
+
+def is_left_by_workers(transaction: Transaction, number: int) -> bool:
+    """Whether workers have taken a range so often that no other one may: its `write` task writes it by itself."""
+    return transaction.takers.get(number, 0) >= MOST_TAKERS
+
+
+def is_known_from(position: int, message: ControlMessage) -> bool:
+    """Whether who reads a control topic from a position on knows of an interval whether its START-COMMIT counts.
+
+    That rests on what stands after the START's own `read_position`. One that doesn't count is no interval: nobody opens
+    its instant, and no roll-back would ever find what was written for it. Coordinators have written by jobs what they
+    know to count, so nothing is left undone where a worker leaves it alone.
+    """
+    return not isinstance(message, StartCommit) or message.read_position >= position
 
 
 def first_choice(workers: Iterable[str], topic: str, transaction: str, number: int) -> str | None:
@@ -124,15 +149,15 @@ class Waiting:
         if self._claims.standing(transaction, self._number) is not None:
             self._unclaimed_since = None
             return Verdict.WAIT
-        return self._unclaimed(workers)
+        return self._unclaimed(transaction, workers)
 
     def _of_ended(self, transaction: Transaction | None) -> Verdict:
         written = transaction is not None and transaction.status_of(self._number) is not None
         return Verdict.WRITTEN if written else Verdict.ENDED
 
-    def _unclaimed(self, workers: Callable[[], bool]) -> Verdict:
+    def _unclaimed(self, transaction: Transaction, workers: Callable[[], bool]) -> Verdict:
         now = self._steady()
         if self._unclaimed_since is None:
             self._unclaimed_since = now
-        late = now - self._unclaimed_since >= self._within
+        late = now - self._unclaimed_since >= self._within or is_left_by_workers(transaction, self._number)
         return Verdict.SUBMIT if late or not workers() else Verdict.WAIT

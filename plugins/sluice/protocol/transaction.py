@@ -63,6 +63,7 @@ class Transaction:
     lease: EndCommit | None = None
     lease_offset: int = NO_LEASE
     claims: dict[int, tuple[int, Claim]] = field(default_factory=dict)  # the last that counts of each range, and where
+    takers: dict[int, int] = field(default_factory=dict)  # how often workers have taken each range, renewals apart
 
     @property
     def id(self) -> str:
@@ -105,9 +106,11 @@ class Transaction:
         if isinstance(message, WriteStatus):
             self.statuses.append(message)
             return
-        last, _ = self.claims.get(message.range, (NO_LEASE, None))
+        last, before = self.claims.get(message.range, (NO_LEASE, None))
         if message.takes_over == last and message.range < len(self.start.ranges):
             self.claims[message.range] = (offset, message)
+            if not message.released and (before is None or before.released or before.worker != message.worker):
+                self.takers[message.range] = self.takers.get(message.range, 0) + 1
 
     def missing_ranges(self) -> tuple[int, ...]:
         """Numbers of the ranges that have not reported."""

@@ -1,0 +1,202 @@
+"""What a worker decides, told by hand: renewals whose answer was lost, claims that were lost, ranges that fail."""
+
+from __future__ import annotations
+
+from sluice import __version__
+from sluice.errors import RetryableError
+from sluice.participant.claiming import Claiming, End, Place, ServedTable, Terms
+from sluice.protocol.claims import MOST_TAKERS, is_known_from, is_left_by_workers
+from sluice.protocol.messages import Claim, ControlMessage
+
+from .protocol_messages import TABLE, abort, envelope, start, status
+
+TOPIC = "control"
+INSTANT = "20260101000000000"
+LEASE = 30.0
+
+
+class Desk:
+    """A worker named `a` at a control topic that a test holds in its hands."""
+
+    def __init__(self, slots: int = 2) -> None:
+        self.now = 1000.0
+        self.log: list[ControlMessage] = []
+        self.begun: list[Place] = []
+        self.cancelled: list[Place] = []
+        self.well = True
+        self.loses_answers = self.loses_claims = False
+        self._heard = 0
+        served = ServedTable(self, None, 600.0)  # type: ignore[arg-type]
+        self.claiming = Claiming(
+            Terms("a", LEASE, slots), {(TOPIC, TABLE): served}, self, lambda: ("a",), lambda: self.now, lambda: True,
+            self._begin,
+        )  # fmt: skip
+
+    def is_well(self) -> bool:
+        return self.well
+
+    def send(self, message: ControlMessage) -> int:
+        if self.loses_claims:
+            raise RetryableError("not sent", next_step="-")
+        self.log.append(message)
+        if self.loses_answers:
+            raise RetryableError("timed out", next_step="-")
+        return len(self.log) - 1
+
+    def _begin(self, place: Place, *_: object) -> Desk:
+        self.begun.append(place)
+        return self
+
+    def cancel(self) -> None:
+        self.cancelled.append(self.begun[-1])
+
+    def step(self, seconds: float = 0.0, *messages: ControlMessage) -> None:
+        """Let time pass, hear of all that stands in the log, and step until nothing more is said at once."""
+        self.now += seconds
+        self.log += messages
+        for _ in range(3):
+            while self._heard < len(self.log):
+                self.claiming.said(TOPIC, self._heard, self.log[self._heard])
+                self._heard += 1
+            self.claiming.step()
+
+    def claims(self) -> list[Claim]:
+        return [m for m in self.log if isinstance(m, Claim)]
+
+
+def _start(ranges: int = 1, instant: str = INSTANT, **more: object) -> ControlMessage:
+    return start(instant, ranges=ranges, release=__version__, **more)
+
+
+def _others_claim(takes_over: int, worker: str = "b", **more: object) -> Claim:
+    return Claim(**envelope(INSTANT), worker=worker, range=0, lease=LEASE, takes_over=takes_over, **more)
+
+
+def test_it_claims_writes_and_renews():
+    desk = Desk()
+    desk.step(0, _start())
+    assert [p.number for p in desk.begun] == [0]
+    desk.step(11)
+    assert [(c.takes_over, c.released) for c in desk.claims()] == [(-1, False), (1, False)]
+
+
+def test_a_renewal_that_came_to_the_log_though_its_answer_was_lost_is_the_one_that_the_next_names():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.loses_answers = True
+    desk.step(11)
+    desk.loses_answers = False
+    desk.step(11)
+    assert [c.takes_over for c in desk.claims()] == [-1, 1, 2]
+
+
+def test_it_renews_no_claim_that_another_has_taken_over():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.step(31, _others_claim(1))
+    desk.step(11)
+    assert [c.worker for c in desk.claims()] == ["a", "b"]
+
+
+def test_it_begins_no_range_that_another_has_taken_over_while_it_had_no_slot():
+    desk = Desk(slots=1)
+    desk.step(0, _start(ranges=2))
+    assert len(desk.begun) == 1
+    waits = 1 - desk.begun[0].number
+    claimed = max(i for i, m in enumerate(desk.log) if isinstance(m, Claim) and m.range == waits)
+    desk.step(0, Claim(**envelope(INSTANT), worker="b", range=waits, lease=LEASE, takes_over=claimed))
+    desk.claiming.ended(desk.begun[0], None)
+    desk.step()
+    assert len(desk.begun) == 1
+
+
+def test_what_it_could_not_write_it_gives_back_and_never_claims_again():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.claiming.ended(desk.begun[0], ValueError("nobody has thought of this"))
+    for _ in range(4):
+        desk.step(LEASE)
+    assert [c.released for c in desk.claims()] == [False, True]
+
+
+def test_a_failure_that_could_not_be_reported_is_left_to_others_when_the_claim_has_run_out():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.claiming.ended(desk.begun[0], RetryableError("no", next_step="-"))
+    desk.step(LEASE + 1)
+    assert len(desk.claims()) == 1
+
+
+def test_a_range_that_workers_have_taken_three_times_is_left_to_its_task():
+    desk = Desk()
+    desk.loses_claims = True
+    desk.step(0, _start())
+    for number in range(MOST_TAKERS):
+        desk.step(LEASE + 1, _others_claim(number if number else -1, worker=f"dies{number}"))
+    desk.loses_claims = False
+    desk.step(LEASE + 1)
+    assert not [c for c in desk.claims() if c.worker == "a"]
+
+
+def test_a_claim_that_is_renewed_is_taken_once():
+    desk = Desk()
+    desk.step(0, _start())
+    for _ in range(10):
+        desk.step(11)
+    (transaction,) = desk.claiming._state.logs[TOPIC, TABLE].transactions.values()
+    assert len(desk.claims()) > MOST_TAKERS
+    assert not is_left_by_workers(transaction, 0)
+
+
+def test_a_claim_runs_out_though_other_tables_are_talked_of_all_the_time():
+    desk = Desk()
+    desk.step(0, _start(), _others_claim(-1))
+    for number in range(70):
+        other = abort("20250101000000000").model_copy(update={"table": f"file:///lake/other{number}"})
+        desk.now += 0.5
+        desk.log.append(other)
+        desk.claiming.said(TOPIC, len(desk.log) - 1, other)
+        desk.claiming.step()
+    assert [c.worker for c in desk.claims()] == ["b", "a"]
+
+
+def test_claims_of_two_topics_at_the_same_offset_have_leases_of_their_own():
+    desk = Desk()
+    desk.claiming._tables["other", TABLE] = desk.claiming._tables[TOPIC, TABLE]  # type: ignore[index]
+    for topic in (TOPIC, "other"):
+        instant = INSTANT if topic == TOPIC else "20260101000000001"
+        claim = Claim(**envelope(instant), worker="b", range=0, lease=LEASE, takes_over=-1)
+        for offset, message in enumerate([_start(instant=instant), claim]):
+            desk.claiming.said(topic, offset, message)
+        desk.claiming.step()
+        desk.now += LEASE - 1
+    desk.now += 0.5
+    desk.claiming.step()
+    assert {c.transaction for c in desk.claims()} == {INSTANT}
+
+
+def test_when_it_ends_it_gives_back_what_was_claimed_and_not_heard_of_yet():
+    desk = Desk()
+    desk.log.append(_start())
+    desk.claiming.said(TOPIC, 0, desk.log[0])
+    desk._heard = 1
+    desk.claiming.step()
+    desk.claiming.end()
+    assert desk.claiming.is_over
+    desk.claiming.give_all_back()
+    assert [(c.takes_over, c.released) for c in desk.claims()] == [(-1, False), (1, True)]
+
+
+def test_a_failure_with_a_full_heap_ends_it():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.well = False
+    desk.claiming.ended(desk.begun[0], RetryableError("no memory", next_step="-"))
+    desk.step(0, status(INSTANT, error="no memory"))
+    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.SICK)
+
+
+def test_a_start_is_left_alone_that_looked_at_the_log_before_the_place_where_the_worker_began():
+    assert not is_known_from(5, start(INSTANT, read_position=4))
+    assert is_known_from(5, start(INSTANT, read_position=5))
+    assert is_known_from(5, status(INSTANT))
