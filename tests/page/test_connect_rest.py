@@ -127,8 +127,11 @@ def test_a_connector_has_its_file_as_its_configuration(site: Site) -> None:
 def test_status_and_list_have_connect_s_shape(site: Site) -> None:
     status = _state(site, "flights")
     assert status == {
-        "name": "flights", "connector": {"state": "RUNNING", "worker_id": "", "version": __version__}, "tasks": [], "type": "sink",
-    }  # fmt: skip
+        "name": "flights",
+        "connector": {"state": "RUNNING", "worker_id": "", "version": __version__},
+        "tasks": [],
+        "type": "sink",
+    }
     every = _get(site, "/connectors?expand=status&expand=info")
     assert every.keys() == set(_get(site, "/connectors"))
     assert every["flights"] == {"status": status, "info": _get(site, "/connectors/flights")}
