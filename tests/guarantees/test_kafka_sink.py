@@ -100,6 +100,10 @@ def test_protobuf_from_end_to_end_and_a_null_in_a_list_is_said(make_topics, regi
     context = SerializationContext(topics.name, MessageField.VALUE)
     read = [judge(one.value, context) for one in topics.found()]
     assert sorted((one.id, one.v) for one in read) == sorted((sent.id, sent.value) for sent in topics.flow.sent)
+    done = topics.flow.verify("--json")
+    assert done.exit_code == 0, done.exception
+    (verified,) = json.loads(done.stdout)["intervals"]
+    assert (verified["in_topic"], verified["in_table"], verified["same"]) == (6, 6, True)
     topics.flow.produce_raw(json.dumps({"id": 7, "list": ["a", None]}).encode())
     with pytest.raises(AssertionError, match=r"its column list has a null in a list or a map.* partition=\d, offset=3"):
         topics.flow.interval()

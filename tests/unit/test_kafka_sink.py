@@ -8,13 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, IntervalError
+from sluice.kafka.config import KafkaSettings
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.names import topics_of, transactional_id
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
-from sluice.sinks.kafka.staged import Staged
+from sluice.sinks.kafka.staged import Staged, committable
 
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
 
@@ -75,6 +77,26 @@ def test_columns_by_what_they_are_for():
         shaped(["id"], key_fields="nobody")
     with pytest.raises(ValueError, match="writes one column, and there are id, v"):
         shaped(["id", "v"], value={"encoder": "string"})
+
+
+def test_which_commits_were_written_in_the_same_way():
+    """An interval without records is written in no way of its own."""
+    log = TableLog(KafkaSettings("target", {"bootstrap.servers": "localhost:1"}), "log")
+    found = []
+    for number, way in enumerate((NOTHING, NOTHING, "a", "a", "b", "b"), 1):
+        commit = Commit(number, f"2026010100000000{number}", "", 0, 0, 0, {}, written=way, since=log.since(way))
+        record = log.record_of_commit(commit)
+        log._take(record.key, record.value)
+        found.append(log.last.since)
+    assert found == [1, 1, 1, 1, 5, 5]
+
+
+def test_the_way_of_writing_is_that_of_what_participants_have_staged(tmp_path):
+    def way(*ways: str) -> str | None:
+        staged = [committable(f"20260101000000000/{i}", {}, 0, 0, one) for i, one in enumerate(ways)]
+        return Staged(LocalStorage(tmp_path), "20260101000000000", staged, "log").way
+
+    assert [way(), way("a"), way("a", "a"), way("a", "b")] == [None, "a", "a", ""]
 
 
 def test_schemas_of_types():

@@ -27,6 +27,8 @@ from sluice.kafka.transactional import TIMEOUT, Record
 
 KEPT: Final = 256
 """Committed intervals that are remembered."""
+NOTHING: Final = "nothing"
+"""In place of a way of writing: no interval has written any record yet."""
 CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "86400000", "min.cleanable.dirty.ratio": "0.2"}
 _VERSION: Final = 1
 _PATIENCE: Final = 5.0  # seconds; brokers write what ends a decided transaction in milliseconds
@@ -132,7 +134,7 @@ class TableLog:
         last = self.last
         if last is None:
             return 1
-        return last.since if last.written == written and last.since else last.number + 1
+        return last.since if last.since and last.written in (written, NOTHING) else last.number + 1
 
     def read(self) -> TableLog:
         """Read what has come since; records of a transaction that is open don't count.

@@ -17,9 +17,10 @@ from sluice.sinks.kafka.names import STAGED, staging_folder
 
 _BATCH: Final = 2000
 _FILES: Final = "files"
+_WAY: Final = "way"
 
 
-def committable(folder: str, files: dict[str, int], records: int, tombstones: int) -> Committable:
+def committable(folder: str, files: dict[str, int], records: int, tombstones: int, way: str = "") -> Committable:
     """What an attempt hands to the commit.
 
     Args:
@@ -27,8 +28,9 @@ def committable(folder: str, files: dict[str, int], records: int, tombstones: in
         files: their names with their sizes in bytes, in the order of their records.
         records: how many have a value.
         tombstones: how many have none.
+        way: in which way they were written (`sluice.sinks.kafka.names.way_of_writing`).
     """
-    payload = {_FILES: [[name, size] for name, size in files.items()]}
+    payload = {_FILES: [[name, size] for name, size in files.items()], _WAY: way}
     return Committable(rows=records, deletes=tombstones, bytes=sum(files.values()), path=folder, payload=payload)
 
 
@@ -65,6 +67,12 @@ class Staged:
             below = parts[0] == staging_folder(instant) and len(parts) > 1
             if not below or any(part in ("", ".", "..") for path in (one.path, *names) for part in path.split("/")):
                 raise self._wrong("A WRITE-STATUS names files that are none of this interval", path=one.path)
+
+    @property
+    def way(self) -> str | None:
+        """The way in which all were written; empty where it isn't known, None where nothing was written."""
+        ways = {str(one.payload.get(_WAY, "")) for one in self._committables}
+        return next(iter(ways), None) if len(ways) < 2 else ""
 
     def records(self) -> Iterator[Record]:
         """All records.

@@ -24,8 +24,8 @@ from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
-from sluice.sinks.kafka.log import Commit, TableLog
-from sluice.sinks.kafka.names import staging_folder, way_of_writing
+from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
+from sluice.sinks.kafka.names import staging_folder
 from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.staged import Staged
 
@@ -236,7 +236,8 @@ class KafkaTable:
         yield from records.records()
         sender.flush()  # all have their offsets then
         reach("sink.before_log_entry")
-        written = way_of_writing(self.writer)
+        last = self._log.last
+        written = records.way if records.way is not None else last.written if last is not None else NOTHING
         done = Commit(
             number,
             instant,

@@ -23,7 +23,7 @@ from sluice.rows.observed import observed
 from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
-from sluice.sinks.kafka.names import staging_folder
+from sluice.sinks.kafka.names import staging_folder, way_of_writing
 from sluice.sinks.kafka.records import needs_record_time, written_records
 from sluice.sinks.kafka.staged import committable
 
@@ -72,7 +72,8 @@ class KafkaWriter(SinkWriter):
                 table=self._start.table,
                 instant=self._start.transaction,
             )
-        return Written((committable(folder, files, records, tombstones),), frame._jdf)
+        way = way_of_writing(self._start.writer)  # the commit knows nothing of the registry's schemas
+        return Written((committable(folder, files, records, tombstones, way),), frame._jdf)
 
     # Files
 
