@@ -32,6 +32,7 @@ from sluice.sinks.files.options import Files
 from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.sink import FilesSink
 from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.hudi.timeline import TimelineFiles
 from sluice.testing.deaths import dying
 from sluice.testing.sinks import extra
 
@@ -39,10 +40,11 @@ from ..thorough import also
 from . import test_file_sink_conformance as on_a_disk
 from .harness import Drivers, Flow, Pause, finish, kafka_settings, once_the_lease_is_free
 from .harness.files import FileFlow, rows_in
-from .harness.readers import SharedJvm
+from .harness.readers import DDL, SharedJvm
 from .harness.topics import environment as target_environment
 from .harness.topics import topics_of
 from .test_quarantine_of_sinks import KILLS, SetAside, committed_by_another, killed, listed_explained_and_sent_again
+from .test_verify_of_sinks import numbers, told
 
 STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder", "replace"))
 
@@ -567,6 +569,32 @@ def set_aside(s3, tmp_path, bootstrap, own_processes, topic_name, monkeypatch) -
 def test_bad_records_are_set_aside_listed_explained_and_sent_again(set_aside):
     listed_explained_and_sent_again(set_aside)
     assert ArrowS3.logins, "nobody has read the quarantine by the connection"
+
+
+@pytest.mark.thorough
+def test_verify_reads_the_bucket_by_the_connection(set_aside):
+    flow = set_aside.flow
+    flow.produce(20)
+    flow.interval()
+    set_aside.bad(0)
+    flow.produce(10)
+    flow.interval()
+    assert numbers(told(flow)) == [(20, 20, True), (10, 10, True)]
+
+
+@pytest.mark.thorough
+def test_a_hudi_table_has_its_bucket_by_a_connection(set_aside, s3, tmp_path):
+    flow = set_aside.flow
+    hudi = {"path": f"{s3.uri}{tmp_path}/hudi", "schema": DDL, "connection": "lake"}
+    flow.set(sink__files=None, sink__hudi=hudi, errors__tolerance=None)
+    flow.produce(20)
+    flow.interval()
+    flow.produce(10)
+    flow.interval()
+    with read_by_arrow():
+        found = TimelineFiles(hudi["path"]).read()
+    assert found is not None
+    assert len(found.instants) == 2
 
 
 @pytest.mark.thorough
