@@ -174,7 +174,7 @@ def measure(
     pipeline = load_pipeline(file)
     admin = AdminClient(machine.settings.client())
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    producer = Producer(machine.settings.client())
+    producer = Producer(machine.settings.client(queue_buffering_max_messages=max(100_000, records)))
     coordinator = Coordinator(pipeline, machine.settings, jvm=machine.same_jvm)
     steps = {step: Step() for step in ("START", "WRITE", "COMMIT")}
     profiler = cProfile.Profile() if profile else None
