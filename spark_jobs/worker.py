@@ -10,8 +10,8 @@ from sluice.control.waiting import steady
 from sluice.errors import SluiceError
 from sluice.launch.worker import connections_here, settings_here
 from sluice.logs import log
+from sluice.participant.claiming import End, Terms
 from sluice.participant.serving import serve
-from sluice.participant.worker import End, Terms
 
 
 def main() -> int:
