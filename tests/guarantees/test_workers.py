@@ -4,54 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from sluice.control.presence import members
-from sluice.control.topic import ControlTopic
-from sluice.control.waiting import wait_for_workers
-from sluice.errors import RetryableError
-from sluice.failpoints import VARIABLE
+from sluice.coordinator import start as starting
+from sluice.local.broker import LocalBroker
 from sluice.protocol.claims import Verdict
 from sluice.protocol.messages import Claim, WriteStatus
 
 from .harness import Flow, Pause, wait_for
-from .harness.processes import MASTER, environment, kafka_settings
-
-LEASE = 6.0
-
-
-class WorkerProcess:
-    """`sluice worker`, in a process of its own."""
-
-    def __init__(
-        self, name: str, group: str, flow: Flow, *more: str, files: tuple[Path, ...] = (), failpoint: str = ""
-    ):
-        self.name, self.group, self.bootstrap = name, group, flow.bootstrap
-        self.log = flow.folder / f"worker-{name}.log"
-        command = [sys.executable, "-m", "sluice.cli", "worker", *map(str, files or (flow.file,)), "--group", group]
-        command += ["--name", name, "--lease", str(LEASE), "--memory", "1g", "--master", MASTER, *more]
-        with self.log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command, env=environment(flow.bootstrap, **{VARIABLE: failpoint}), cwd=flow.folder, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-
-    def is_there(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        settings = kafka_settings(self.bootstrap)
-        with suppress(RetryableError):  # the broker has just begun
-            return self.name in [m.worker for m in members(AdminClient(settings.client()), settings, self.group)]
-        return False
-
-    def signal(self, number: int) -> None:
-        os.killpg(self.process.pid, number)
+from .harness.workers import LEASE, WorkerProcess, waited
 
 
 @pytest.fixture
@@ -72,16 +36,12 @@ def make_worker() -> Iterator[object]:
             worker.process.wait()
 
 
-def _waited(flow: Flow, started) -> dict[int, Verdict]:
-    control = ControlTopic(kafka_settings(flow.bootstrap), flow.pipeline.control_topic)
-    write = flow.pipeline.write
-    within = write.claim_within.total_seconds()
-    ranges = range(len(started.ranges))
-    return wait_for_workers(control, flow.table, started.control_offset, ranges, write.workers or "", within)
-
-
 def _claims(flow: Flow) -> list[Claim]:
     return [m for m in flow.messages() if isinstance(m, Claim)]
+
+
+def _claims_of(flow: Flow, started) -> list[Claim]:
+    return [claim for claim in _claims(flow) if claim.transaction == started.instant]
 
 
 def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_own(make_flow, make_worker):
@@ -92,7 +52,7 @@ def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_ow
         for _ in range(2):
             flow.produce(60)
             started = flow.start()
-            assert set(_waited(flow, started).values()) == {Verdict.WRITTEN}
+            assert set(waited(flow, started).values()) == {Verdict.WRITTEN}
             flow.commit(started)
             flow.check()
         assert {claim.worker for claim in _claims(flow)} == {"one"}
@@ -105,7 +65,7 @@ def test_no_worker_and_the_range_is_left_to_its_own_job_at_once(make_flow):
     flow = make_flow(write__workers="nobody", write__claim_within="10 minutes")
     flow.produce(10)
     started = flow.start()
-    assert _waited(flow, started) == {0: Verdict.SUBMIT}
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
     flow.write(started).succeed()
     flow.commit(started)
     flow.check()
@@ -122,7 +82,7 @@ def test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out(ma
     wait_for(lambda: [c.worker for c in _claims(flow)] == ["dying"], "the claim")
     make_worker("heir", flow)
     dying.signal(signal.SIGKILL)
-    assert _waited(flow, started) == {0: Verdict.WRITTEN}
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
     flow.commit(started)
     flow.check()
     taken = _claims(flow)
@@ -137,7 +97,7 @@ def test_frozen_beyond_its_lease_and_woken_its_rows_are_there_once(make_flow, ma
     started = flow.start()
     wait_for(pause.reached, "the range to be written")
     frozen.signal(signal.SIGSTOP)
-    assert _waited(flow, started) == {0: Verdict.SUBMIT}
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
     flow.write(started).succeed()
     flow.commit(started)
     flow.check()
@@ -145,7 +105,7 @@ def test_frozen_beyond_its_lease_and_woken_its_rows_are_there_once(make_flow, ma
     frozen.signal(signal.SIGCONT)
     flow.produce(60)
     started = flow.start()
-    assert _waited(flow, started) == {0: Verdict.WRITTEN}
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
     flow.commit(started)
     flow.check()
     whole = [m for m in flow.messages() if isinstance(m, WriteStatus) and m.error is None]
@@ -159,3 +119,118 @@ def test_unsigned_plans_are_left_alone_unless_a_person_trusts_the_topic(make_flo
     said = worker.log.read_text()
     assert "sluice.control.secret" in said
     assert "--trust-control-topic" in said
+
+
+@pytest.mark.thorough
+def test_two_claims_at_once_and_the_log_s_first_one_writes(make_flow, make_worker):
+    flow = make_flow(write__workers="twins", write__claim_within="1 minute")
+    pauses = {name: Pause("worker.before_claim", flow.folder) for name in ("left", "right")}
+    for name, pause in pauses.items():
+        make_worker(name, flow, failpoint=pause.failpoint, wait=False)
+    flow.produce(60)
+    started = flow.start()
+    for name, pause in pauses.items():
+        wait_for(pause.reached, f"{name} about to claim")
+    for pause in pauses.values():
+        pause.release()
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
+    flow.commit(started)
+    flow.check()
+    first, second, *_ = _claims(flow)
+    assert {first.worker, second.worker} == {"left", "right"}
+    assert (first.takes_over, second.takes_over) == (-1, -1)
+    assert len([m for m in flow.messages() if isinstance(m, WriteStatus)]) == 1
+
+
+@pytest.mark.thorough
+def test_frozen_with_its_claim_another_that_is_there_writes_the_range_within_the_lease(make_flow, make_worker):
+    flow = make_flow(write__workers="trio", write__claim_within="1 minute")
+    pause = Pause("worker.after_claim", flow.folder)
+    frozen = make_worker("frozen", flow, failpoint=pause.failpoint)
+    make_worker("heir", flow)
+    for _ in range(12):  # whose a range is first is by the hash of its instant
+        flow.produce(20)
+        started = flow.start()
+        wait_for(partial(_claims_of, flow, started), "a claim")
+        if _claims_of(flow, started)[0].worker == "frozen":
+            break
+        assert waited(flow, started) == {0: Verdict.WRITTEN}
+        flow.commit(started)
+    frozen.signal(signal.SIGSTOP)
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
+    first, second, *_ = _claims_of(flow, started)
+    assert (first.worker, second.worker) == ("frozen", "heir")
+    assert LEASE <= (second.time - first.time).total_seconds() < LEASE + 15
+    flow.commit(started)
+    pause.release()
+    frozen.signal(signal.SIGCONT)
+    flow.produce(20)
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
+    flow.commit(started)
+    flow.check()
+
+
+@pytest.mark.thorough
+def test_a_worker_of_another_release_than_the_plan_leaves_it_alone_and_ends_for_a_new_one(
+    make_flow, make_worker, monkeypatch
+):
+    flow = make_flow(write__workers="old", write__claim_within="3 seconds")
+    worker = make_worker("old", flow)
+    flow.produce(60)
+    monkeypatch.setattr(starting, "__version__", "99.0.0")
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
+    assert worker.process.wait(60) == 0, worker.log.read_text()
+    assert "another release" in worker.log.read_text()
+    assert not _claims(flow)
+    flow.write(started).succeed()
+    flow.commit(started)
+    flow.check()
+
+
+@pytest.mark.thorough
+def test_its_jvm_is_killed_and_it_ends_with_status_1_and_the_retry_is_a_job(make_flow, make_worker):
+    """As the kernel does where memory is short."""
+    flow = make_flow(write__workers="poor")
+    pause = Pause("participant.before_write", flow.folder)
+    worker = make_worker("poor", flow, failpoint=pause.failpoint)
+    flow.produce(60)
+    started = flow.start()
+    wait_for(pause.reached, "the range to begin")
+    os.kill(worker.jvm(), signal.SIGKILL)
+    pause.release()
+    assert worker.process.wait(60) == 1, worker.log.read_text()
+    assert "its Spark application can't go on" in worker.log.read_text()
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
+    flow.write(started).succeed()
+    flow.commit(started)
+    flow.check()
+
+
+@pytest.mark.thorough
+def test_the_broker_is_gone_while_it_writes_and_comes_back(
+    home, tmp_path, tmp_path_factory, shared_jvm, drivers, topic_name, make_worker
+):
+    with LocalBroker(home, tmp_path_factory.mktemp("gone")) as broker:
+        flow = Flow(tmp_path, broker.bootstrap, shared_jvm, drivers, topic_name("t"), write__workers="patient")
+        flow.create_topic(2)
+        pause = Pause("participant.after_write", flow.folder)
+        worker = make_worker("patient", flow, failpoint=pause.failpoint)
+        flow.produce(60)
+        started = flow.start()
+        wait_for(pause.reached, "the range to be written")
+        broker.kill()
+        pause.release()
+        broker.start()
+        verdict = waited(flow, started)[0]
+        if verdict is not Verdict.WRITTEN:
+            flow.write(started).succeed()
+        flow.commit(started)
+        flow.check()
+        wait_for(worker.is_there, "the worker to be back in its group")
+        flow.produce(60)
+        started = flow.start()
+        assert waited(flow, started) == {0: Verdict.WRITTEN}
+        flow.commit(started)
+        flow.check()

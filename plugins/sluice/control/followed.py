@@ -50,9 +50,12 @@ class Following:
         self._found = found
         self._missing = set(topics)
         self._positions: dict[str, int] = {}
-        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._admin = self._new_admin()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sluice-following", daemon=True)
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
     def start(self) -> None:
         """Begin."""
@@ -92,6 +95,7 @@ class Following:
             first, end = (self._offsets(there, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
         except SluiceError as error:
             log.warning("the control topics can't be looked for; it is tried again", reason=str(error))
+            self._admin = self._new_admin()  # this one may know leaders of before an election, for minutes
             return
         for topic in there:
             self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)

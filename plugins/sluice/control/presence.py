@@ -32,13 +32,14 @@ class Member(NamedTuple):
     host: str
 
 
-def members(admin: AdminClient, settings: KafkaSettings, group: str) -> tuple[Member, ...]:
+def members(admin: AdminClient, settings: KafkaSettings, group: str, timeout: float = _TIMEOUT) -> tuple[Member, ...]:
     """The workers of a group that are there now, by name.
 
     Args:
         admin: a client of the cluster of the control topics.
         settings: its settings, for errors.
         group: the workers' group.
+        timeout: seconds within which it has to answer.
 
     Raises:
         RetryableError: the cluster doesn't answer in time.
@@ -48,7 +49,7 @@ def members(admin: AdminClient, settings: KafkaSettings, group: str) -> tuple[Me
     where = {"group": name, "connection": settings.name, "bootstrap_servers": settings.bootstrap_servers}
     with kafka_errors("asking which workers are there", **where):
         try:
-            described = admin.describe_consumer_groups([name], request_timeout=_TIMEOUT)[name].result()
+            described = admin.describe_consumer_groups([name], request_timeout=timeout)[name].result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:  # brokers of 4.0 and later say so
                 return ()

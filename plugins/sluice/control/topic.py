@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescri
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
+from sluice.kafka.failures import OLD_LEADER, classify, kafka_errors, until_it_is_known, until_there_is_a_leader
 from sluice.kafka.topics import message_limit
 from sluice.logs import log
 from sluice.protocol.confine import refusal
@@ -58,7 +58,7 @@ class ControlTopic:
         self._partition = KafkaTopicPartition(topic, 0)
         self._once = _Once(topic)
         self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned)
-        self._admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        self._admin = self._new_admin()
         self._is_connected = False
         self._producers: list[Producer] = []  # those that wait for their next message
         self._where = {
@@ -156,7 +156,15 @@ class ControlTopic:
         answer = self._admin.list_offsets(
             {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
         )
-        return int(answer[self._partition].result().offset)
+        try:
+            return int(answer[self._partition].result().offset)
+        except KafkaException as error:
+            if error.args[0].code() in OLD_LEADER:
+                self._admin, self._is_connected = self._new_admin(), False
+            raise
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""

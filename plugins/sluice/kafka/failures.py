@@ -19,8 +19,16 @@ _PERMISSION = {
 }
 
 
+# What a client is told that still knows a leader of before an election. Admin clients don't look for the new one by
+# themselves for minutes, though they are asked again: a new client has to be made.
+OLD_LEADER = (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH)
 # The last is librdkafka's own: "Failed to query partition leaders: No leaders found".
-_LEADER_MOVES = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
+_LEADER_MOVES = (
+    *OLD_LEADER,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,
+)
 _LEADER_PATIENCE = 15.0  # seconds
 
 

@@ -293,6 +293,7 @@ class Claiming:
             transaction = self._transaction(place)
             if transaction is not None and self._may_claim(place, transaction):
                 last, _ = transaction.claims.get(place.number, (NO_LEASE, None))
+                reach("worker.before_claim")
                 sent = self._send(place, transaction, takes_over=last)
                 if sent is not None:
                     self._state.asked[place] = sent

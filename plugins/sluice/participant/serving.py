@@ -34,6 +34,7 @@ from sluice.protocol.claims import Steady
 from sluice.protocol.transaction import Transaction
 
 _LOOK_AT_FILES = 10.0  # seconds
+_ASK_WITHIN = 2.0  # seconds: its claims are renewed by the thread that asks
 _FULLEST = 0.9  # of the heap's oldest part, after a collection
 _OLD = ("Old", "Tenured")  # how its pool is called, by all collectors but the one that small machines have
 
@@ -241,7 +242,7 @@ class Groups:
         found = {self._own}
         for name, admin in self._admins.items():
             try:
-                found |= {member.worker for member in members(admin, self._clusters[name], self._group)}
+                found |= {member.worker for member in members(admin, self._clusters[name], self._group, _ASK_WITHIN)}
             except SluiceError as error:  # then it takes itself for the only one, and claims all the sooner
                 log.warning("it isn't known which workers are there", reason=str(error))
         return tuple(sorted(found))
