@@ -36,6 +36,7 @@ _TOGETHER = {
     "tests/page/test_connect_rest.py": "page's Airflow",
     "tests/page/test_page.py": "page's Airflow",
     "tests/page/test_read_api.py": "page's Airflow",
+    "tests/page/test_workers_on_the_page.py": "page's Airflow",
     **{f"tests/guarantees/{name}.py": "schema registry" for name in _CONVERTERS},
 }
 
