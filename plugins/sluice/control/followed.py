@@ -36,7 +36,8 @@ class Following:
         topics: the control topics by name; those that aren't there yet are found when they are made.
         tables: by control topic, the tables whose messages are wanted.
         found: gets each message, in the order of its topic, from that thread.
-        began: is told where reading of a topic begins, before its messages, and begins anew, after one that can't be read.
+        began: is told where reading of a topic begins, before its messages, and where it begins anew after one that
+            can't be read.
     """
 
     def __init__(
