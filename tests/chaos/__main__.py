@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=random.randrange(1_000_000), help="draws the faults, not their moments"
     )
-    parser.add_argument("--only", nargs="+", help="topics of pipelines: append, upsert, changes, streams, files, jdbc")
+    parser.add_argument("--only", nargs="+", help="topics of pipelines, such as append, upsert, workers")
     parser.add_argument("--tell", action="store_true", help="show the story as it happens")
     arguments = parser.parse_args()
     make_many_cheap()

@@ -29,6 +29,7 @@ from ..guarantees.harness.files import FileFlow
 from ..guarantees.harness.streams import Streams
 from ..guarantees.test_deletes import TOMBSTONES, deleted, written
 from .faults import Sleepers, SmallDisk, Trouble, suffer
+from .workers import GROUP, Keeper
 
 COMMON: dict[str, Any] = {"control__commit_timeout": "5 seconds", "write__ranges": 2}
 KINDS: dict[str, dict[str, Any]] = {
@@ -134,6 +135,16 @@ class Pipeline:
 
     def settle(self) -> None:
         """What a person has to see to before the table can be compared."""
+
+    def calm(self) -> None:
+        """What has to end with a round."""
+
+    def written_by_a_worker(self, started: Started, number: int) -> bool | None:
+        """Whether a worker that stays has written a range; None where a job of its own has to."""
+        return None
+
+    def close(self) -> None:
+        """End what it has started."""
 
     def check(self) -> int:
         """Compare the table with all that was sent; the number of its rows.
@@ -258,6 +269,37 @@ class JdbcPipeline(Pipeline):
         return seen.total()
 
 
+class WorkersPipeline(Pipeline):
+    """A pipeline whose ranges are written by workers that stay, or by jobs of their own where none does it in time."""
+
+    def __init__(self, flow: Flow, tell: Callable[[str], None]) -> None:
+        super().__init__("append", flow)
+        flow.set(write__workers=GROUP, write__claim_within="5 seconds")
+        self.keeper = Keeper(flow, tell)
+
+    def disturb(self, rng: random.Random) -> str:
+        """One of its workers suffers, and those that have ended are replaced."""
+        self.keeper.keep()
+        self.keeper.suffer(rng)
+        return ""
+
+    def calm(self) -> None:
+        """The round is over."""
+        self.keeper.calm()
+
+    def settle(self) -> None:
+        """Its workers end: a range that one wrote beside a job would be swept up by the interval after that alone."""
+        self.keeper.end()
+
+    def written_by_a_worker(self, started: Started, number: int) -> bool | None:
+        """See `Pipeline`."""
+        return self.keeper.is_written(started, number)
+
+    def close(self) -> None:
+        """End its workers."""
+        self.keeper.kill()
+
+
 @dataclass
 class Counts:
     """What happened in a campaign."""
@@ -268,7 +310,7 @@ class Counts:
 
 
 class Campaign:
-    """Rounds of DAG runs on six pipelines, with brokers, drivers, a database and a disk that break.
+    """Rounds of DAG runs on seven pipelines, with brokers, drivers, a database and a disk that break.
 
     Args:
         folder: where everything is.
@@ -307,7 +349,7 @@ class Campaign:
         streams = StreamsPipeline(self._flow("streams"), self._broker.bootstrap, self._west.bootstrap)
         files = FileFlow(self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, "files", **COMMON)
         files.set(sink__files__layout=self.rng.choice(("interval", "connect"))).create_topic(2)
-        self._pipelines += [streams, FilesPipeline(files)]
+        self._pipelines += [streams, FilesPipeline(files), WorkersPipeline(self._flow("workers"), self.tell)]
         if self._database is not None:
             self._database.start()
             kind = self.rng.choice(("insert", "upsert"))
@@ -367,6 +409,7 @@ class Campaign:
                 self._sleepers.wake(0.3, rng)
             for run in runs:
                 run.result()
+        pipeline.calm()
 
     def _new_run(self) -> str:
         self._runs += 1
@@ -414,7 +457,7 @@ class Campaign:
             return
         if "control_offset" not in found:
             return  # there is nothing to read
-        wrote = [self._write(flow, run, rng, found, number) for number in range(found["ranges"])]
+        wrote = [self._write(pipeline, run, rng, found, number) for number in range(found["ranges"])]
         if all(wrote) and self._step(flow, run, rng, "commit", "--control-offset", str(found["control_offset"])):
             self.counts.committed += 1
             return
@@ -439,9 +482,15 @@ class Campaign:
                 return printed
         return None
 
-    def _write(self, flow: Flow, run: str, rng: random.Random, found: dict[str, Any], number: int) -> bool:
+    def _write(self, pipeline: Pipeline, run: str, rng: random.Random, found: dict[str, Any], number: int) -> bool:
+        flow = pipeline.flow
         started = Started(found["instant"], found["control_offset"], ((),) * found["ranges"], digest=found["digest"])
         for attempt in range(TRIES):
+            by_worker = pipeline.written_by_a_worker(started, number)
+            if by_worker:
+                return True
+            if by_worker is False:
+                continue
             name = f"{flow.topic} {run} write {number}, attempt {attempt + 1}"
             with self._one:  # two runs may ask for a driver at once
                 job = flow.write(started, number)
@@ -489,6 +538,8 @@ class Campaign:
             keep: whether the disk stays mounted, with the tables that are on it.
         """
         self._sleepers.kill()
+        for pipeline in self._pipelines:
+            pipeline.close()
         self._drivers.close()
         self._jvm.close()
         self._broker.kill()

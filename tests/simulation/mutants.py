@@ -32,7 +32,6 @@ from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 
-from . import worker
 from .other_sinks import SimDatabase, SimFiles
 from .table import SimTable
 
@@ -336,7 +335,7 @@ MUTANTS: dict[str, Mutant] = {
         claims, "is_left_by_workers", lambda *_: False
     ),
     "workers: an interval is written of which it isn't known whether it counts": _replaced(
-        worker, "is_known_from", lambda *_: True
+        claiming, "is_known_from", lambda *_: True
     ),
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),

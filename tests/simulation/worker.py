@@ -11,7 +11,6 @@ from sluice.errors import RetryableError
 from sluice.participant.claiming import Claiming, Place, ServedTable, Terms
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.claims import is_known_from
 from sluice.protocol.messages import Claim, ControlMessage, StartCommit
 
 from .parts import SimJob, SimLog, SimMachine
@@ -130,7 +129,8 @@ class SimWorker:
             lambda: True,
             self._begin,
         )
-        self._began = self._position = max(0, len(self._messages) - traits.look_back)
+        self._position = max(0, len(self._messages) - traits.look_back)
+        self._claiming.reads_from(topic, self._position)
 
     @property
     def _messages(self) -> list[ControlMessage]:
@@ -166,8 +166,7 @@ class SimWorker:
         self._around.world.call(self._process, "worker: follows the control topic", lambda: None)
         for offset in range(self._position, heard):
             message = self._messages[offset]
-            if is_known_from(self._began, message):
-                self._claiming.said(self._around.control_topic, offset, self._as_heard(message))
+            self._claiming.said(self._around.control_topic, offset, self._as_heard(message))
         self._position = self._process.knows = max(self._position, heard)
 
     def _as_heard(self, message: ControlMessage) -> ControlMessage:

@@ -199,4 +199,18 @@ def test_a_failure_with_a_full_heap_ends_it():
 def test_a_start_is_left_alone_that_looked_at_the_log_before_the_place_where_the_worker_began():
     assert not is_known_from(5, start(INSTANT, read_position=4))
     assert is_known_from(5, start(INSTANT, read_position=5))
-    assert is_known_from(5, status(INSTANT))
+    desk = Desk()
+    desk.claiming.reads_from(TOPIC, 5)
+    desk.log += [abort("20250101000000000")] * 5
+    desk.step(0, _start(read_position=4))
+    desk.step(LEASE)
+    assert not desk.begun
+
+
+def test_an_interval_whose_start_it_can_t_judge_is_a_turn_all_the_same():
+    desk = Desk()
+    desk.claiming.reads_from(TOPIC, 5)
+    desk.log += [abort("20250101000000000").model_copy(update={"table": "file:///lake/other"})] * 5
+    desk.step(0, _start(read_position=4), _start(instant="20260101000000001", read_position=5))
+    desk.step(LEASE)
+    assert not desk.begun  # the second one doesn't count: the first stands between it and what it looked at

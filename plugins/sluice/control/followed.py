@@ -11,12 +11,11 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from sluice.control.topic import TIMEOUT, ControlTopic, UnreadableError
+from sluice.control.topic import TIMEOUT, ControlTopic
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
 from sluice.logs import log
-from sluice.protocol.claims import is_known_from
 from sluice.protocol.messages import ControlMessage
 
 _LOOK_BACK = 500  # offsets before a topic's end: a transaction that is open began there, or its own task writes it
@@ -25,6 +24,8 @@ _POLL = 0.2  # seconds; how soon it ends when it is stopped
 
 Found = Callable[[str, int, ControlMessage], None]
 """Called with each message: its control topic, its offset there, and what it says."""
+Began = Callable[[str, int], None]
+"""Called with a control topic, and the offset from which on it is read."""
 
 
 class Following:
@@ -35,6 +36,8 @@ class Following:
         topics: the control topics by name; those that aren't there yet are found when they are made.
         tables: by control topic, the tables whose messages are wanted.
         found: gets each message, in the order of its topic, from that thread.
+        began: is told where reading of a topic begins, before its messages, and where it begins anew after one that
+            can't be read.
     """
 
     def __init__(
@@ -43,11 +46,13 @@ class Following:
         topics: Mapping[str, ControlTopic],
         tables: Mapping[str, frozenset[str]],
         found: Found,
+        began: Began,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._tables = tables
         self._found = found
+        self._began = began
         self._missing = set(topics)
         self._positions: dict[str, int] = {}
         self._admin = self._new_admin()
@@ -99,6 +104,7 @@ class Following:
             return
         for topic in there:
             self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)
+            self._began(topic, self._positions[topic])
         self._missing -= set(there)
         if there:
             consumer.incremental_assign([KafkaTopicPartition(t, 0, self._positions[t]) for t in there])
@@ -122,20 +128,17 @@ class Following:
         key = (record.key() or b"").decode(errors="replace")
         if key not in self._tables.get(topic, frozenset()):
             return
+        offset = int(record.offset() or 0)
         try:
             message = self._topics[topic].read(record, key)
-        except UnreadableError as unreadable:
-            log.warning("a message is left to those who can read it", reason=str(unreadable))
-            return
-        except SluiceError as error_:  # parts of a message could not be fetched; its task writes the range by itself
+        except SluiceError as error_:
+            # One of a form that isn't known here, or whose parts could not be fetched. It may be a turn: what rests on
+            # it isn't known, and is left to those who can read it.
             log.warning("a message could not be read", reason=str(error_))
+            self._began(topic, offset + 1)
             return
-        if message is None:
-            return
-        if is_known_from(self._positions[topic], message):
-            self._found(topic, int(record.offset() or 0), message)
-        else:
-            log.info("an interval is left to its own Spark jobs", instant=message.transaction, control_topic=topic)
+        if message is not None:
+            self._found(topic, offset, message)
 
     def _lose(self, consumer: Consumer, topic: str, error: KafkaError) -> None:
         gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)

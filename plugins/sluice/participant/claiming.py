@@ -19,7 +19,7 @@ from sluice.errors import SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.participant.participant import Assignment, RangeJob
-from sluice.protocol.claims import Claims, Steady, first_choice, is_unwritten
+from sluice.protocol.claims import Claims, Steady, first_choice, is_known_from, is_unwritten
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import NO_LEASE, Claim, ControlMessage
 from sluice.protocol.transaction import TableLog, Transaction
@@ -123,6 +123,7 @@ class _State:
     held: dict[Place, _Held] = field(default_factory=dict)
     waiting: deque[Place] = field(default_factory=deque)
     left: deque[Place] = field(default_factory=lambda: deque(maxlen=1000))  # those that it couldn't write
+    first: dict[str, int] = field(default_factory=dict)  # from where on each control topic was read
     changed: set[tuple[str, str]] = field(default_factory=set)  # tables of which something new was heard
     looked: float = float("-inf")  # when it last looked at all of them
 
@@ -166,6 +167,10 @@ class Claiming:
         self._began = steady()
 
     # What it is told ----------------------------------------------------------------------------------------------
+
+    def reads_from(self, topic: str, position: int) -> None:
+        """A control topic is read from an offset on; what stands before isn't known."""
+        self._state.first[topic] = position
 
     def said(self, topic: str, offset: int, message: ControlMessage) -> None:
         """Take a message of a control topic in."""
@@ -280,6 +285,8 @@ class Claiming:
             self.end(End.NEW_CODE)
             return False
         misfit = self._tables[place.topic, place.table].fits(transaction)
+        if not is_known_from(self._state.first.get(place.topic, 0), start):
+            misfit = "it was planned before what this worker has read of the control topic"
         if misfit is not None and transaction.id not in self._refused:
             self._refused.append(transaction.id)
             log.warning("an interval is left to its own Spark jobs", instant=transaction.id, reason=misfit)

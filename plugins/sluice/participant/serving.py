@@ -181,7 +181,10 @@ def serve(
         tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
     groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
     worker = Worker(terms, tables, SparkApplication(spark), groups.workers, steady, of_files.are_same)
-    followers = [Following(clusters[name], of, _tables_of(of, tables), worker.said) for name, of in topics.items()]
+    followers = [
+        Following(clusters[name], of, _tables_of(of, tables), worker.said, worker.reads_from)
+        for name, of in topics.items()
+    ]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: worker.end())
     try:

@@ -26,6 +26,12 @@ class _Ended:
 
 
 @dataclass(frozen=True)
+class _Began:
+    topic: str
+    position: int
+
+
+@dataclass(frozen=True)
 class _Said:
     topic: str
     offset: int
@@ -55,9 +61,13 @@ class Worker:
     ) -> None:
         self._terms = terms
         self._tables = tables
-        self._told: queue.SimpleQueue[_Said | _Ended | None] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[_Began | _Said | _Ended | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(terms.slots, thread_name_prefix="sluice-range")
         self._claiming = Claiming(terms, tables, application, workers, steady, is_current, self._begin)
+
+    def reads_from(self, topic: str, position: int) -> None:
+        """Note from where on a control topic is read; called by who follows it, before `said`."""
+        self._told.put(_Began(topic, position))
 
     def said(self, topic: str, offset: int, message: ControlMessage) -> None:
         """Take a message in; called by who follows the topic, from any thread."""
@@ -93,6 +103,8 @@ class Worker:
         while True:
             if isinstance(news, _Said):
                 self._claiming.said(news.topic, news.offset, news.message)
+            elif isinstance(news, _Began):
+                self._claiming.reads_from(news.topic, news.position)
             elif news is not None:
                 self._claiming.ended(news.place, news.error)
             try:

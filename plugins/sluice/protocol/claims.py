@@ -19,7 +19,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
 
-from sluice.protocol.messages import NO_LEASE, Claim, ControlMessage, StartCommit
+from sluice.protocol.messages import NO_LEASE, Claim, StartCommit
 from sluice.protocol.transaction import Transaction
 
 Steady = Callable[[], float]
@@ -77,14 +77,14 @@ def is_left_by_workers(transaction: Transaction, number: int) -> bool:
     return transaction.takers.get(number, 0) >= MOST_TAKERS
 
 
-def is_known_from(position: int, message: ControlMessage) -> bool:
+def is_known_from(position: int, start: StartCommit) -> bool:
     """Whether who reads a control topic from a position on knows of an interval whether its START-COMMIT counts.
 
     That rests on what stands after the START's own `read_position`. One that doesn't count is no interval: nobody opens
     its instant, and no roll-back would ever find what was written for it. Coordinators have written by jobs what they
     know to count, so nothing is left undone where a worker leaves it alone.
     """
-    return not isinstance(message, StartCommit) or message.read_position >= position
+    return start.read_position >= position
 
 
 def first_choice(workers: Iterable[str], topic: str, transaction: str, number: int) -> str | None:
