@@ -353,7 +353,7 @@ def halted(live: Live) -> Halted:
     aborted = live.ended("halts", run_id)
     (live.lake / "go").touch()
     # It starts a run, which an Airflow on SQLite may refuse after a minute (see `Api.trigger`).
-    live.api.until("a new run", lambda: live.api.call(f"{at}/restart", method="POST"), also=500)
+    live.api.until("a new run", lambda: live.api.call(f"{at}/restart", method="POST") is None, also=500)
     (newest,) = live.api.call("/api/v2/dags/halts/dagRuns?order_by=-id&limit=1")["dag_runs"]
     return Halted(began, stopped, aborted, live.ended("halts", newest["dag_run_id"]), status())
 

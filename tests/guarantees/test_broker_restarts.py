@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from threading import Timer
 
 import pytest
 
+from sluice.control.presence import Membership, Presence
+from sluice.control.topic import ControlTopic
+from sluice.errors import RetryableError
 from sluice.local.broker import LocalBroker
 
-from .harness import Flow, Pause, finish
+from .harness import Flow, Pause, finish, kafka_settings, wait_for
 
 
 @pytest.fixture
@@ -71,3 +75,23 @@ def test_gone_before_the_status_is_sent(flow, broker_of_its_own):
         flow.write(started).succeed()
     flow.commit(started)
     flow.check()
+
+
+def test_which_workers_are_there_is_known_again(broker_of_its_own, topic_name):
+    broker, settings = broker_of_its_own, kafka_settings(broker_of_its_own.bootstrap)
+    control = ControlTopic(settings, topic_name("control"))
+    control.ensure()
+    membership = Membership(settings, "steady", "one", [control.topic], lambda: None)
+    presence = Presence(settings, timeout=2)
+
+    def is_there() -> bool:
+        with suppress(RetryableError):  # while there is no broker, and just after it has begun
+            return [member.worker for member in presence.members("steady")] == ["one"]
+        return False
+
+    wait_for(is_there, "the worker")
+    broker.kill()
+    assert not is_there()
+    broker.start()
+    wait_for(is_there, "the worker again")
+    membership.leave()

@@ -9,12 +9,14 @@ from functools import partial
 
 import pytest
 
+from sluice.control.followed import Following
+from sluice.control.topic import ControlTopic
 from sluice.coordinator import start as starting
 from sluice.local.broker import LocalBroker
 from sluice.protocol.claims import Verdict
-from sluice.protocol.messages import Claim, WriteStatus
+from sluice.protocol.messages import Claim, ControlMessage, WriteStatus
 
-from .harness import Flow, Pause, wait_for
+from .harness import Flow, Pause, kafka_settings, wait_for
 from .harness.workers import LEASE, WorkerProcess, waited
 
 
@@ -69,6 +71,33 @@ def test_no_worker_and_the_range_is_left_to_its_own_job_at_once(make_flow):
     flow.write(started).succeed()
     flow.commit(started)
     flow.check()
+
+
+def test_one_that_begins_leaves_alone_what_has_ended(make_flow, make_worker):
+    flow = make_flow(write__workers="late")
+    for _ in range(3):
+        flow.produce(10)
+        flow.interval()
+    heard: list[list[ControlMessage]] = []
+    control = ControlTopic(kafka_settings(flow.bootstrap), flow.pipeline.control_topic)
+    following = Following(
+        control.settings,
+        {control.topic: control},
+        {control.topic: frozenset({flow.pipeline.table_id})},
+        lambda _topic, messages: heard.append([message for _, message in messages]),
+        lambda _topic, _position: None,
+    )
+    following.start()
+    wait_for(lambda: heard, "what the topic holds")
+    following.stop()
+    assert heard == [flow.messages()]
+    make_worker("late", flow)
+    flow.produce(10)
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
+    flow.commit(started)
+    flow.check()
+    assert {claim.transaction for claim in _claims(flow)} == {started.instant}
 
 
 def test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out(make_flow, make_worker):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -22,8 +22,8 @@ _LOOK_BACK = 500  # offsets before a topic's end: a transaction that is open beg
 _LOOK_AGAIN = 5.0  # seconds until topics are looked for again that aren't there
 _POLL = 0.2  # seconds; how soon it ends when it is stopped
 
-Found = Callable[[str, int, ControlMessage], None]
-"""Called with each message: its control topic, its offset there, and what it says."""
+Found = Callable[[str, Sequence[tuple[int, ControlMessage]]], None]
+"""Called with messages of a control topic as they come, each with its offset there."""
 Began = Callable[[str, int], None]
 """Called with a control topic, and the offset from which on it is read."""
 
@@ -35,7 +35,8 @@ class Following:
         settings: the cluster's settings.
         topics: the control topics by name; those that aren't there yet are found when they are made.
         tables: by control topic, the tables whose messages are wanted.
-        found: gets each message, in the order of its topic, from that thread.
+        found: gets the messages, in the order of their topic, from that thread: first all that a topic holds at once,
+            since the first ones alone say that intervals are open which the last ones have ended.
         began: is told where reading of a topic begins, before its messages, and where it begins anew after one that
             can't be read.
     """
@@ -55,6 +56,7 @@ class Following:
         self._began = began
         self._missing = set(topics)
         self._positions: dict[str, int] = {}
+        self._held_back: dict[str, list[tuple[int, ControlMessage]]] = {}  # of topics whose end wasn't reached yet
         self._admin = self._new_admin()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sluice-following", daemon=True)
@@ -78,6 +80,7 @@ class Following:
                 enable_auto_commit=False,
                 auto_offset_reset="error",
                 isolation_level="read_uncommitted",
+                enable_partition_eof=True,
                 fetch_wait_max_ms=500,
             )
         )
@@ -104,6 +107,7 @@ class Following:
             return
         for topic in there:
             self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)
+            self._held_back[topic] = []
             self._began(topic, self._positions[topic])
         self._missing -= set(there)
         if there:
@@ -122,6 +126,9 @@ class Following:
 
     def _take(self, consumer: Consumer, record: Message) -> None:
         topic, error = str(record.topic()), record.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            self._let_go(topic)
+            return
         if error is not None:
             self._lose(consumer, topic, error)
             return
@@ -137,8 +144,16 @@ class Following:
             log.warning("a message could not be read", reason=str(error_))
             self._began(topic, offset + 1)
             return
-        if message is not None:
-            self._found(topic, offset, message)
+        if message is not None and topic in self._held_back:
+            self._held_back[topic].append((offset, message))
+        elif message is not None:
+            self._found(topic, [(offset, message)])
+
+    def _let_go(self, topic: str) -> None:
+        """Tell what a topic held when its end was reached for the first time."""
+        messages = self._held_back.pop(topic, [])
+        if messages:
+            self._found(topic, messages)
 
     def _lose(self, consumer: Consumer, topic: str, error: KafkaError) -> None:
         gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)

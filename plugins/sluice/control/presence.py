@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
+from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
 from sluice.logs import log
@@ -55,6 +56,34 @@ def members(admin: AdminClient, settings: KafkaSettings, group: str, timeout: fl
                 return ()
             raise
     return tuple(sorted(Member(member.client_id, member.host) for member in described.members))
+
+
+class Presence:
+    """Asks which workers there are, by a client that is kept for as long as it gets answers.
+
+    One that has known a broker may ask it in vain for good once that was started again, where a new one is answered at
+    once.
+
+    Args:
+        settings: the cluster of the control topics.
+        timeout: seconds within which it has to answer.
+    """
+
+    def __init__(self, settings: KafkaSettings, timeout: float = _TIMEOUT) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._admin: AdminClient | None = None
+
+    def members(self, group: str) -> tuple[Member, ...]:
+        """See `members`; from any thread."""
+        admin = self._admin
+        if admin is None:
+            admin = self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(_TIMEOUT * 1000)))
+        try:
+            return members(admin, self._settings, group, self._timeout)
+        except RetryableError:
+            self._admin = None
+            raise
 
 
 class Membership:

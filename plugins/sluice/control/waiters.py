@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
 
-from sluice.control.presence import members
-from sluice.control.topic import TIMEOUT, ControlTopic
+from sluice.control.presence import Presence
+from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
@@ -143,7 +142,7 @@ class Waiters:
                 fetch_wait_max_ms=500,
             )
         )
-        there = _Presence(self._settings)
+        there = _Groups(self._settings)
         idle_since = judged = time.monotonic()
         try:
             while True:
@@ -196,12 +195,11 @@ class Waiters:
             del followed[topic]
 
 
-class _Presence:
+class _Groups:
     """Which groups have workers, asked for not more often than every two seconds."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._admin: AdminClient | None = None
+        self._presence = Presence(settings)
         self._known: dict[str, tuple[float, bool]] = {}
 
     def has_workers(self, group: str) -> bool:
@@ -209,10 +207,8 @@ class _Presence:
         asked, found = self._known.get(group, (float("-inf"), False))
         if time.monotonic() - asked < _STALE:
             return found
-        if self._admin is None:
-            self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
         try:
-            found = bool(members(self._admin, self._settings, group))
+            found = bool(self._presence.members(group))
         except SluiceError as error:
             log.warning("it can't be found out which workers are there", reason=str(error))
             found = False
@@ -258,7 +254,7 @@ def _take_error(error: KafkaError, topic: _Followed, record: Message, settings: 
     return False
 
 
-def _judge(followed: dict[str, _Followed], there: _Presence) -> None:
+def _judge(followed: dict[str, _Followed], there: _Groups) -> None:
     for topic in followed.values():
         for one in tuple(topic.waiting):
             if not one.has_read_to_end:

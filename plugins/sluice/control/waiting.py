@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from confluent_kafka.admin import AdminClient
-
-from sluice.control.presence import members
+from sluice.control.presence import Presence
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.logs import log
@@ -29,14 +27,14 @@ def presence_of(control: ControlTopic, group: str) -> Callable[[], bool]:
     Where Kafka can't say just now, one may be: `claim_within` bounds the wait. Where it may not say, it is as if none
     were, and each range is written by a Spark job of its own.
     """
-    admin = AdminClient(control.settings.client())
+    presence = Presence(control.settings)
     asked: list[tuple[float, bool]] = []
 
     def are_there() -> bool:
         now = steady()
         if not asked or now - asked[-1][0] >= _ASK_AGAIN:
             try:
-                found = bool(members(admin, control.settings, group))
+                found = bool(presence.members(group))
             except RetryableError:
                 found = True
             except SluiceError as error:

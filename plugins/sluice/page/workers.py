@@ -9,10 +9,8 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient
-
 from sluice.airflow.connections import kafka_settings
-from sluice.control.presence import Member, members
+from sluice.control.presence import Member, Presence
 from sluice.kafka.config import KafkaSettings
 from sluice.page.banners import read_banner
 from sluice.page.cache import Cached, Snapshot
@@ -42,7 +40,7 @@ class Groups:
     """The members of all groups, cached; one client for each cluster. One for each API server process."""
 
     def __init__(self) -> None:
-        self._admins: dict[str, tuple[KafkaSettings, AdminClient]] = {}
+        self._clusters: dict[str, tuple[KafkaSettings, Presence]] = {}
         self._cached: dict[GroupId, Cached[Found]] = {}
         self._lock = Lock()
 
@@ -55,14 +53,11 @@ class Groups:
 
     def _read(self, of: GroupId) -> Found:
         settings = kafka_settings(of.connection)
-        return members(self._admin(settings), settings, of.group)
-
-    def _admin(self, settings: KafkaSettings) -> AdminClient:
         with self._lock:
-            known = self._admins.get(settings.name)
+            known = self._clusters.get(settings.name)
             if known is None or known[0] != settings:  # the connection was changed in Airflow
-                known = self._admins[settings.name] = settings, AdminClient(settings.client())
-            return known[1]
+                known = self._clusters[settings.name] = settings, Presence(settings)
+        return known[1].members(of.group)
 
 
 def groups_of(served: Iterable[Served], there: Mapping[GroupId, Snapshot[Found]]) -> list[Json]:

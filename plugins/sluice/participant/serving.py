@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sluice.connectors.data import reader_of, writer_of
 from sluice.control.followed import Following
-from sluice.control.presence import Membership, members
+from sluice.control.presence import Membership, Presence
 from sluice.control.topic import ControlTopic
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.kafka.config import Connections, KafkaSettings
@@ -218,10 +217,9 @@ class Groups:
     def __init__(
         self, clusters: Mapping[str, KafkaSettings], group: str, worker: str, topics: Mapping[str, Sequence[str]]
     ) -> None:
-        self._clusters = clusters
         self._group = group
         self._own = worker
-        self._admins = {name: AdminClient(cluster.client()) for name, cluster in clusters.items()}
+        self._present = [Presence(cluster, _ASK_WITHIN) for cluster in clusters.values()]
         self._known: tuple[str, ...] | None = None
         self._memberships = [
             Membership(cluster, group, worker, topics[name], self._changed) for name, cluster in clusters.items()
@@ -243,9 +241,9 @@ class Groups:
 
     def _ask(self) -> tuple[str, ...]:
         found = {self._own}
-        for name, admin in self._admins.items():
+        for present in self._present:
             try:
-                found |= {member.worker for member in members(admin, self._clusters[name], self._group, _ASK_WITHIN)}
+                found |= {member.worker for member in present.members(self._group)}
             except SluiceError as error:  # then it takes itself for the only one, and claims all the sooner
                 log.warning("it isn't known which workers are there", reason=str(error))
         return tuple(sorted(found))

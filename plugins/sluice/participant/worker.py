@@ -7,7 +7,7 @@ others: of messages by those that follow the control topics, of ranges that have
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -34,8 +34,7 @@ class _Began:
 @dataclass(frozen=True)
 class _Said:
     topic: str
-    offset: int
-    message: ControlMessage
+    messages: Sequence[tuple[int, ControlMessage]]
 
 
 class Worker:
@@ -69,9 +68,9 @@ class Worker:
         """Note from where on a control topic is read; called by who follows it, before `said`."""
         self._told.put(_Began(topic, position))
 
-    def said(self, topic: str, offset: int, message: ControlMessage) -> None:
-        """Take a message in; called by who follows the topic, from any thread."""
-        self._told.put(_Said(topic, offset, message))
+    def said(self, topic: str, messages: Sequence[tuple[int, ControlMessage]]) -> None:
+        """Take messages in, with their offsets, all before it decides anything; called by who follows the topic."""
+        self._told.put(_Said(topic, messages))
 
     def end(self, why: End = End.ASKED) -> None:
         """Claim no more, end what is being written, and return; safe from any thread, and from a signal's handler."""
@@ -102,7 +101,8 @@ class Worker:
             return
         while True:
             if isinstance(news, _Said):
-                self._claiming.said(news.topic, news.offset, news.message)
+                for offset, message in news.messages:
+                    self._claiming.said(news.topic, offset, message)
             elif isinstance(news, _Began):
                 self._claiming.reads_from(news.topic, news.position)
             elif news is not None:
