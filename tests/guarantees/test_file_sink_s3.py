@@ -566,6 +566,7 @@ def set_aside(s3, tmp_path, bootstrap, own_processes, topic_name, monkeypatch) -
     assert not any(s3.secret in text for text in texts)
 
 
+@pytest.mark.thorough
 def test_bad_records_are_set_aside_listed_explained_and_sent_again(set_aside):
     listed_explained_and_sent_again(set_aside)
     assert ArrowS3.logins, "nobody has read the quarantine by the connection"

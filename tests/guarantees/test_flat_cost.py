@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+import pytest
 from bench.flat import Table
 
 from .harness import SharedJvm
@@ -26,6 +27,7 @@ def cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
+@pytest.mark.thorough
 def test_start_and_commit_cost_the_same_after_many_intervals(
     tmp_path: Path, bootstrap: str, shared_jvm: SharedJvm
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_pipeline_filters_masks_and_gives_other_keys(copied):
     assert {one.partition for one in found} <= {0, 1, 2}
 
 
+@pytest.mark.thorough
 def test_debezium_s_deletes_become_tombstones_and_verify_compares_the_last_record_of_each_key(make_topics):
     section = {"tombstones": True, "key_fields": "id", "topic_settings": {"create": True, "partitions": 2}}
     topics = make_topics(1, targets=0, section=section, changes={"format": "debezium"})

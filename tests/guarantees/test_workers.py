@@ -118,6 +118,7 @@ def test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out(ma
     assert [c.worker for c in taken][:2] == ["dying", "heir"]
 
 
+@pytest.mark.thorough
 def test_frozen_beyond_its_lease_and_woken_its_rows_are_there_once(make_flow, make_worker):
     flow = make_flow(write__workers="cold")
     flow.produce(60)
