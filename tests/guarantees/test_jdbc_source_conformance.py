@@ -113,3 +113,6 @@ class TestNumbersOfMariaDb(OfTables):
     fixture = "mariadb"
     numbers, literal = "BIGINT AUTO_INCREMENT, KEY (id)", "TIMESTAMP '{}'"
     times = "TIMESTAMP(6) NOT NULL DEFAULT current_timestamp(6)"
+
+    def test_a_topic_that_is_made_again_has_another_id(self, tmp_path):
+        pytest.skip("an ALTER makes a table anew, so nothing but its name tells it (docs/jdbc-source.md)")
