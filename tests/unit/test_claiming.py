@@ -18,7 +18,7 @@ LEASE = 30.0
 class Desk:
     """A worker named `a` at a control topic that a test holds in its hands."""
 
-    def __init__(self, slots: int = 2) -> None:
+    def __init__(self, slots: int = 2, workers: tuple[str, ...] = ("a",)) -> None:
         self.now = 1000.0
         self.log: list[ControlMessage] = []
         self.begun: list[Place] = []
@@ -28,7 +28,7 @@ class Desk:
         self._heard = 0
         served = ServedTable(self, None, 600.0)  # type: ignore[arg-type]
         self.claiming = Claiming(
-            Terms("a", LEASE, slots), {(TOPIC, TABLE): served}, self, lambda: ("a",), lambda: self.now, lambda: True,
+            Terms("a", LEASE, slots), {(TOPIC, TABLE): served}, self, lambda: workers, lambda: self.now, lambda: True,
             self._begin,
         )  # fmt: skip
 
@@ -214,3 +214,28 @@ def test_an_interval_whose_start_it_can_t_judge_is_a_turn_all_the_same():
     desk.step(0, _start(read_position=4), _start(instant="20260101000000001", read_position=5))
     desk.step(LEASE)
     assert not desk.begun  # the second one doesn't count: the first stands between it and what it looked at
+
+
+def test_without_a_free_slot_it_leaves_a_range_to_others_first():
+    desk = Desk(slots=1, workers=("a", "b"))
+    desk.step(0, _start(ranges=2))
+    desk.step(2)  # by now it may claim what isn't its own first choice, too
+    assert len(desk.claims()) == 1
+    desk.step(5)
+    assert {claim.range for claim in desk.claims()} == {0, 1}
+
+
+def test_a_range_that_it_left_to_others_it_takes_when_a_slot_is_free():
+    desk = Desk(slots=1, workers=("a", "b"))
+    desk.step(0, _start(ranges=2))
+    desk.step(2)
+    desk.step(0, status(INSTANT, desk.begun[0].number))
+    desk.claiming.ended(desk.begun[0], None)
+    desk.step()
+    assert {place.number for place in desk.begun} == {0, 1}
+
+
+def test_alone_it_claims_all_at_once():
+    desk = Desk(slots=1)
+    desk.step(0, _start(ranges=3))
+    assert {claim.range for claim in desk.claims()} == {0, 1, 2}

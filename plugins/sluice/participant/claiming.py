@@ -26,6 +26,7 @@ from sluice.protocol.transaction import TableLog, Transaction
 
 _TICK = 1.0  # seconds after which it looks again, whatever it is told
 _PATIENCE = 2.0  # seconds for which a range is left to the worker that should take it
+_SPARED = 2 * _PATIENCE  # for which one without a free slot leaves it to others, who look after `_PATIENCE`
 _RENEWALS = 3  # in each lease
 _TO_END = 60.0  # seconds for which a cancelled range may go on before the worker gives itself up
 
@@ -119,6 +120,7 @@ class _Held:
 class _State:
     logs: dict[tuple[str, str], TableLog] = field(default_factory=dict)
     due: dict[Place, float] = field(default_factory=dict)
+    spared: set[Place] = field(default_factory=set)  # left to others once, since there was no slot
     asked: dict[Place, int] = field(default_factory=dict)  # offsets of claims sent, not yet read back
     held: dict[Place, _Held] = field(default_factory=dict)
     waiting: deque[Place] = field(default_factory=deque)
@@ -246,8 +248,10 @@ class Claiming:
         topic, table = key
         table_log, state = self._state.logs[key], self._state
         open_ = {place: t for t in table_log.transactions.values() for place in _places(topic, table, t)}
-        for place in [p for p in {*state.due, *state.asked} if (p.topic, p.table) == key and p not in open_]:
+        known = {*state.due, *state.spared, *state.asked}
+        for place in [p for p in known if (p.topic, p.table) == key and p not in open_]:
             state.due.pop(place, None)
+            state.spared.discard(place)
             state.asked.pop(place, None)
         for place, transaction in open_.items():
             self._settle_claim(place, transaction)
@@ -293,9 +297,11 @@ class Claiming:
         return misfit is None
 
     def _claim(self) -> None:
-        """Claim what is due, one table's after another's."""
+        """Claim what is due; without a free slot, after others had time to."""
         now = self._steady()
-        for place in [p for p, due in self._state.due.items() if due <= now]:
+        for place, due in list(self._state.due.items()):
+            if not self._is_turn_of(place, due, now):
+                continue
             del self._state.due[place]
             transaction = self._transaction(place)
             if transaction is not None and self._may_claim(place, transaction):
@@ -304,6 +310,19 @@ class Claiming:
                 sent = self._send(place, transaction, takes_over=last)
                 if sent is not None:
                     self._state.asked[place] = sent
+
+    def _is_turn_of(self, place: Place, due: float, now: float) -> bool:
+        state = self._state
+        has_slot = len(state.held) + len(state.asked) < self._terms.slots
+        if place in state.spared:
+            return has_slot or due <= now
+        if due > now:
+            return False
+        if has_slot or not set(self._workers()) - {self._terms.name}:
+            return True
+        state.spared.add(place)
+        state.due[place] = now + _SPARED
+        return False
 
     def _renew(self) -> None:
         now = self._steady()
