@@ -7,6 +7,7 @@ topics of theirs. They read nothing by it. A worker that dies or freezes is out 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sluice.errors import RetryableError
+from sluice.errors import RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
 from sluice.logs import log
@@ -23,6 +24,7 @@ from sluice.logs import log
 PREFIX = "sluice-workers-"
 SESSION = 10.0  # seconds; brokers allow no less than six by default
 _TIMEOUT = 10.0
+_ASK_AGAIN = 2.0  # seconds for which an answer is good enough for those who wait
 _POLL = 0.5
 
 
@@ -73,6 +75,7 @@ class Presence:
         self._settings = settings
         self._timeout = timeout
         self._admin: AdminClient | None = None
+        self._known: dict[str, tuple[float, bool]] = {}
 
     def members(self, group: str) -> tuple[Member, ...]:
         """See `members`; from any thread."""
@@ -84,6 +87,25 @@ class Presence:
         except RetryableError:
             self._admin = None
             raise
+
+    def has_workers(self, group: str) -> bool:
+        """Whether a worker of the group is there; it asks Kafka every two seconds at most.
+
+        Where Kafka can't say just now, one may be: `claim_within` bounds the wait. Where it may not say, it is as if
+        none were, and each range is written by a Spark job of its own.
+        """
+        asked, found = self._known.get(group, (float("-inf"), False))
+        if time.monotonic() - asked < _ASK_AGAIN:
+            return found
+        try:
+            found = bool(self.members(group))
+        except RetryableError:
+            found = True
+        except SluiceError as error:
+            log.warning("it isn't known whether workers are there", reason=str(error))
+            found = False
+        self._known[group] = (time.monotonic(), found)
+        return found
 
 
 class Membership:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -22,13 +23,11 @@ from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify
-from sluice.logs import log
 from sluice.protocol.claims import Verdict, Waiting
 from sluice.protocol.transaction import TableLog, Transaction
 
 _POLL = 0.1  # seconds; how soon a new one is noticed
 _JUDGE = 0.5  # seconds between two looks at the clock: claims run out by it
-_STALE = 2.0  # seconds for which it is known which workers are there
 _READ_WITHIN = 60.0  # seconds within which the log has to be read up to its end
 _IDLE = 60.0  # seconds without anybody who waits; then the connections are closed
 
@@ -142,7 +141,7 @@ class Waiters:
                 fetch_wait_max_ms=500,
             )
         )
-        there = _Groups(self._settings)
+        presence = Presence(self._settings)
         idle_since = judged = time.monotonic()
         try:
             while True:
@@ -153,7 +152,7 @@ class Waiters:
                 now = time.monotonic()
                 if changed or now - judged >= _JUDGE:
                     judged = now
-                    _judge(followed, there)
+                    _judge(followed, presence)
                 if followed:
                     idle_since = now
                 elif now - idle_since >= _IDLE and self._may_end():
@@ -195,27 +194,6 @@ class Waiters:
             del followed[topic]
 
 
-class _Groups:
-    """Which groups have workers, asked for not more often than every two seconds."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._presence = Presence(settings)
-        self._known: dict[str, tuple[float, bool]] = {}
-
-    def has_workers(self, group: str) -> bool:
-        """Whether a worker is there; False where the cluster doesn't say: then nobody should wait for one."""
-        asked, found = self._known.get(group, (float("-inf"), False))
-        if time.monotonic() - asked < _STALE:
-            return found
-        try:
-            found = bool(self._presence.members(group))
-        except SluiceError as error:
-            log.warning("it can't be found out which workers are there", reason=str(error))
-            found = False
-        self._known[group] = (time.monotonic(), found)
-        return found
-
-
 def _take(record: Message, followed: dict[str, _Followed], settings: KafkaSettings) -> bool:
     """Fold a record into the logs of those who wait; whether that may be news to one of them."""
     topic, error = followed.get(str(record.topic())), record.error()
@@ -254,7 +232,7 @@ def _take_error(error: KafkaError, topic: _Followed, record: Message, settings: 
     return False
 
 
-def _judge(followed: dict[str, _Followed], there: _Groups) -> None:
+def _judge(followed: dict[str, _Followed], presence: Presence) -> None:
     for topic in followed.values():
         for one in tuple(topic.waiting):
             if not one.has_read_to_end:
@@ -265,7 +243,7 @@ def _judge(followed: dict[str, _Followed], there: _Groups) -> None:
             if transaction is None:
                 _tell(topic, one, _lost("it holds no such START-COMMIT", topic.control.settings))
                 continue
-            verdict = one.waiting.judge(transaction, lambda group=one.awaited.workers: there.has_workers(group))  # type: ignore[misc]
+            verdict = one.waiting.judge(transaction, partial(presence.has_workers, one.awaited.workers))
             if verdict is not Verdict.WAIT:
                 _tell(topic, one, verdict)
 
