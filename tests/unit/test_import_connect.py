@@ -654,6 +654,14 @@ _POOL = st.dictionaries(
                 "hoodie.base.path",
             }
             | {
+                "iceberg.tables",
+                "iceberg.tables.route-field",
+                "iceberg.tables.default-id-columns",
+                "iceberg.tables.default-partition-by",
+                "iceberg.tables.upsert-mode-enabled",
+                "iceberg.table.x.id-columns",
+            }
+            | {
                 "consumer.override.ssl.truststore.location",
                 "consumer.override.foo",
                 "consumer.override.auto.offset.reset",
@@ -676,8 +684,13 @@ _WHOLE = {
     "primary.key.mode": "record_key",
     "primary.key.fields": "id",
     "key.converter": JSON["value.converter"],
+    "iceberg.tables": "db.a,db.b",
+    "iceberg.catalog.warehouse": "s3://lake/warehouse",
 }
 _SECRETS = (
+    "iceberg.catalog.credential",
+    "iceberg.catalog.s3.secret-access-key",
+    "iceberg.kafka.sasl.jaas.config",
     "connection.password",
     "value.converter.basic.auth.user.info",
     "value.converter.schema.registry.basic.auth.user.info",

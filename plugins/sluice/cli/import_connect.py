@@ -28,7 +28,7 @@ def import_connect(
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Begin where the connector stood: its consumer group, or its offsets.")
     ] = False,
-    path: Annotated[str, typer.Option(help="Sinks of files: the folder below which they write.")] = "",
+    path: Annotated[str, typer.Option(help="Sinks of files, and Iceberg's: the folder below which they write.")] = "",
     connection: Annotated[str, typer.Option(help="Id of the Airflow connection to the cluster.")] = "kafka_default",
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
@@ -71,9 +71,12 @@ def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Impor
     if not offsets or made.pipeline is None:
         return made
     if "hudi" in made.pipeline["sink"]:
-        return replace(
-            made, steps=(*made.steps, "the table's own checkpoint says where it goes on; no offsets were read")
+        why = (
+            "the table is a new one, and is loaded from the topics' beginning"
+            if made.loads_anew
+            else "the table's own checkpoint says where it goes on"
         )
+        return replace(made, steps=(*made.steps, f"no offsets were read: {why}"))
     return checked(of_source(made, worker) if "jdbc" in made.pipeline["source"] else of_group(made))
 
 

@@ -15,7 +15,6 @@ from sluice.connect.rules import apply
 from sluice.connect.tables import CONNECTORS, REFUSED, Known
 from sluice.connect.tables.common import KEYS
 from sluice.connect.tables.databases import wants_key
-from sluice.connect.tables.jdbc_source import TABLES
 from sluice.connect.transforms import transforms
 from sluice.connectors import registry
 from sluice.connectors.options import SinkOptions
@@ -23,6 +22,9 @@ from sluice.pipeline.routes import overlay
 
 STAND_IN = "to_be_written STRING"
 """The columns of a file whose own are yet to be written, so that the rest of it can be checked."""
+_SCHEDULES = (
+    "rotate.schedule.interval.ms", "hoodie.kafka.commit.interval.secs", "iceberg.control.commit.interval-ms",
+)  # fmt: skip
 _KEEP_FIELDS = ("filter", "mask", "set")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _REGEX, _TOPICS = "topics.regex", "topics"
@@ -43,6 +45,7 @@ class Imported:
         refused: why nothing could be made.
         steps: what is left to do, in order.
         group: the connector's consumer group.
+        loads_anew: whether its table is a new one, which is loaded from the topics' beginning.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Imported:
     refused: str = ""
     steps: tuple[str, ...] = ()
     group: str = ""
+    loads_anew: bool = False
 
     @property
     def changes_meaning(self) -> bool:
@@ -103,11 +107,10 @@ def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
     if known is None:
         yield _refused(connector, name)
         return
-    if known.source == "jdbc":
-        yield from _of_tables(connector, known, given)
-        return
     topics = [topic.strip() for topic in connector.config.get(_TOPICS, "").split(",") if topic.strip()]
-    if known.sink == "jdbc" and len(topics) > 1 and _table_for_each(connector.config):
+    if known.tables:
+        yield from _of_tables(connector, known, given, topics)
+    elif known.sink == "jdbc" and len(topics) > 1 and _table_for_each(connector.config):
         for topic in topics:
             of_topic = replace(connector, config={**connector.config, _TOPICS: topic})
             yield _made(of_topic, known, given, f"{connector.name}.{topic}", topics)
@@ -115,16 +118,16 @@ def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
         yield _made(connector, known, given, connector.name, topics)
 
 
-def _of_tables(connector: ConnectorConfig, known: Known, given: Given) -> Iterator[Imported]:
-    """A pipeline for each table of a source."""
-    key = next((key for key in TABLES if connector.config.get(key, "").strip()), TABLES[0])
+def _of_tables(connector: ConnectorConfig, known: Known, given: Given, topics: list[str]) -> Iterator[Imported]:
+    """A pipeline for each table that the configuration names."""
+    key = next((key for key in known.tables if connector.config.get(key, "").strip()), known.tables[0])
     tables = [table.strip() for table in connector.config.get(key, "").split(",") if table.strip()]
     if len(tables) < 2 or connector.config.get("query", "").strip():
-        yield _made(connector, known, given, connector.name, [])
+        yield _made(connector, known, given, connector.name, topics)
         return
     for table in tables:
         of_table = replace(connector, config={**connector.config, key: table})
-        yield _made(of_table, known, given, f"{connector.name}.{table}", [])
+        yield _made(of_table, known, given, f"{connector.name}.{table}", topics)
 
 
 def _table_for_each(config: Mapping[str, str]) -> bool:
@@ -180,6 +183,7 @@ def _made(connector: ConnectorConfig, known: Known, given: Given, name: str, top
         tuple(draft.connections.values()),
         refused,
         group=group_of({**_workers_group(given.worker), **connector.config}, connector.name),
+        loads_anew=draft.loads_anew,
     )
     return replace(result, steps=tuple(_steps(draft, result))) if not refused else result
 
@@ -336,16 +340,14 @@ def _steps(draft: Draft, made: Imported) -> Iterator[str]:
         yield f"write {'.'.join(made.missing[-1])}: the columns of the table, behind the transforms"
     elif made.missing:
         yield f"write the columns: `sluice infer {made.name}.yaml --write` proposes them from a sample"
-    if not any(
-        key in draft.given.config for key in ("rotate.schedule.interval.ms", "hoodie.kafka.commit.interval.secs")
-    ):
+    if not any(key in draft.given.config for key in _SCHEDULES):
         yield (
             f"look at the schedule, {made.pipeline['schedule']}: it is how long a record waits at most"
             if made.pipeline
             else ""
         )
     yield "stop the connector for good, and have it commit its last offsets, before the first interval"
-    if draft.value_of("sink.operation") == "upsert":
+    if draft.loads_anew:
         yield "leave --offsets: the new table is loaded from the topics' beginning (docs/coming-from.md)"
     elif draft.sink == "hudi":
         yield "leave --offsets: a table that goes on has its own checkpoint (docs/coming-from.md)"

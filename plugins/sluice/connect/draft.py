@@ -116,6 +116,7 @@ class Draft:
         self.destination = ""
         self.unwraps = False
         self.folder = ""
+        self.loads_anew = False
 
     # What the configuration says
 

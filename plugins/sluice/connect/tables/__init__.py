@@ -8,7 +8,7 @@ from typing import Final
 
 from sluice.connect.draft import Draft
 from sluice.connect.rules import Table
-from sluice.connect.tables import databases, hudi, jdbc_source, storage
+from sluice.connect.tables import databases, hudi, iceberg, jdbc_source, storage
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Known:
         schedule: how often intervals run where the connector says nothing of it.
         folder: whether its place is a folder, which `--path` may name.
         source: the name of the section that it reads.
+        tables: keys that name tables, each of which has a pipeline of its own; the first that is set counts.
     """
 
     words: str
@@ -32,6 +33,7 @@ class Known:
     schedule: str
     folder: bool = False
     source: str = "kafka"
+    tables: tuple[str, ...] = ()
 
 
 _HDFS = Known("Confluent's HDFS sink", "files", storage.HDFS, storage.hdfs, "5 minutes", folder=True)
@@ -43,7 +45,9 @@ _JDBC_SOURCE = Known(
     "1 minute",
     folder=True,
     source="jdbc",
+    tables=jdbc_source.TABLES,
 )
+_ICEBERG = Known("Iceberg's sink", "hudi", iceberg.KEYS, iceberg.sink, "5 minutes", folder=True, tables=iceberg.TABLES)
 CONNECTORS: Final[Mapping[str, Known]] = {
     "io.confluent.connect.jdbc.JdbcSinkConnector": Known(
         "Confluent's JDBC sink", "jdbc", databases.CONFLUENT, databases.confluent, "1 minute"
@@ -64,27 +68,16 @@ CONNECTORS: Final[Mapping[str, Known]] = {
     "org.apache.hudi.connect.HoodieSinkConnector": Known(
         "Hudi's sink (RFC-32)", "hudi", hudi.KEYS, hudi.sink, "1 minute"
     ),
+    "org.apache.iceberg.connect.IcebergSinkConnector": _ICEBERG,
+    "io.tabular.iceberg.connect.IcebergSinkConnector": _ICEBERG,
 }
 """By the values of `connector.class`."""
 
-_ICEBERG = (
-    (
-        "Iceberg's sink has its tables in an Iceberg catalog and its offsets in a group of its own, and Sluice writes"
-        " Hudi tables"
-    ),
-    (
-        "for a Hudi table write a pipeline file by docs/pipeline.md: topics, converters and transforms stay the same,"
-        " iceberg.tables.default-id-columns are `record_key` with `operation: upsert`, partition-by is"
-        " `partition_fields` of columns, a route field is `routes`, and rows are loaded anew"
-    ),
-)
 _AIVEN_S3 = (
     "Aiven's S3 sink names files by templates, and writes records with their envelopes, which nothing here does",
     "for files as Confluent's sinks write them, write a pipeline file by docs/file-sink.md",
 )
 REFUSED: Final[Mapping[str, tuple[str, str]]] = {
-    "org.apache.iceberg.connect.IcebergSinkConnector": _ICEBERG,
-    "io.tabular.iceberg.connect.IcebergSinkConnector": _ICEBERG,
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": _AIVEN_S3,
     "io.aiven.kafka.connect.s3.S3SinkConnector": _AIVEN_S3,
 }

@@ -64,6 +64,7 @@ def sink(draft: Draft) -> None:
     upsert = draft.get(_TYPE).upper().startswith("MERGE")
     record_key = names(draft.get(_KEY))
     draft.put("sink.path", f"{base}_sluice" if upsert else base)
+    draft.loads_anew = upsert
     draft.put("sink.operation", "upsert" if upsert else "append")
     draft.honoured(_TYPE, f"{'.'.join(draft.place('sink.operation'))}: {draft.value_of('sink.operation')}")
     if upsert:
