@@ -28,7 +28,7 @@ def worker(
     lease: Annotated[float, typer.Option(min=6, help="Seconds after which others take over what it claimed.")] = 30,
     longest_stay: Annotated[str, typer.Option(help="When it ends, for another to begin afresh.")] = "12 hours",
     master: Annotated[str, typer.Option(help="Spark's master; by default that of the pipelines' connection.")] = "",
-    name: Annotated[str, typer.Option(help="Its name; by default of its machine and a number.")] = "",
+    name: Annotated[str, typer.Option(help="What its name begins with; by default its machine's.")] = "",
     trust_control_topic: Annotated[
         bool, typer.Option("--trust-control-topic", help="Take unsigned plans: only Sluice may write to the topic.")
     ] = False,
@@ -49,7 +49,7 @@ def worker(
         raise typer.BadParameter(f"{longest_stay!r} is no duration such as `12 hours`", param_hint="--longest-stay")
     options = WorkerOptions(group, slots, memory, timedelta(seconds=lease), stay, trust_control_topic)
     found = _kafka_connections(pipelines, connection or [])
-    own = name or f"{gethostname()}-{uuid.uuid4().hex[:8]}"
+    own = f"{name or gethostname()}-{uuid.uuid4().hex[:8]}"  # no two processes have one: claims are told apart by it
     environment = worker_environment(options, master or _master(pipelines[0]), pipelines[0].write.conf, found)
     command = worker_command(options, own, [file.resolve() for file in files])
     os.execve(command[0], command, environment)

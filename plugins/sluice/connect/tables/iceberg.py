@@ -57,8 +57,8 @@ KEYS: Final[Table] = {
         "a Hudi table has one timeline and no branches", "load a table of its own", ("main",)
     ),
     "iceberg.tables.auto-create-enabled": Harmless("the first interval creates the table"),
-    "iceberg.tables.auto-create-props.*": Lost("properties are Iceberg's", "see `sink.hudi.options` for Hudi's"),
-    "iceberg.tables.write-props.*": Lost("properties are Iceberg's", "see `sink.hudi.options` for Hudi's"),
+    "iceberg.tables.auto-create-props.*": Lost("properties are Iceberg's", "see the sink's `options` for Hudi's"),
+    "iceberg.tables.write-props.*": Lost("properties are Iceberg's", "see the sink's `options` for Hudi's"),
     "iceberg.tables.evolve-schema-enabled": Lost(
         "new columns are added when the file, or the registry's schema, has them", "see docs/schemas.md", ("false",)
     ),
