@@ -42,6 +42,11 @@ def _claims(flow: Flow) -> list[Claim]:
     return [m for m in flow.messages() if isinstance(m, Claim)]
 
 
+def _by(claim: Claim) -> str:
+    """What a worker was named; a number of its own stands behind that."""
+    return claim.worker.rpartition("-")[0]
+
+
 def _claims_of(flow: Flow, started) -> list[Claim]:
     return [claim for claim in _claims(flow) if claim.transaction == started.instant]
 
@@ -57,7 +62,7 @@ def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_ow
             assert set(waited(flow, started).values()) == {Verdict.WRITTEN}
             flow.commit(started)
             flow.check()
-        assert {claim.worker for claim in _claims(flow)} == {"one"}
+        assert {_by(claim) for claim in _claims(flow)} == {"one"}
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.wait(30) == 0, worker.log.read_text()
     assert "it was asked to" in worker.log.read_text()
@@ -108,14 +113,14 @@ def test_killed_after_its_claim_another_takes_over_when_the_lease_has_run_out(ma
     dying = make_worker("dying", flow, failpoint=pause.failpoint)
     flow.produce(60)
     started = flow.start()
-    wait_for(lambda: [c.worker for c in _claims(flow)] == ["dying"], "the claim")
+    wait_for(lambda: [_by(c) for c in _claims(flow)] == ["dying"], "the claim")
     make_worker("heir", flow)
     dying.signal(signal.SIGKILL)
     assert waited(flow, started) == {0: Verdict.WRITTEN}
     flow.commit(started)
     flow.check()
     taken = _claims(flow)
-    assert [c.worker for c in taken][:2] == ["dying", "heir"]
+    assert [_by(c) for c in taken][:2] == ["dying", "heir"]
 
 
 @pytest.mark.thorough
@@ -167,7 +172,7 @@ def test_two_claims_at_once_and_the_log_s_first_one_writes(make_flow, make_worke
     flow.commit(started)
     flow.check()
     first, second, *_ = _claims(flow)
-    assert {first.worker, second.worker} == {"left", "right"}
+    assert {_by(first), _by(second)} == {"left", "right"}
     assert (first.takes_over, second.takes_over) == (-1, -1)
     assert len([m for m in flow.messages() if isinstance(m, WriteStatus)]) == 1
 
@@ -182,14 +187,14 @@ def test_frozen_with_its_claim_another_that_is_there_writes_the_range_within_the
         flow.produce(20)
         started = flow.start()
         wait_for(partial(_claims_of, flow, started), "a claim")
-        if _claims_of(flow, started)[0].worker == "frozen":
+        if _by(_claims_of(flow, started)[0]) == "frozen":
             break
         assert waited(flow, started) == {0: Verdict.WRITTEN}
         flow.commit(started)
     frozen.signal(signal.SIGSTOP)
     assert waited(flow, started) == {0: Verdict.WRITTEN}
     first, second, *_ = _claims_of(flow, started)
-    assert (first.worker, second.worker) == ("frozen", "heir")
+    assert (_by(first), _by(second)) == ("frozen", "heir")
     assert LEASE <= (second.time - first.time).total_seconds() < LEASE + 15
     flow.commit(started)
     pause.release()
@@ -235,6 +240,26 @@ def test_its_jvm_is_killed_and_it_ends_with_status_1_and_the_retry_is_a_job(make
     assert waited(flow, started) == {0: Verdict.SUBMIT}
     flow.write(started).succeed()
     flow.commit(started)
+    flow.check()
+
+
+@pytest.mark.thorough
+def test_a_range_that_runs_out_of_memory_fails_its_task_and_the_worker_goes_on(make_flow, make_worker):
+    """A value that its heap doesn't hold. A heap that stays full ends it: tests/unit/test_claiming.py."""
+    flow = make_flow(write__workers="full", transforms=[{"set": {"v": f"repeat('x', {400 << 20})"}}])
+    worker = make_worker("full", flow, "--memory", "600m")
+    flow.produce(2)
+    run = flow.run()
+    started = flow.start(run)
+    assert waited(flow, started) == {0: Verdict.FAILED}
+    (status,) = [m for m in flow.messages() if isinstance(m, WriteStatus)]
+    assert status.error is not None
+    assert "ran out of memory" in str(status.error)
+    flow.abort(run)
+    assert worker.process.poll() is None
+    flow.set(transforms=[])
+    assert worker.process.wait(60) == 0, worker.log.read_text()
+    flow.interval()
     flow.check()
 
 

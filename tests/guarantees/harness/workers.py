@@ -52,7 +52,8 @@ class WorkerProcess:
         assert self.process.poll() is None, self.log.read_text()
         settings = kafka_settings(self.bootstrap)
         with suppress(RetryableError):  # the broker has just begun
-            return self.name in [m.worker for m in members(AdminClient(settings.client()), settings, self._of)]
+            there = members(AdminClient(settings.client()), settings, self._of)
+            return any(member.worker.startswith(f"{self.name}-") for member in there)
         return False
 
     def signal(self, number: int) -> None:
