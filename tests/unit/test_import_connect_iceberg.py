@@ -6,7 +6,7 @@ import pytest
 
 from sluice.connect import ConnectorConfig, Given, checked, imported
 
-from .test_import_connect import JSON, one, said, verdicts
+from .connectors_of_connect import JSON, one, said, verdicts
 
 APACHE = "org.apache.iceberg.connect.IcebergSinkConnector"
 TABULAR = "io.tabular.iceberg.connect.IcebergSinkConnector"
