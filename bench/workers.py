@@ -276,7 +276,7 @@ def stays(ground: Ground, count: int, intervals: int, warm_up: int, trigger: int
         workers([table], options, 1, ground.work),
         ThreadPoolExecutor(1) as pool,
     ):
-        sides = (stream, Intervals(ground, table, topics[1], stream))
+        sides: tuple[Streaming | Intervals, ...] = (stream, Intervals(ground, table, topics[1], stream))
         for number in range(warm_up + intervals):
             for side in sides:
                 kept = _kept_interval(ground, side, number, count, trigger, pool)
@@ -285,7 +285,7 @@ def stays(ground: Ground, count: int, intervals: int, warm_up: int, trigger: int
                     found[side.title].append(kept)
     wanted = records.expected(ground.seed, records.Window(0, count * (warm_up + intervals)))
     problems = [one.problem for one in check([(str(side.place), wanted) for side in sides], "hudi", ground.work)]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for side, problem in zip(sides, problems, strict=True):
         if problem is not None:
             ground.say(f"VOID {side.title}: {problem}")
