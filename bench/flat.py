@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.broker import embedded_broker
 from bench.checks import check
 from bench.records import Expected
-from bench.report import NONE, markdown_table
+from bench.report import NONE, markdown_table, only_warnings
 from bench.trees import Meter
 from sluice.control.topic import ControlTopic
 from sluice.coordinator import Coordinator, Outcome, Run, Started
@@ -350,6 +350,7 @@ def main() -> int:
     intervals = arguments.intervals or (MANY if arguments.many else 300)
     at = arguments.at or (MANY_AT if arguments.many else [20, 100, 200, 295])
     processes = arguments.processes if arguments.processes is not None else (5 if arguments.many else 0)
+    only_warnings()
     # A short name: the sockets of JVMs that are kept lie below it.
     with (
         tempfile.TemporaryDirectory(prefix="sl") as scratch,

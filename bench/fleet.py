@@ -29,7 +29,7 @@ import psutil
 from bench import records
 from bench.checks import check
 from bench.measure import machine_busy_seconds
-from bench.report import NONE, markdown_table
+from bench.report import NONE, markdown_table, only_warnings
 from bench.trees import family, resident_mib, seconds_of
 from bench.width import NARROW_LOGS
 from bench.worker_side import Ground, Table, Worker, WorkerOptions, ground, kafka, workers
@@ -302,6 +302,7 @@ def main() -> int:
         given.pipelines, given.records, given.partitions, 60 * given.minutes, given.spread, given.lanes
     )  # fmt: skip
     options = WorkerOptions(GROUP, given.slots, given.memory)
+    only_warnings()
     with ground(given.seed, NARROW_LOGS) as on:
         good = fleet(on, shape, given.periods, options, given.every)
     return 0 if good else 1

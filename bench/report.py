@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 from rich.table import Table
 
 from bench.participants import SLUICE, Participant
@@ -124,6 +126,11 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     """A table whose first column is text, and the others figures."""
     lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def only_warnings() -> None:
+    """Let Sluice's steps say less where they run in this process, whose output is the figures."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 def setting(records: int, runs: int, seed: int, master: str, driver_memory: str) -> dict[str, object]:

@@ -124,7 +124,7 @@ def compare(ground: Ground, peer: Participant, count: int, runs: int, warm_up: i
         idle = (seconds_of(worker.tree) - idle) * 60 / IDLE
     good = judge(ground, samples, wanted)
     columns = ("participant", "wall s", "CPU s", "of it the worker's", "÷ peer, wall", "÷ peer, CPU", "others' CPU s")
-    print(markdown_table((*columns, "START, write, COMMIT, s", "valid runs"), _rows(samples, peer.title)))
+    print(markdown_table((*columns, "START, write, COMMIT, s", "valid runs"), rows_of(samples, peer.title)))
     print(f"\n{count:,} records; the worker while idle: {idle:.2f} CPU s a minute.")
     return good
 
@@ -154,7 +154,8 @@ def _peers(ground: Ground, peer: Participant, job: Job) -> Sample:
     return Sample(cost, job.table, peer.reads or "hudi", void=void)
 
 
-def _rows(samples: Samples, peer: str) -> list[tuple[str, ...]]:
+def rows_of(samples: Samples, peer: str) -> list[tuple[str, ...]]:
+    """A line for each participant."""
     rows = []
     for name, found in samples.items():
         good, rivals = valid(samples, name), valid(samples, peer)
