@@ -77,7 +77,7 @@ def expected(seed: int, *windows: Window) -> Expected:
 
 def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
     """Creates the topic; raises KafkaException if it exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
