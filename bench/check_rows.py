@@ -1,4 +1,4 @@
-"""Outside the timed part: what a fresh Spark reader sees. `check_rows.py FORMAT PATH OUT.json`."""
+"""Outside the timed part: what a fresh Spark reader sees. `check_rows.py FORMAT OUT.json PATH…`."""
 
 import json
 import sys
@@ -7,13 +7,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-table_format, path, out = sys.argv[1:]
+table_format, out, *paths = sys.argv[1:]
 spark = SparkSession.builder.appName("check-rows").getOrCreate()
-began = time.monotonic()
-if table_format == "jdbc":
-    table = spark.read.jdbc(path, "events", properties={"driver": "org.postgresql.Driver"})
-else:
-    table = spark.read.format(table_format).load(path)
-[(rows, ids, volume)] = table.selectExpr("count(*)", "count(distinct id)", "coalesce(sum(volume), 0)").collect()
-Path(out).write_text(json.dumps({"rows": rows, "ids": ids, "volume": volume, "read_seconds": time.monotonic() - began}))
+found = []
+for path in paths:
+    began = time.monotonic()
+    if table_format == "jdbc":
+        table = spark.read.jdbc(path, "events", properties={"driver": "org.postgresql.Driver"})
+    else:
+        table = spark.read.format(table_format).load(path)
+    volume_sum = "coalesce(sum(volume), 0)" if "volume" in table.columns else "0"
+    [(rows, ids, volume)] = table.selectExpr("count(*)", "count(distinct id)", volume_sum).collect()
+    found.append({"rows": rows, "ids": ids, "volume": volume, "read_seconds": time.monotonic() - began})
+Path(out).write_text(json.dumps(found))
 spark.stop()

@@ -2,17 +2,20 @@
 
     python -m bench.flat                               # 300 intervals of an append table, table services on
     python -m bench.flat --services-every 0            # the same without them
+    python -m bench.flat --many                        # 1,000 intervals, whose measured processes find a kept JVM
     python -m bench.flat --intervals 60 --at 10 60     # does it work at all?
 
 The intervals are real but for the Spark job: `TinyParticipant` writes one small Parquet file for each Kafka partition
 and table partition with PyArrow, and reports it as a participant does. All intervals run in one long-lived JVM; around
 those that are measured, START and COMMIT also run as the processes that Airflow's tasks are, and the median counts.
+At the end a fresh Spark session reads the table; if rows are missing or there twice, the figures are void.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -25,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
@@ -32,10 +36,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.broker import embedded_broker
+from bench.checks import check
+from bench.records import Expected
+from bench.report import NONE, markdown_table, only_warnings
+from bench.trees import Meter
 from sluice.control.topic import ControlTopic
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.coordinator.services import Services
 from sluice.jvm.gateway import lean_jvm
+from sluice.jvm.kept import MINUTES, end_kept
 from sluice.kafka.config import KafkaSettings
 from sluice.launch.submit import driver_environment
 from sluice.pipeline import Pipeline, load_pipeline
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
 KAFKA_PARTITIONS = 2
 TABLE_PARTITIONS = ("p0", "p1")
 RECORDS = 10  # of one interval and Kafka partition
+MANY, MANY_AT = 1000, [20, 100, 300, 600, 990]
 LEAN_SERVICES = ("cleaning", "metadata_compaction", "archiving")
 _META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path")
 
@@ -130,13 +140,18 @@ class TinyParticipant:
 
 @dataclass
 class Sample:
-    """What one measured interval took, in seconds, and the files that lay about then."""
+    """What one measured interval took, in seconds, and the files that lay about then.
+
+    `cpu` and `process_cpu`: processor seconds of START and COMMIT together, of Python and JVM.
+    """
 
     interval: int
     start: list[float] = field(default_factory=list)
     commit: list[float] = field(default_factory=list)
     start_process: list[float] = field(default_factory=list)
     commit_process: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    process_cpu: list[float] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -153,7 +168,11 @@ class Sample:
 class Table:
     """One pipeline, its topic, and the intervals that it has run."""
 
-    def __init__(self, folder: Path, bootstrap: str, jvm: HudiJvm, services: dict[str, Any] | None) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, jvm: HudiJvm, services: dict[str, Any] | None, minutes: str = "0"
+    ) -> None:
+        self._minutes = minutes  # for which a process leaves its JVM to the next one
+        self._java = psutil.Process(jvm.pid)
         self.settings = KafkaSettings("kafka_default", {"bootstrap.servers": bootstrap})
         self.topic = f"flat-{uuid.uuid4().hex[:8]}"
         self.file = folder / f"{self.topic}.yaml"
@@ -182,53 +201,66 @@ class Table:
         self.services = Services(self.pipeline, self.settings, jvm=same_jvm)
         self._participant = TinyParticipant(self.pipeline, self.settings)
         self._runs = 0
+        self._runs_with_records = 0
+
+    @property
+    def expected(self) -> Expected:
+        """What the table has to hold."""
+        return Expected(self._runs_with_records * RECORDS * KAFKA_PARTITIONS, 0)
 
     def produce(self) -> None:
         for i in range(RECORDS * KAFKA_PARTITIONS):
             self._producer.produce(self.topic, b"{}", partition=i % KAFKA_PARTITIONS)
         if self._producer.flush(30):
             raise RuntimeError("the broker did not take the records")
+        self._runs_with_records += 1
 
     def interval(self, sample: Sample | None = None) -> None:
         """One interval in the long-lived JVM."""
         self.produce()
         self._runs += 1
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), self._cpu()
         started = self.coordinator.start(Run("flat", f"run-{self._runs}"))
-        took = time.perf_counter() - begun
+        took, used = time.perf_counter() - begun, self._cpu() - cpu
         if isinstance(started, Outcome):
             raise TypeError(started.summary)
         self._participant.write(started)
-        begun = time.perf_counter()
+        begun, cpu = time.perf_counter(), self._cpu()
         self.coordinator.commit(started.control_offset)
         if sample is not None:
             sample.start.append(took)
             sample.commit.append(time.perf_counter() - begun)
+            sample.cpu.append(used + self._cpu() - cpu)
 
-    def interval_of_processes(self, sample: Sample) -> None:
+    def _cpu(self) -> float:
+        return time.process_time() + sum(self._java.cpu_times()[:2])
+
+    def interval_of_processes(self, meter: Meter, sample: Sample) -> None:
         """One interval whose START and COMMIT are processes, as Airflow's tasks are."""
         self.produce()
         self._runs += 1
-        out, took = self._step("start", "--run-id", f"run-{self._runs}")
-        sample.start_process.append(took)
+        with meter.measured() as start:
+            out = self._step("start", "--run-id", f"run-{self._runs}")
         found = json.loads(out)
         self._participant.write(Started(found["instant"], found["control_offset"], (), digest=found["digest"]))
-        _, took = self._step("commit", "--control-offset", str(found["control_offset"]))
-        sample.commit_process.append(took)
+        with meter.measured() as commit:
+            self._step("commit", "--control-offset", str(found["control_offset"]))
+        sample.start_process.append(start.wall)
+        sample.commit_process.append(commit.wall)
+        sample.process_cpu.append(start.cpu + commit.cpu)
 
-    def _step(self, name: str, *arguments: str) -> tuple[str, float]:
+    def _step(self, name: str, *arguments: str) -> str:
         command = [sys.executable, "-m", "sluice.cli", "interval", name, str(self.file), *arguments]
-        begun = time.perf_counter()
         done = subprocess.run(
             command,
-            env=driver_environment(self.settings, self.settings, "local"),
+            env={**driver_environment(self.settings, self.settings, "local"), MINUTES: self._minutes},
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
             raise RuntimeError(done.stderr[-4000:])
-        return done.stdout, time.perf_counter() - begun
+        return done.stdout
 
     def serve(self) -> None:
         for service in LEAN_SERVICES:
@@ -255,7 +287,7 @@ class Table:
         return counts
 
 
-def run(table: Table, intervals: int, at: list[int], every: int, processes: int) -> list[Sample]:
+def run(table: Table, meter: Meter, intervals: int, at: list[int], every: int, processes: int) -> list[Sample]:
     """Run the intervals with the services after every so many, and measure around those that `at` names."""
     samples: list[Sample] = []
     done = 0
@@ -269,7 +301,7 @@ def run(table: Table, intervals: int, at: list[int], every: int, processes: int)
         done += repeat - 1
         if wanted:
             for _ in range(processes):
-                table.interval_of_processes(sample)
+                table.interval_of_processes(meter, sample)
                 done += 1
             sample.files = table.files()
             samples.append(sample)
@@ -288,29 +320,57 @@ def _line(sample: Sample) -> str:
     )
 
 
-def main() -> None:
+def _rows(samples: list[Sample]) -> list[tuple[str, ...]]:
+    """A line for each, and the ratios of the last one to the first."""
+    figures = [
+        (
+            s.phases,
+            statistics.median(s.cpu),
+            s.processes,
+            statistics.median(s.process_cpu) if s.process_cpu else None,
+        )
+        for s in samples
+    ]
+    ratios = [a / b if a and b else None for a, b in zip(figures[-1], figures[0], strict=True)]
+    named = [*((str(s.interval), f, ".3f") for s, f in zip(samples, figures, strict=True)), ("ratio", ratios, ".2f")]
+    return [(name, *(NONE if v is None else format(v, digits) for v in values)) for name, values, digits in named]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--intervals", type=int, default=300)
-    parser.add_argument("--at", type=int, nargs="+", default=[20, 100, 200, 295])
+    parser.add_argument("--intervals", type=int)
+    parser.add_argument("--at", type=int, nargs="+")
     parser.add_argument("--services-every", type=int, default=20, help="intervals between services; 0: none")
     parser.add_argument("--inline", action="store_true", help="without the section table_services")
-    parser.add_argument("--processes", type=int, default=0, help="measured whole processes at each point")
+    parser.add_argument("--processes", type=int, help="measured whole processes at each point; none by default")
+    parser.add_argument("--kept", action="store_true", help="processes leave their JVM to the next one")
+    parser.add_argument("--many", action="store_true", help="1,000 intervals, five processes at each point, kept JVM")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    intervals = arguments.intervals or (MANY if arguments.many else 300)
+    at = arguments.at or (MANY_AT if arguments.many else [20, 100, 200, 295])
+    processes = arguments.processes if arguments.processes is not None else (5 if arguments.many else 0)
+    only_warnings()
+    # A short name: the sockets of JVMs that are kept lie below it.
     with (
-        tempfile.TemporaryDirectory(prefix="sluice-flat-") as scratch,
+        tempfile.TemporaryDirectory(prefix="sl") as scratch,
         embedded_broker(Path(scratch)) as bootstrap,
         lean_jvm() as jvm,
     ):
-        table = Table(Path(scratch), bootstrap, jvm, None if arguments.inline else {})
-        samples = run(table, arguments.intervals, arguments.at, arguments.services_every, arguments.processes)
-        first, last = samples[0], samples[-1]
-        print(f"ratio of phases: {last.phases / first.phases:.2f}")
-        if first.processes and last.processes:
-            print(f"ratio of processes: {last.processes / first.processes:.2f}")
+        os.environ["XDG_RUNTIME_DIR"] = scratch
+        kept = "5" if arguments.kept or arguments.many else "0"
+        table = Table(Path(scratch), bootstrap, jvm, None if arguments.inline else {}, kept)
+        try:
+            samples = run(table, Meter(), intervals, at, arguments.services_every, processes)
+        finally:
+            end_kept()
+        [(problem, _)] = check([(str(table.path), table.expected)], "hudi", Path(scratch))
+        columns = ("interval", "START + COMMIT, s", "CPU s", "as processes, s", "CPU s")
+        print("\n" + (f"VOID: {problem}" if problem else markdown_table(columns, _rows(samples))))
         if arguments.out:
             arguments.out.write_text(json.dumps([asdict(s) for s in samples], indent=2))
+    return int(problem is not None)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -75,18 +75,18 @@ def expected(seed: int, *windows: Window) -> Expected:
     return Expected(len(latest), sum(volume(mix(seed, n), v) for n, v in latest.items()))
 
 
-def create_topic(bootstrap: str, topic: str) -> None:
-    """Creates the topic with PARTITIONS partitions; raises KafkaException if it exists."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+def create_topic(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
+    """Creates the topic; raises KafkaException if it exists."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
 
 
-def produce(bootstrap: str, topic: str, seed: int, window: Window) -> float:
-    """Sends the window's records, key = id, partition = id modulo PARTITIONS; returns their mean bytes.
+def produce(bootstrap: str, topic: str, seed: int, window: Window, partitions: int = PARTITIONS) -> float:
+    """Sends the window's records, key = id, partition = id modulo partitions; returns their mean bytes.
 
     Raises RuntimeError unless every one of them was acknowledged and the log has grown by exactly that many.
     """
-    before, failures = sum(end_offsets(bootstrap, topic).values()), 0
+    before, failures = sum(end_offsets(bootstrap, topic, partitions).values()), 0
 
     def delivered(error: object, _message: object) -> None:
         nonlocal failures
@@ -109,27 +109,27 @@ def produce(bootstrap: str, topic: str, seed: int, window: Window) -> float:
         size += len(value)
         while True:
             try:
-                producer.produce(topic, value, str(number), number % PARTITIONS, on_delivery=delivered)
+                producer.produce(topic, value, str(number), number % partitions, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)
         if number % 1000 == 0:
             producer.poll(0)
     producer.flush(120)
-    grown = sum(end_offsets(bootstrap, topic).values()) - before
+    grown = sum(end_offsets(bootstrap, topic, partitions).values()) - before
     if failures or grown != len(window):
         raise RuntimeError(f"{topic}: {len(window)} records sent, {failures} refused, the log grew by {grown}")
     return size / max(1, len(window))
 
 
-def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+def end_offsets(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> dict[int, int]:
     """The end offset of each partition, asked of the broker; waits while a new topic is without leaders."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 3})
     deadline = time.monotonic() + 30
     try:
         while True:
             try:
-                return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(PARTITIONS)}
+                return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(partitions)}
             except KafkaException:
                 if time.monotonic() > deadline:
                     raise

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
 from rich.table import Table
 
 from bench.participants import SLUICE, Participant
 from bench.scenarios import TARGETS, Scenario, Target, spread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from rich.console import Console
 
     from bench.runner import Sample
@@ -62,8 +66,8 @@ def _row(participant: Participant, samples: list[Sample], middle: dict[str, dict
     reads = [s.read_seconds for s in valid if s.read_seconds is not None]
     return (
         participant.title,
-        _spread([s.wall for s in valid]),
-        _spread([s.cpu for s in valid]),
+        shown_spread([s.wall for s in valid]),
+        shown_spread([s.cpu for s in valid]),
         *ratios,
         f"{spread(reads)[0]:.1f}" if reads else NONE,
         f"{spread([s.others_cpu for s in valid])[0]:.1f}",
@@ -71,9 +75,10 @@ def _row(participant: Participant, samples: list[Sample], middle: dict[str, dict
     )
 
 
-def _spread(values: list[float]) -> str:
-    middle, least, most = spread(values)
-    return f"{middle:.1f} ({least:.1f} to {most:.1f})" if len(values) > 1 else f"{middle:.1f}"
+def shown_spread(values: list[float], digits: int = 1) -> str:
+    """Median, and least to greatest."""
+    middle, least, most = (f"{value:.{digits}f}" for value in spread(values))
+    return f"{middle} ({least} to {most})" if len(values) > 1 else middle
 
 
 def verdicts(scenario: Scenario, samples: list[Sample]) -> list[tuple[Target, float | None, str]]:
@@ -110,17 +115,22 @@ def show(console: Console, scenario: Scenario, samples: list[Sample]) -> None:
 
 def markdown(scenario: Scenario, samples: list[Sample]) -> str:
     """The scenario's tables, to paste into the docs."""
-    lines = [
-        f"### {scenario.name}: {scenario.says}",
-        "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---" + "|---:" * (len(COLUMNS) - 1) + "|",
-    ]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(scenario, samples)]
+    lines = [f"### {scenario.name}: {scenario.says}", "", markdown_table(COLUMNS, rows(scenario, samples))]
     if judged := verdicts(scenario, samples):
         lines += ["", "| target | ratio | |", "|---|---:|---|"]
         lines += [f"| {t.says} | {NONE if r is None else f'{r:.2f}'} | {v} |" for t, r, v in judged]
     return "\n".join(lines)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text, and the others figures."""
+    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def only_warnings() -> None:
+    """Let Sluice's steps say less where they run in this process, whose output is the figures."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 def setting(records: int, runs: int, seed: int, master: str, driver_memory: str) -> dict[str, object]:

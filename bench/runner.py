@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from bench import records
-from bench.participants import Job, Participant, environment, spark_submit
+from bench.checks import check
+from bench.participants import Job, Participant, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -204,33 +205,8 @@ class Bench:
         """What is wrong with the table, None if nothing; and how long a fresh reader took for it."""
         if participant.reads is None:
             return None, None
-        out = self.work / "checked.json"
-        out.unlink(missing_ok=True)
-        with (self.work / "check.log").open("ab") as log:
-            subprocess.run(
-                spark_submit(
-                    HERE / "check_rows.py",
-                    participant.reads,
-                    job.database or str(job.table),
-                    str(out),
-                    master=self.master,
-                    driver_memory=self.driver_memory,
-                ),
-                env=environment(),
-                stdout=log,
-                stderr=log,
-                check=False,
-            )
-        if not out.exists():
-            told = (self.work / "check.log").read_text(errors="replace")[-1500:]
-            return f"the table cannot be read; check.log ends:\n{told}", None
-        seen = json.loads(out.read_text())
-        if (seen["rows"], seen["ids"], seen["volume"]) == (wanted.rows, wanted.rows, wanted.volume):
-            return None, seen["read_seconds"]
-        return (
-            f"the table has {seen['rows']:,} rows, {seen['ids']:,} ids, volume {seen['volume']:,}; "
-            f"expected are {wanted.rows:,} rows and ids, volume {wanted.volume:,}"
-        ), seen["read_seconds"]
+        place = job.database or str(job.table)
+        return check([(place, wanted)], participant.reads, self.work, self.master, self.driver_memory)[0]
 
 
 def _kept(job: Job) -> Path:

@@ -29,7 +29,7 @@ def sluice_commands(job: Job) -> list[list[str]]:
     They are what the DAG's tasks run, without Airflow round them, as the peers run without it. Each run has a control
     topic of its own, so START-COMMIT stands at offset 0 and the later commands are known beforehand.
     """
-    file = _pipeline_file(job)
+    file = pipeline_file(job)
     pipeline = load_pipeline(file)
     settings = KafkaSettings("bench", {"bootstrap.servers": job.bootstrap})
     environment = [f"{name}={value}" for name, value in settings.to_environment("source").items()]
@@ -74,15 +74,16 @@ def _jdbc() -> dict[str, object]:
     return {"jdbc": {"connection": "bench", "table": TABLE, "auto_create": True, "schema": DDL}}
 
 
-def _pipeline_file(job: Job) -> Path:
+def pipeline_file(job: Job, name: str = "bench", **write: object) -> Path:
+    """Write the pipeline's file. `write`: further keys of its section of this name."""
     starting: object = "earliest"
     if job.starting is not None:
         starting = {job.topic: job.starting}
     pipeline = {
-        "name": "bench",
+        "name": name,
         "source": {"kafka": {"topics": job.topic, "starting_offsets": starting, "max_records": 1_000_000_000}},
         "sink": _sink(job),
-        "write": {"ranges": 1, "driver_memory": job.driver_memory},
+        "write": {"ranges": 1, "driver_memory": job.driver_memory, **write},
         "control": {"topic": f"control-{uuid.uuid4()}"},
     }
     file = job.home / f"{job.run}.yaml"

@@ -30,6 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.broker import embedded_broker
 from bench.flat import TinyParticipant
+from bench.trees import Meter
 from sluice.coordinator import Coordinator, Outcome, Run, Started
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.kept import MINUTES, end_kept
@@ -148,7 +149,7 @@ def in_one_process(interval: Interval, jvm: HudiJvm, rounds: int, spans: Spans |
     return {step: found[WARM_UP:] for step, found in costs.items()}
 
 
-def as_processes(interval: Interval, rounds: int, minutes: str) -> Costs:
+def as_processes(interval: Interval, meter: Meter, rounds: int, minutes: str) -> Costs:
     """Wall and processor seconds of `sluice interval start` and `commit`, and of the JVM that each used."""
     own = driver_environment(interval.settings, interval.settings, "local[1]")
     environment = {**own, MINUTES: minutes, "XDG_RUNTIME_DIR": os.environ["XDG_RUNTIME_DIR"]}
@@ -156,9 +157,9 @@ def as_processes(interval: Interval, rounds: int, minutes: str) -> Costs:
 
     def step(*arguments: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "sluice.cli", "interval", arguments[0], str(interval.file), *arguments[1:]]
-        wall, cpu = time.perf_counter(), _children() + _kept()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        costs[arguments[0].upper()].append((time.perf_counter() - wall, _children() + _kept() - cpu))
+        with meter.measured() as cost:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        costs[arguments[0].upper()].append((cost.wall, cost.cpu))
         if done.returncode:
             raise RuntimeError(done.stderr)
         found: dict[str, Any] = json.loads(done.stdout or "{}") if arguments[0] == "start" else {}
@@ -171,26 +172,6 @@ def as_processes(interval: Interval, rounds: int, minutes: str) -> Costs:
         interval.write(Started(found["instant"], offset, ((),) * ranges, digest=found["digest"]))
         step("commit", "--control-offset", str(offset))
     return {name: found[1:] for name, found in costs.items()}
-
-
-def _children() -> float:
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-def _kept() -> float:
-    """Processor seconds so far of the JVM that waits, and of its keeper: no child of ours."""
-    total = 0.0
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            if any(part.endswith("jvm/keeper.py") for part in command):
-                mine = process.environ().get("XDG_RUNTIME_DIR") == os.environ["XDG_RUNTIME_DIR"]
-                family = [process, *process.children()] if mine else []
-                total += sum(sum(one.cpu_times()[:2]) for one in family)
-        except psutil.Error:
-            continue
-    return total
 
 
 class Spans:
@@ -264,8 +245,9 @@ def main() -> None:
                     sys.setprofile(None)
                     print(spans.profile(arguments.rounds))
         if arguments.only != "warm":
+            meter = Meter()
             for name, minutes in (("processes, cold", "0"), ("processes, JVM kept", "2")):
-                found = as_processes(Interval(Path(scratch), bootstrap), arguments.rounds, minutes)
+                found = as_processes(Interval(Path(scratch), bootstrap), meter, arguments.rounds, minutes)
                 print(_line(name, found), flush=True)
             end_kept()
 

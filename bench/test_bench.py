@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bench import measure, records, report
+from bench import fleet, measure, records, report, trees, workers
 from bench.participants import SLUICE, STREAMING, environment, spark_submit
 from bench.runner import Sample
 from bench.scenarios import TARGETS, Target, scenarios
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BURN = "import time\nwhile time.process_time() < 0.6: pass"
 
@@ -74,6 +75,88 @@ def test_a_command_over_its_time_is_killed_with_its_children(tmp_path: Path) -> 
     found = measured(tmp_path, "sh", "-c", "sleep 600 & sleep 600", timeout=0.5)
     assert found["killed"] >= 2
     assert found["drained"] < 600
+
+
+METER = """
+import os, sys, time
+from pathlib import Path
+from bench.trees import Meter
+before, meter = os.fork(), None
+if not before:  # there when the meter is made: left out
+    while True: time.process_time()
+meter = Meter()
+try:
+    with meter.measured() as cost:
+        meter.run(["sh", "-c", sys.argv[1]], os.environ, Path(sys.argv[2]))
+finally:
+    os.kill(before, 9)
+print(cost.cpu, cost.wall)
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{{python}} -c '{BURN}'",
+        f"{{python}} -c '{BURN}' > /dev/null & exit 0",
+        f"({{python}} -c '{BURN}' > /dev/null &) ; exit 0",
+    ],
+    ids=["child", "orphan", "grandchild"],
+)
+def test_a_meter_loses_no_descendants_time_and_leaves_out_who_was_there(tmp_path: Path, command: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", METER, command.format(python=sys.executable), str(tmp_path / "log")],
+        check=True, capture_output=True, text=True, env=environment(),
+    )  # fmt: skip
+    cpu, _ = map(float, told.stdout.split())
+    assert 0.57 <= cpu < 1.5  # the kernel tells of hundredths, of each process and kind
+
+
+def test_a_meter_counts_processes_that_stay() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        tree = psutil.Process(process.pid)
+        before = trees.seconds_of(tree)
+        while trees.seconds_of(tree) < before + 0.3:
+            time.sleep(0.05)
+        assert trees.resident_mib(trees.family(tree)) > 1
+    finally:
+        process.kill()
+        process.wait()
+    assert trees.family(tree) == []
+
+
+def test_only_rows_of_completed_instants_can_be_read(tmp_path: Path) -> None:
+    timeline, folder = tmp_path / ".hoodie" / "timeline", tmp_path / "NYSE"
+    timeline.mkdir(parents=True)
+    folder.mkdir()
+    for instant, rows in (("001", 3), ("002", 4)):
+        pq.write_table(pa.table({"id": list(range(rows))}), folder / f"f_0-0-0_{instant}.parquet")
+        (timeline / f"{instant}.commit.requested").touch()
+    table = workers.Timeline(tmp_path)
+    (timeline / "001_003.commit").touch()
+    assert table.rows() == 3
+    (timeline / "002_004.commit").touch()
+    assert table.rows() == 7
+
+
+def test_a_void_interval_of_a_worker_counts_nowhere() -> None:
+    def sample(wall: float, void: str | None = None) -> workers.Sample:
+        return workers.Sample(trees.Cost(wall, 2 * wall), Path("table"), workers_cpu=wall, void=void)
+
+    samples = {"peer": [sample(6.0)], "ours": [sample(3.0), sample(0.1, "rows lost")], "lost": [sample(1.0, "rows")]}
+    peer, ours, lost = workers.rows_of(samples, "peer")
+    assert peer[1:3] == ("6.00", "12.00")
+    assert (*ours[1:6], ours[-1]) == ("3.00", "6.00", "3.00", "0.50", "0.50", "1 of 2")
+    assert (lost[1], lost[-1]) == ("void", "0 of 1")
+
+
+def test_a_fleets_period_holds_if_all_have_committed_in_it() -> None:
+    shape = fleet.Shape(2, 10, 1, 60.0, True, 1)
+    assert [shape.due(number) for number in range(2)] == [0.0, 24.0]
+    assert fleet.Period({0: 9.0, 1: 10.0}, 34.0).holds(shape)
+    assert not fleet.Period({0: 9.0}, 9.0).holds(shape)
+    assert not fleet.Period({0: 9.0, 1: 40.0}, 64.0).holds(shape)
 
 
 def test_every_target_is_about_participants_of_its_scenario() -> None:

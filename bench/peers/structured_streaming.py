@@ -1,10 +1,10 @@
-"""Kafka to Hudi with Structured Streaming, once over what there is, offsets in a checkpoint.
+"""Kafka to Hudi with Structured Streaming, once over what there is or for as long as it stays, offsets in a checkpoint.
 
 structured_streaming.py --bootstrap B --topic T --path P --checkpoint C --operation bulk_insert|upsert
-                        [--foreach-batch]
+                        [--foreach-batch] [--trigger SECONDS]
 
 Into the Hudi sink by default; --foreach-batch writes each micro-batch with the DataSource instead, as is
-often recommended.
+often recommended. With --trigger it stays, and looks for records every so many seconds.
 """
 
 import argparse
@@ -19,6 +19,7 @@ for name in ("--bootstrap", "--topic", "--path", "--checkpoint"):
     parser.add_argument(name, required=True)
 parser.add_argument("--operation", choices=("bulk_insert", "upsert"), required=True)
 parser.add_argument("--foreach-batch", action="store_true")
+parser.add_argument("--trigger", type=int)
 args = parser.parse_args()
 
 HUDI = {
@@ -46,9 +47,8 @@ records = (
     .select(from_json(col("value").cast("string"), SCHEMA).alias("r"))
     .select("r.*")
 )
-writer = (
-    records.writeStream.outputMode("append").option("checkpointLocation", args.checkpoint).trigger(availableNow=True)
-)
+writer = records.writeStream.outputMode("append").option("checkpointLocation", args.checkpoint)
+writer = writer.trigger(processingTime=f"{args.trigger} seconds") if args.trigger else writer.trigger(availableNow=True)
 if args.foreach_batch:
     query = writer.foreachBatch(write_batch).start()
 else:

@@ -6,15 +6,16 @@ import json as json_text
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from sluice.cli.connect_offsets import of_group, of_source
-from sluice.connect import Given, Imported, checked, configs_of, imported, properties_of, text_of
 from sluice.errors import ActionRequiredError
+
+if TYPE_CHECKING:
+    from sluice.connect import Imported
 
 _COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
 
@@ -37,6 +38,8 @@ def import_connect(
     Exit status: 0 where all is honoured or has no meaning here, 2 where a file was made and something differs, 1
     where nothing could be made of a connector.
     """
+    from sluice.connect import Given, configs_of, imported, properties_of, text_of
+
     given = Given(properties_of(_read(worker), str(worker)) if worker else {}, path, connection)
     connectors = [one for file in files for one in configs_of(_read(file), str(file))]
     made = [_finished(one, offsets, given.worker) for connector in connectors for one in imported(connector, given)]
@@ -67,6 +70,9 @@ def _read(file: Path) -> str:
 
 def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Imported:
     """What was made, once it is known that it loads, with offsets where they are asked for."""
+    from sluice.cli.connect_offsets import of_group, of_source
+    from sluice.connect import checked
+
     made = checked(made)
     if not offsets or made.pipeline is None:
         return made
@@ -113,6 +119,8 @@ def _commands(made: Imported) -> Iterator[str]:
 
 
 def _as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
+    from sluice.connect import text_of
+
     return {
         "connector": made.connector.name,
         "file": made.connector.file,
@@ -134,6 +142,8 @@ def _as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
 
 def _show(made: list[Imported], out: Path | None) -> None:
     """Files go to standard output, where no folder is named; what is said of them goes beside it."""
+    from sluice.connect import text_of
+
     said = Console(stderr=out is None, highlight=False)
     for number, one in enumerate(made):
         if out is None and one.pipeline is not None:

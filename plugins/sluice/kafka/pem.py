@@ -1,7 +1,8 @@
 """Certificates and keys as librdkafka takes them, for Kafka's Java client: as PEM inside of its settings.
 
 The Java client reads PEM that stands in a setting (KIP-651), so that executors need none of the files. It knows private
-keys in PKCS#8 only; librdkafka takes older forms, and PKCS#12, too.
+keys in PKCS#8 only; librdkafka takes older forms, and PKCS#12, too. What reads them is imported where a connection has
+some: every step imports this module.
 """
 
 from __future__ import annotations
@@ -9,17 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-    pkcs12,
-)
+from typing import TYPE_CHECKING
 
 from sluice.errors import ActionRequiredError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -69,6 +65,8 @@ def keystore(given: Mapping[str, str], connection: str) -> dict[str, str]:
 
 
 def _from_pem(given: Mapping[str, str], connection: str) -> tuple[str, str] | None:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
     certificate, key = _first(given, "ssl.certificate"), _first(given, "ssl.key")
     if certificate is None and key is None:
         return None
@@ -92,6 +90,8 @@ def _from_pem(given: Mapping[str, str], connection: str) -> tuple[str, str] | No
 
 
 def _without_password(data: bytes, name: str, connection: str) -> PrivateKeyTypes:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     try:
         return load_pem_private_key(data, None)
     except (TypeError, ValueError):
@@ -99,6 +99,8 @@ def _without_password(data: bytes, name: str, connection: str) -> PrivateKeyType
 
 
 def _from_pkcs12(given: Mapping[str, str], connection: str) -> tuple[str, str]:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+
     name = "ssl.keystore.location"
     data = _read(Path(given[name]), name, connection)
     try:
