@@ -201,9 +201,15 @@ class KafkaTopic(SinkOptions):
                 "headers_from": self.headers_from or "",
                 "timestamp": self.timestamp,
                 "partitioner": self.partitioner,
+                "compression": self.compression,
+                **self._level(),
                 "without": json.dumps([POSITION] if changes is not None else []),
             },
         )
+
+    def _level(self) -> dict[str, str]:
+        level = self.producer.get("compression.level")
+        return {} if level is None else {"compression_level": level}
 
     @classmethod
     def for_route(cls, section: dict[str, object], pipeline: str, table: str) -> None:
