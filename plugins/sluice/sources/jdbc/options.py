@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, Field, model_validator
 
 from sluice.connectors.capabilities import SourceCapabilities
-from sluice.connectors.options import SourceOptions
+from sluice.connectors.options import Positions, SourceOptions
 from sluice.records.settings import Converter
 from sluice.sections import Duration, OneOrMore, is_pattern
 
@@ -105,6 +105,13 @@ class JdbcTables(SourceOptions):
     def by_time(self) -> bool:
         """Whether offsets are microseconds since 1970."""
         return self.mode.startswith("timestamp")
+
+    @property
+    def positions(self) -> Positions:
+        """What its offsets are, by `mode`."""
+        if self.by_time:
+            return "times"
+        return "snapshots" if self.mode == "bulk" else "numbers"
 
     @property
     def topics_in_words(self) -> str:
