@@ -111,9 +111,17 @@ class Merge:
         for one in self._staged if self.has_versions else ():  # of others the merge itself counts the rows
             sql = f"SELECT count(*) FROM {self._target.own(one.path)}"
             there = int(self._database.rows(sql)[0][0] or 0)
-            twice = self._mirrors and there > one.rows  # two snapshots of two moments: a row that is gone is in one
-            if there < one.rows + one.deletes or twice:
+            if there < one.rows + one.deletes:
                 raise self._gone([one.path], there, one.rows + one.deletes)
+            if self._mirrors and there > one.rows:  # of two moments: which rows are gone, none of both says
+                raise IntervalError(
+                    "A snapshot was staged twice, since a task of Spark's was run again.",
+                    next_step="nothing was committed; the next interval reads the table anew.",
+                    table=self.name,
+                    instant=self._instant,
+                    found=there,
+                    reported=one.rows,
+                )
 
     def prepare(self) -> None:
         """Find the last version of each key."""

@@ -33,7 +33,7 @@ class Group:
 
 def as_option(found: Mapping[str, Takes]) -> str:
     """The topics by what they take; those that are most stand last, without their names."""
-    groups: dict[Takes, list[str]] = {}
+    groups: dict[Takes, list[str]] = {} if found else {Takes(LARGEST): []}
     for topic, takes in found.items():
         groups.setdefault(takes, []).append(topic)
     ordered = sorted(groups.items(), key=lambda one: (len(one[1]), one[0]))
