@@ -35,6 +35,7 @@ from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.encoders import encoded
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.staged import Staged
+from sluice.sinks.kafka.takes import LARGEST, Takes, as_option
 from sluice.sinks.kafka.writer import KafkaWriter
 
 ID = 7
@@ -62,7 +63,7 @@ def staging(spark: SparkSession, rows: DataFrame, folder: Path, encoder: str, te
                "value": {"encoder": encoder, **({"registry": "r"} if encoder == "avro" else {})}}  # fmt: skip
     spec = KafkaTopic.model_validate(section).writer("bench", None, maintained=False, schema_ddl=_ddl(spark, rows))
     schema = {"value_schema": json.dumps({"id": ID, "text": text})} if encoder == "avro" else {}
-    writer = spec.model_copy(update={"options": {**spec.options, "max_bytes": "1000000", **schema}})
+    writer = spec.model_copy(update={"options": {**spec.options, "takes": as_option({"t": Takes(LARGEST)}), **schema}})
     start = StartCommit(
         table=spec.path, transaction=instant, epoch=1, dag_id="b", run_id="r", sender="coordinator",
         time=datetime.now(UTC), read_position=0, ranges=(), writer=writer,

@@ -2,11 +2,12 @@
 
     python -m bench.jdbc_source                              # 1,000,000 rows, five rounds
     python -m bench.jdbc_source --rows 20000 --rounds 2      # does it work at all?
+    python -m bench.jdbc_source --rows 0                     # the looks alone
 
 A table of PostgreSQL's is read whole into Spark's sink that keeps nothing, by one connection and 10,000 rows at a time
 on both sides, which take turns in each round. `sluice` is a write job's reader and record chain. `plain` is Spark's own
 source with the driver's own types. Ratios are medians of the rounds' ratios. A look is START's at 100 tables without a
-new row.
+new row, of PostgreSQL's and, where it is installed, of MariaDB's.
 """
 
 from __future__ import annotations
@@ -15,10 +16,19 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from tests.cluster.servers import LOOPBACK, PostgreSql, missing, postgresql_programs
+from tests.cluster.servers import (
+    LOOPBACK,
+    MariaDb,
+    PostgreSql,
+    mariadb_programs,
+    missing,
+    missing_mariadb,
+    postgresql_programs,
+)
 from tests.spark import session
 
 from sluice.connectors.connections import ConnectionSettings, given
@@ -91,16 +101,40 @@ def _rounds(server: PostgreSql, rows: int, rounds: int) -> None:
     print(f"sluice/plain {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
 
 
-def _looks(server: PostgreSql, rounds: int) -> None:
+def _looks_at_postgresql(server: PostgreSql, rounds: int) -> None:
     columns = "id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, changed TIMESTAMPTZ NOT NULL DEFAULT now()"
     for number in range(100):
         server.run(f"CREATE TABLE t{number} ({columns}, v TEXT)")
+    _looks(r"public\.t\d+", rounds)
+
+
+def _looks_at_mariadb(rounds: int) -> None:
+    programs = mariadb_programs()
+    if missing_mariadb() is not None or programs is None:
+        print(f"not of MariaDB: {missing_mariadb()}")
+        return
+    server = MariaDb(programs)
+    try:
+        server.start()
+        columns = "id BIGINT AUTO_INCREMENT PRIMARY KEY, changed TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+        with closing(server.connect()) as connection, connection.cursor() as cursor:
+            for number in range(100):
+                cursor.execute(f"CREATE TABLE t{number} ({columns}, v TEXT)")
+        where: dict[str, Any] = {"host": LOOPBACK, "port": server.port, "schema": "lake"}
+        with given([ConnectionSettings("bench", "mysql", **where, login="sluice", password=server.password)]):
+            print("MariaDB:")
+            _looks(r"lake\.t\d+", rounds)
+    finally:
+        server.stop()
+
+
+def _looks(tables: str, rounds: int) -> None:
     by: dict[str, dict[str, Any]] = {
         "times": {"mode": "timestamp", "timestamp_column": "changed"},
         "numbers": {"mode": "incrementing"},
     }
     for name, section in by.items():
-        options = JdbcTables(connection="bench", table_include=r"public\.t\d+", **section)
+        options = JdbcTables(connection="bench", table_include=tables, **section)
         source, seconds = source_of(options, None), []
         for _ in range(rounds):
             begun = time.perf_counter()
@@ -126,10 +160,12 @@ def main() -> None:
         where: dict[str, Any] = {"host": LOOPBACK, "port": server.port, "schema": "postgres"}
         known = ConnectionSettings("bench", "postgres", **where, login="airflow", password=server.password)
         with given([known]):
-            _looks(server, arguments.rounds)
-            _rounds(server, arguments.rows, arguments.rounds)
+            _looks_at_postgresql(server, arguments.rounds)
+            if arguments.rows:
+                _rounds(server, arguments.rows, arguments.rounds)
     finally:
         server.stop()
+    _looks_at_mariadb(arguments.rounds)
 
 
 if __name__ == "__main__":

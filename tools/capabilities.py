@@ -38,6 +38,7 @@ ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
     "the last version of a key is its row": lambda can: can.upsert,
     "change data: deletes": lambda can: can.delete,
     "change data: `truncate: apply`": lambda can: can.truncate,
+    "deletes of a table that is read in bulk": lambda can: can.mirrors,
     "keys may move between partitions": lambda can: can.upsert and not can.finds_keys_by_partition,
     "replay of an interval": lambda can: (
         "replaces its rows" if can.replaces_interval else can.upsert and can.keeps_newer

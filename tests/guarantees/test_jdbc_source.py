@@ -240,6 +240,43 @@ def test_bulk_reads_all_each_time_and_a_query_is_windowed_by_a_column_of_its_res
     assert queried.rows() == [(2, "B"), (3, "C")]
 
 
+def test_what_a_snapshot_has_no_more_is_deleted_in_the_commit_that_has_the_others(make):
+    """Also if it dies there, and where a row that is new has the unique value of one that is gone."""
+    table = make(ROWS, {"mode": "bulk", "deletes": True}, sink=UPSERT)
+    table.sink.run(f"CREATE TABLE {table.name} (id INTEGER PRIMARY KEY, v TEXT UNIQUE, changed TEXT)")
+    table.flow.set(sink__jdbc__auto_create=False)
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('b'), ('c')")
+    table.interval()
+    table.database.run(f"DELETE FROM {table.name} WHERE v IN ('a', 'b')")
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a')")
+    started = table.flow.start()
+    table.flow.write_all(started)
+    table.database.run(f"DELETE FROM {table.name}")  # the interval has seen them
+    step = table.flow.step(
+        "commit", "--control-offset", str(started.control_offset), failpoint="jdbc.before_database_commit=kill"
+    )
+    assert step.killed, step.err
+    assert table.rows() == [(1, "a"), (2, "b"), (3, "c")]
+    assert table.flow.commit(started).state == "committed"
+    assert table.rows() == [(3, "c"), (4, "a")]
+    assert table.interval().records == 0
+    assert table.rows() == []
+
+
+def test_an_interval_of_a_window_deletes_nothing_though_the_file_says_so_by_now(make):
+    table = make(ROWS, {"mode": "bulk"}, sink=UPSERT)
+    table.database.run(f"INSERT INTO {table.name} (v) VALUES ('a'), ('b')")
+    table.interval()
+    table.database.run(f"DELETE FROM {table.name} WHERE id = 1")
+    started = table.flow.start()
+    table.flow.write_all(started)
+    table.flow.set(source__jdbc__deletes=True)
+    table.flow.commit(started)
+    assert table.rows() == [(1, "a"), (2, "b")]
+    table.interval()
+    assert table.rows() == [(2, "b")]
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mariadb", "sqlite"])
 def test_mariadb_and_sqlite_are_read_by_times_and_by_numbers(make, request, tmp_path, name):

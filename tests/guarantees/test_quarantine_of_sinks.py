@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +23,7 @@ from .harness.databases import CONNECTION, Readable
 from .harness.files import FileFlow
 from .harness.flow import invoke
 from .harness.topics import consume as committed
+from .harness.topics import create, set_config
 from .quarantined import consume, send
 
 TOLERANT = {"errors__tolerance": "all"}
@@ -169,6 +172,80 @@ def test_bad_records_are_found_whose_interval_the_log_has_forgotten(topics, monk
     for i, instant in enumerate(instants):
         found = [(one.partition, one.offset, one.instant) for one in reader.records([f"{instant}/attempt/0"])]
         assert sorted(found) == [(*place, instant) for place in sorted(bad[2 * i : 2 * i + 2])]
+
+
+def row(number: int, text: str) -> bytes:
+    return json.dumps({"id": number, "v": text}).encode()
+
+
+@pytest.mark.parametrize("compression", ["none", *also("gzip", "snappy", "lz4", "zstd")])
+def test_records_that_the_topic_does_not_take_are_set_aside(make_topics, compression):
+    """Too large alone, or without a key in a compacted one; what is large only together is sent in several batches."""
+    section = {"compression": compression, "key_fields": "v", "key": {"encoder": "string"}, "value_fields": "id"}
+    made = make_topics(2, targets=0, section=section, **TOLERANT)
+    flow = made.flow.set(errors__dead_letter_topic=f"{made.flow.topic}-dead")
+    create(made.bootstrap, made.name, 1, max_message_bytes="2000", cleanup_policy="compact")
+    create(made.bootstrap, f"{made.name}.quarantine", 1, max_message_bytes="20000")
+    for n in range(40):
+        flow.produce_raw(row(n, f"{n} {'y' * 100}"))
+    random = os.urandom(25_000).hex()
+    large = flow.produce_raw(row(100, random[:6000]), partition=1)
+    keyless = flow.produce_raw(b'{"id": 101}', partition=1)
+    packs_well = flow.produce_raw(row(102, "x" * 6000), partition=1)
+    huge = send(flow, row(103, random), partition=1, headers=HEADERS)
+    garbage = flow.produce_raw(b'{"id": "seven"}', partition=1)
+    flow.interval()
+    bad = {large, keyless, huge, garbage} | ({packs_well} if compression == "none" else set())
+    sent = {one.key: one.value for one in made.found()}
+    assert len(sent) == 40 + (compression != "none")
+    found = {
+        int(dict(one.headers)["sluice.kafka_offset"]): one
+        for one in committed(made.bootstrap, f"{made.name}.quarantine")
+    }
+    assert found.keys() == bad
+    reasons = {offset: dict(one.headers)["sluice.reason"].decode() for offset, one in found.items()}
+    packed = "" if compression == "none" else f" packed by {compression}"
+    words = rf"its record for the topic {made.name} has \d{{4}} bytes{packed}, and the topic takes 2000 \(max.message"
+    assert re.match(words, reasons[large])
+    assert "it has no key, and the topic" in reasons[keyless]
+    assert found[large].value == row(100, random[:6000])
+    # What the topic of bad records doesn't take is at its place in the source: this one says where, and how much it is.
+    left = len(row(103, random))
+    assert found[huge].value is None
+    assert found[huge].headers[:3] == tuple(HEADERS)
+    assert found[huge].headers[-1] == ("sluice.left_out", f"the value, of {left} bytes".encode())
+    facts = told(flow, "explain", f"{flow.topic}[1]@{huge}")
+    assert (facts["left out"], facts["header trace"]) == (f"the value, of {left} bytes", "\x00\\xff")
+    assert "can't be sent again" in facts["what next"]
+    letters = {dict(one.headers())["__connect.errors.offset"]: one for one in consume(flow, f"{flow.topic}-dead")}
+    assert "the whole record is at its place" in dict(letters[str(huge).encode()].headers())["sluice.left_out"].decode()
+    with pytest.raises(ActionRequiredError, match="doesn't have all of it"):
+        told(flow, "redrive", "--as-newest", "--offset", f"{flow.topic}[1]@{huge}")
+    assert sum(one["records"] for one in told(flow, "redrive", "--as-newest")["sent"]) == len(bad) - 1
+    flow.interval()
+    assert len(made.found()) == len(sent)
+
+
+def test_the_first_record_that_the_topic_does_not_take_stops_its_interval_and_is_named(make_topics):
+    """Columns that aren't written are looked at nevertheless."""
+    made = make_topics(1, targets=0, section={"value_fields": "v"})
+    create(made.bootstrap, made.name, 1, max_message_bytes="2000")
+    offset = made.flow.produce_raw(row(1, "x" * 3000))
+    with pytest.raises(AssertionError, match=rf"has 3\d\d\d bytes, and the topic takes 2000.* offset={offset}"):
+        made.flow.interval()
+    set_config(made, "max.message.bytes", "5000")
+    made.flow.interval()
+    assert len(made.found()) == 1
+    bad = made.flow.produce_raw(b'{"id": "seven", "v": "one"}')
+    with pytest.raises(AssertionError, match=rf"can't be loaded.* offset={bad}"):
+        made.flow.interval()
+    assert len(made.found()) == 1
+    made.flow.set(**TOLERANT)
+    made.flow.produce_raw(row(2, "x" * 6000))
+    made.flow.interval()
+    done = made.flow.verify("--json")
+    assert done.exit_code == 0, done.exception
+    assert [(one["in_topic"], one["same"]) for one in json.loads(done.stdout)["intervals"]] == [(1, True), (0, True)]
 
 
 KILLS = ["coordinator.before_quarantine_commit", *also("coordinator.after_quarantine_commit", "sink.before_log")]

@@ -70,6 +70,12 @@ source: {{kafka: {{topics: flights}}}}
 sink: {{jdbc: {{connection: warehouse, table: orders, schema: "id BIGINT"}}}}
 control: {{topic: control-sinks}}
 """
+OF_TABLES = """
+name: changed
+source: {{jdbc: {{connection: shop, tables: public.orders, mode: timestamp, timestamp_column: changed}}}}
+sink: {{kafka: {{connection: kafka_default, topic: changed_orders, staging: {staging}}}}}
+control: {{connection: kafka_default, topic: control-sinks}}
+"""
 ANSWERS: dict[str, type[BaseModel]] = {
     "pipelines": models.Pipelines,
     "health": models.Healths,
@@ -83,6 +89,7 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "run": models.OfRun,
 }
 MANY = 10_000
+CHANGED = 1_767_225_600_250_001  # microseconds: 2026-01-01 00:00:00.250001
 REGIONS = ("kafka_east", "kafka_west")  # both have the topic
 # Airflow's database with the DAGs in it, by two of its commands. Most of what each takes is to import Airflow: once.
 _DATABASE = """
@@ -247,7 +254,11 @@ def run_site(home: SluiceHome, broker: LocalBroker, base: Path) -> Iterator[Site
     visits = _of_a_user(base, dags, now)
     create_topic(bootstrap, "control-visits")
     send(bootstrap, "control-visits", visits.messages)
-    sinks = {"exported": _of_files(base, dags, now), "orders": _of_a_database(base, dags, now)}
+    sinks = {
+        "exported": _of_files(base, dags, now),
+        "orders": _of_a_database(base, dags, now),
+        "changed": _of_tables(base, dags, now),
+    }
     create_topic(bootstrap, "control-sinks")
     send(bootstrap, "control-sinks", [message for story in sinks.values() for message in story.messages])
     many = Story(f"{lake}/many", "many", "flights", datetime(2026, 1, 1, tzinfo=UTC))
@@ -339,6 +350,17 @@ def _of_a_database(base: Path, dags: Path, now: datetime) -> Story:
         row = ("orders", instant, "completed", instant)
         columns = "(sink_table, instant, state, completed)"
         connection.execute(f"INSERT INTO _sluice_instants {columns} VALUES (?, ?, ?, ?)", row)
+    return story
+
+
+def _of_tables(base: Path, dags: Path, now: datetime) -> Story:
+    """A pipeline that loads a database's table into a topic, whose positions are times."""
+    (dags / "pipelines" / "changed.yaml").write_text(OF_TABLES.format(staging=base / "staging"))
+    ends = {"source": "jdbc", "sink": "kafka"}
+    began = now - timedelta(minutes=2)
+    story = Story("kafka://kafka_default/_sluice.changed_orders", "changed", "public.orders", began, 1, ("shop",), ends)
+    story.standing[0] = CHANGED - 90_000_000
+    story.committed(records=90_000_000)
     return story
 
 

@@ -268,6 +268,20 @@ def test_partitions_of_two_clusters_are_told_apart(site: Site, open_page: Any) -
 
 
 @pytest.mark.browser
+def test_of_a_database_s_table_a_person_sees_times_and_no_topic(site: Site, open_page: Any) -> None:
+    (transaction,) = whole_window(site, "changed")["transactions"]
+    page = open_page("/sluice/#/pipeline/changed")
+    page.get_by_role("columnheader", name="Read up to").wait_for()
+    read_up_to = page.locator("time[title^='2026-01-01 00:00:00.250']").first
+    read_up_to.wait_for()
+    assert page.get_by_role("columnheader", name=re.compile("Topic|Partition|Log end")).count() == 0
+    page.goto(f"{site.url}/sluice/#/pipeline/changed/transaction/{transaction['instant']}")
+    page.get_by_role("columnheader", name="Table and split").wait_for()
+    read_up_to.wait_for()
+    assert page.get_by_text("Offsets without a record").count() == 0
+
+
+@pytest.mark.browser
 def test_a_dag_and_a_run_show_their_own(site: Site, open_page: Any) -> None:
     run_id = [m.run_id for m in site.story.messages if m.type == "START-COMMIT"][-2]
     instant = next(m.transaction for m in site.story.messages if m.run_id == run_id)

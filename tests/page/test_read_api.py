@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from .conftest import ANSWERS, PROJECT, Site
+from .conftest import ANSWERS, CHANGED, PROJECT, Site
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 
@@ -46,6 +46,29 @@ def test_offsets_are_those_of_all_partitions_with_what_waits(site: Site) -> None
 
     standing = site.story.standing
     site.until("the logs' ends are known", lambda: offsets() == {0: (standing[0], 137), 1: (standing[1], 0)})
+
+
+def test_a_database_s_table_stands_at_a_time_and_not_at_an_offset_of_a_topic(site: Site) -> None:
+    """In the read API, and as Connect's REST API tells of its own JDBC source."""
+    site.until("all are read", lambda: bool(site.data("pipeline", key="changed")["transactions"]))
+    pipeline = site.data("pipeline", key="changed")
+    assert (pipeline["positions"], pipeline["topics"], pipeline["lag"]) == ("times", ["public.orders"], None)
+    assert site.data("pipeline", key="flights")["positions"] == "offsets"
+    (offset,) = site.data("offsets", key="changed")["offsets"]
+    assert (offset["cluster"], offset["topic"], offset["committed"]) == ("shop", "public.orders", CHANGED)
+    instant = pipeline["transactions"][0]["instant"]
+    assert site.data("transaction", key="changed", instant=instant)["positions"] == "times"
+    connector = "/sluice/connect/connectors/changed"
+    told = {"partition": {"table": "public.orders", "split": 0},
+            "offset": {"timestamp": CHANGED // 1000, "timestamp_nanos": 250_001_000}}  # fmt: skip
+    assert site.get(f"{connector}/offsets") == (200, {"offsets": [told]})
+    assert site.get(f"{connector}/topics") == (200, {"changed": {"topics": ["changed_orders"]}})
+    config = site.get(f"{connector}/config")[1]
+    assert config["connector.class"] == "sluice.sources.jdbc.options.JdbcTables"
+    assert config["source.jdbc.tables"] == "public.orders"
+    assert not {"topics", "source.jdbc.topics"} & config.keys()
+    status = site.get(f"{connector}/status")[1]
+    assert (status["type"], status["connector"]["state"]) == ("source", "RUNNING")
 
 
 def test_health_is_in_short_what_the_list_says(site: Site) -> None:

@@ -153,6 +153,38 @@ def test_offsets_name_the_cluster_only_where_there_are_several():
     assert [row["partition"]["kafka_cluster"] for row in two["offsets"]] == ["k", "l"]
 
 
+@pytest.mark.parametrize(
+    ("positions", "offset"),
+    [
+        ("times", {"timestamp": 5_000, "timestamp_nanos": 250_000}),
+        ("numbers", {"incrementing": 5_000_250}),
+        ("snapshots", {"snapshots": 5_000_250}),
+    ],
+)
+def test_positions_of_tables_have_the_names_of_connects_own_source(positions, offset):
+    (found,) = answers.offsets({TopicPartition("shop", "public.orders", 1): 5_000_250}, positions)["offsets"]
+    assert found == {"partition": {"table": "public.orders", "split": 1}, "offset": offset}
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "topics"),
+    [
+        ("tables: [a, b]", "kafka: {connection: k, topic: t, staging: /s}", ["t"]),
+        ("tables: [a, b]", "kafka: {connection: k, topic: 'db.${topic}', log_topic: l, staging: /s}", ["db.a", "db.b"]),
+        ("table_include: a.*", "kafka: {connection: k, topic: t, staging: /s}", ["t"]),
+        ("table_include: a.*", "kafka: {connection: k, topic: 'db.${topic}', log_topic: l, staging: /s}", ["db.a"]),
+        ("tables: [a, b]", "files: {path: /lake/a}", []),
+    ],
+)
+def test_the_topics_of_a_database_s_tables_are_those_that_are_written(tmp_path, source, sink, topics):
+    file = tmp_path / "p.yaml"
+    jdbc = f"{{connection: shop, mode: bulk, {source}}}"
+    file.write_text(f"name: p\nsource: {{jdbc: {jdbc}}}\nsink: {{{sink}}}\ncontrol: {{connection: k}}\n")
+    (pipeline,) = load_pipelines(file)
+    assert answers.topics_of(pipeline, lambda: [TopicPartition("shop", "a", 0)]) == topics
+    assert not {"topics", "topics.regex", "source.jdbc.topics"} & answers.config_of(pipeline).keys()
+
+
 def test_every_plugin_has_keys_each_with_a_name_of_its_own():
     for plugin in plugins():
         names = [key["name"] for key in keys_of(plugin["class"]) or []]

@@ -70,7 +70,9 @@ def test_what_it_can_do_is_what_its_settings_say():
     assert jdbc(**KEYED).capabilities.upsert
     assert not jdbc(**KEYED).capabilities.delete
     everything = jdbc(**KEYED, delete_enabled=True).capabilities
-    assert everything == SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
+    can = {"upsert": True, "delete": True, "mirrors": True}
+    assert everything == SinkCapabilities(atomic_with_checkpoint=True, quarantine=True, **can)
+    assert not jdbc(**{**KEYED, "insert_mode": "update"}).capabilities.mirrors
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from sluice.sources.jdbc.postgresql import PostgreSql
 from sluice.sources.jdbc.sqlite import Sqlite
 
 TIMED = {"connection": "shop", "tables": "orders", "mode": "timestamp", "timestamp_column": "changed"}
+MIRROR = "connection: w, table: orders, insert_mode: upsert, pk_mode: record_value, pk_fields: id"
+BULK = {"mode": "bulk", "timestamp_column": ()}
 FILE = """
 name: orders
 source:
@@ -44,6 +46,9 @@ sink:
         ({"db_timezone": "Mars"}, "no IANA name"),
         ({"split_column": "id"}, "`split_column` goes with `splits`"),
         ({"mode": "bulk", "timestamp_column": (), "splits": 2}, "mode bulk has none"),
+        ({"deletes": True}, "`deletes` are seen by mode bulk alone"),
+        (BULK | {"deletes": True, "tables": ["a", "b"]}, "`deletes` need one snapshot of all rows"),
+        (BULK | {"deletes": True, "tables": None, "table_include": "a.*"}, "`deletes` need one snapshot of all rows"),
         ({"starting_ids": {"orders": 1}}, "`starting_ids` are for mode timestamp+incrementing"),
         ({"mode": "timestamp+incrementing", "starting_ids": {"orders": 1}}, "has no one position"),
         ({"topics": "orders"}, "`topics` is for records of Kafka's"),
@@ -74,6 +79,33 @@ def test_a_pipeline_that_the_source_can_t_serve_is_refused_when_its_file_is_read
 ):
     file = tmp_path / "orders.yaml"
     file.write_text(FILE.format(more=more, sink=sink, rest=rest))
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(file)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sink", "rest", "says"),
+    [
+        ("hudi: {path: /lake/orders, operation: upsert, record_key: id}", "", "are more than sink.hudi can do"),
+        ("kafka: {connection: k, topic: t, staging: /s}", "", "are more than sink.kafka can do"),
+        ("files: {path: /lake/orders}", "", "are more than sink.files can do"),
+        ("jdbc: {connection: w, table: orders}", "", "need sink.jdbc.insert_mode upsert"),
+        (
+            f"jdbc: {{{MIRROR}}}",
+            "errors: {tolerance: all}",
+            "would take the rows of bad records for rows that are gone",
+        ),
+        (f"jdbc: {{{MIRROR}}}", "", None),
+    ],
+)
+def test_rows_that_a_snapshot_has_not_are_deleted_where_the_commit_can(tmp_path: Path, sink, rest, says):
+    file = tmp_path / "orders.yaml"
+    source = "jdbc: {connection: shop, tables: orders, mode: bulk, deletes: true}"
+    file.write_text(f"name: o\nsource:\n  {source}\nsink:\n  {sink}\ncontrol: {{connection: k}}\n{rest}\n")
+    if says is None:
+        assert load_pipeline(file).writer().mirrors
+        return
     with pytest.raises(PipelineFileError) as caught:
         load_pipeline(file)
     assert says in str(caught.value)

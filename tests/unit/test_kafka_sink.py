@@ -12,11 +12,12 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
-from sluice.sinks.kafka.names import topics_of, transactional_id
+from sluice.sinks.kafka.names import topics_of, transactional_id, way_of_writing
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable
+from sluice.sinks.kafka.takes import LARGEST, Group, Takes, as_option, from_option
 
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
 
@@ -67,6 +68,17 @@ def test_topics_are_named_after_the_sources():
     assert topics_of("out", ("a", "b")) == ("out",)
     with pytest.raises(ActionRequiredError, match="Kafka has no topics of that name"):
         topics_of("a b", ("a",))
+
+
+def test_what_topics_take_is_said_by_name_only_where_it_differs_from_most():
+    small, most, compacted = Takes(2000), Takes(1_048_588), Takes(1_048_588, keyed=True)
+    found = {"a": most, "b": small, "c": most, "d": compacted, "e": most}
+    assert from_option(as_option(found)) == [Group(small, ("b",)), Group(compacted, ("d",)), Group(most, ())]
+    assert from_option(as_option({"a": small})) == [Group(small, ())]
+    assert from_option(as_option({})) == [Group(Takes(LARGEST), ())]
+    ways = {way_of_writing(section().writer("t", None, maintained=False).model_copy(update={"options": {"takes": t}}))
+            for t in ("[]", "[1]")}  # fmt: skip
+    assert len(ways) == 1  # of the same rows, a topic with another limit gets the same records
 
 
 def test_columns_by_what_they_are_for():

@@ -83,6 +83,7 @@ def explain(
         "value in hex": _hex(record.value),
         "value's schema id": _schema_id(record.value),
         "value's bytes": None if record.value is None else len(record.value),
+        "left out": record.left_out,
         "what next": _next_step(file, record, sent, replayed, here.other_log(record)),
     }
     rows = [{"what": name, "is": value} for name, value in facts.items() if value is not None]
@@ -157,6 +158,11 @@ def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None
         return "It was sent again; look for it behind the offsets of that time, in the table or in the quarantine."
     if other_log:
         return f"It can't be read or sent again: {other_log}. Where it still holds, have its producer send it."
+    if record.left_out is not None:
+        return (
+            f"The topic of bad records doesn't take all of it, so it can't be sent again. It is still at its place, "
+            f"{record.place}, as long as that topic keeps it: read it there, or have its producer send a smaller one."
+        )
     return (
         f"If the pipeline should take it: correct {file}, then `sluice replay {file} {record.instant}`, which reads "
         f"its whole interval again, or `sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to "

@@ -165,7 +165,14 @@ class Chosen:
         for instant, paths in self.files.items():
             for record in self.here.files.records(paths, whole=False):
                 place = place_of(record)
-                if self._wants(place):
+                if place in self.places and record.left_out is not None:
+                    raise ActionRequiredError(
+                        "The record can't be sent again: the topic of bad records doesn't have all of it.",
+                        next_step="it is at its place in its source, as long as that keeps it. Nothing was sent.",
+                        record=record.place,
+                        left_out=record.left_out,
+                    )
+                if self._wants(record):
                     missing.discard(place)
                     yield instant, place, record.log
         if missing:
@@ -180,11 +187,12 @@ class Chosen:
         for paths in self.files.values():
             for record in self.here.files.records(paths):
                 log = self.here.clusters.log(record.topic)
-                if log is not None and log[0] == cluster and self._wants(place_of(record)):
+                if log is not None and log[0] == cluster and self._wants(record):
                     yield replace(record, topic=log[1])
 
-    def _wants(self, place: Place) -> bool:
-        return not self.places or place in self.places
+    def _wants(self, record: Quarantined) -> bool:
+        """Whether it is among them. Without all of it, it would be another record: of its key's last one a delete."""
+        return record.left_out is None and (not self.places or place_of(record) in self.places)
 
 
 def place_from(text: str) -> Place:

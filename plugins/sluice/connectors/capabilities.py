@@ -23,6 +23,7 @@ class SourceCapabilities:
         sparse: its offsets aren't numbers of records, such as times: how many records an interval has, the source
             bounds itself by `max_records`, and a difference of offsets is no lag.
         repeats: an interval may have records of earlier ones again, which only an upsert makes one row.
+        snapshots: an interval has all rows that there are, in one range, and rows that it hasn't are to be deleted.
     """
 
     replayable: bool = False
@@ -33,6 +34,7 @@ class SourceCapabilities:
     rows: bool = False
     sparse: bool = False
     repeats: bool = False
+    snapshots: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class SinkCapabilities:
         services: the services that its tables have.
         catalogs: its tables can be registered in catalogs.
         keeps_newer: an upsert leaves rows as they are that are newer than records which are read out of their order.
+        mirrors: a commit may delete the rows whose keys the interval hasn't; `TableSpec.mirrors` says so.
     """
 
     atomic_with_checkpoint: bool = False
@@ -64,6 +67,7 @@ class SinkCapabilities:
     services: frozenset[Service] = frozenset()
     catalogs: bool = False
     keeps_newer: bool = False
+    mirrors: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) ->
             f"{source.place} reads rows again that earlier intervals have read, and {sink.place} would have them "
             f"twice: they {sink.without('upsert')}"
         )
+    yield from _no_mirror(source, sink, required)
     if source.can.rows and required.sizes:
         yield f"`errors.max_record_bytes` is for records of bytes, and those of {source.place} are rows"
     if required.window and not source.can.windows_by_time:
@@ -159,6 +164,21 @@ def _not_exactly_once(source: SourceEnd, sink: SinkEnd) -> Iterator[str]:
         yield (
             f"{sink.place} can't store rows and their checkpoint together, so a crash between the two would lose or "
             "double rows: exactly once needs a sink that is atomic with its checkpoint"
+        )
+
+
+def _no_mirror(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
+    if not source.can.snapshots:
+        return
+    if not sink.can.mirrors:
+        yield (
+            f"{source.place}.deletes takes away what a snapshot hasn't any more, in the commit: such deletes "
+            f"{sink.without('mirrors')}. Leave it out, and those rows stay; or have Debezium read the database's log"
+        )
+    if required.quarantine:
+        yield (
+            f"{source.place}.deletes would take the rows of bad records for rows that are gone, and `errors.tolerance: "
+            "all` sets these aside: leave one of them out"
         )
 
 

@@ -162,6 +162,31 @@ class SinkWriter(Protocol):
         )
 
 
+REFUSED = "_sluice_refused"
+"""The column in which `ChecksRows` says what is wrong with a row, in words; null where nothing is."""
+MADE = "_sluice_made_"
+"""How the names of columns begin that a writer gets back as it has made them when it looked at the rows."""
+
+
+@runtime_checkable
+class ChecksRows(Protocol):
+    """A writer whose sink doesn't take every row: those that it doesn't are bad records, as others are."""
+
+    def checked(self, rows: DataFrame) -> DataFrame:
+        """The same rows with `REFUSED`, and columns `MADE`: two looks at a row have to say the same.
+
+        Args:
+            rows: as of `SinkWriter.write`, with the words of what is wrong with a record already
+                (`sluice.rows.records.PROBLEM`). Columns of such a record may be null where the table's aren't.
+        """
+        ...
+
+
+def check_of(writer: SinkWriter) -> Callable[[DataFrame], DataFrame] | None:
+    """What looks at rows for a writer's sink; None where it takes all."""
+    return writer.checked if isinstance(writer, ChecksRows) else None
+
+
 class MakesWriter(Protocol):
     """What a section's `row_writer` names."""
 
@@ -271,6 +296,10 @@ class ReadsWritten(Protocol):
 
     def needs_record_time(self, writer: TableSpec) -> bool:
         """Whether `written` wants the record's own time, as `SinkWriter` has it."""
+        ...
+
+    def checked(self, spark: Any, writer: TableSpec, rows: DataFrame) -> DataFrame:
+        """As `ChecksRows.checked`, by what the sink takes now."""
         ...
 
     def written(self, spark: Any, writer: TableSpec, rows: DataFrame, kept: Collection[str]) -> DataFrame:

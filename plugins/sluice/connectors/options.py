@@ -7,7 +7,7 @@ can do and names its code, which is imported only when the pipeline runs, not wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -64,6 +64,10 @@ class FurtherTableOptions:
     topics: tuple[str, ...]
     section: SinkOptions
     transforms: tuple[Transform, ...] | None = None
+
+
+Positions = Literal["offsets", "times", "numbers", "snapshots"]
+"""What offsets are: numbers of records; microseconds since 1970; numbers of a column; or numbers of snapshots."""
 
 
 class SourceOptions(Section):
@@ -127,6 +131,11 @@ class SourceOptions(Section):
     def streams_settings(self) -> StreamsSettings | None:
         """What it says of logical streams; None where it names its topics itself."""
         return None
+
+    @property
+    def positions(self) -> Positions:
+        """What its offsets are, for people who look at them."""
+        return "offsets"
 
     @property
     def topics_in_words(self) -> str:
@@ -235,6 +244,10 @@ class SinkOptions(Section):
         Raises:
             ValueError: they don't fit.
         """
+
+    def written_topics(self, topics: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - for sinks that have any
+        """The topics that the sink writes, given those that are read; none of a sink that writes tables."""
+        return ()
 
     def placement(self, partitions: Mapping[str, int]) -> KeyPlacement | None:  # noqa: ARG002 - for sinks that find keys by partition
         """How an upsert finds a key's row, given each topic's number of partitions; None where nobody has to know."""

@@ -165,6 +165,9 @@ def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Ite
     for record in bad:
         context = _context(pipeline, start, record, logs.get(record.topic, (None, record.topic)))
         cut = [*context, ("sluice.left_out", words.encode())]
+        if record.left_out is not None:
+            gone = f"{record.left_out}: more than the topic of bad records takes; the whole record is at its place"
+            context = cut = [*context, ("sluice.left_out", gone.encode())]
         timestamp = int(record.timestamp.timestamp() * 1000) if record.timestamp is not None else None
         own = [*record.headers]
         # What makes it large is the value nearly always, but it may be the headers or the key.

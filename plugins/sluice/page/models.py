@@ -82,7 +82,7 @@ class Health(_Part):
     valid_through: Time | None
     """The time up to which the table is complete."""
     lag: int | None
-    """Offsets that wait in Kafka; null where the logs' ends aren't known."""
+    """Offsets that wait in Kafka; null where the logs' ends aren't known, as those of a database's tables."""
 
 
 class Pipeline(Health, _Whole):
@@ -94,6 +94,10 @@ class Pipeline(Health, _Whole):
     operation: str | None
     """upsert or append; null without a file."""
     topics: list[str]
+    """The topics that are read; of a database its tables."""
+    positions: str
+    """What offsets are: offsets of Kafka's; or of a database's table times (microseconds since 1970), numbers of a
+    column, or snapshots."""
     control_topic: str | None
     schedule: str | None
     last_run: Run | None
@@ -345,6 +349,8 @@ class WholeTransaction(Transaction):
 
     pipeline: str
     table: str | None
+    positions: str
+    """What its offsets are, as of its pipeline."""
     whole_ranges: list[Range]
     idle: list[Planned]
     passed_over: list[Planned]

@@ -150,6 +150,7 @@ class Page:
         return {
             "pipeline": entry.key,
             "table": redact(entry.table),
+            "positions": _positions(entry),
             **whole,
             "run": present.run(run) if run else None,
             "banners": banners,
@@ -392,6 +393,7 @@ class Page:
             "description": entry.pipeline.description if entry.pipeline else None,
             "operation": _operation(entry),
             "topics": list(topics),
+            "positions": _positions(entry),
             "control_topic": entry.control.topic if entry.control else None,
             "schedule": _schedule(view),
             "state": view.health.word,
@@ -419,6 +421,10 @@ def _operation(entry: Entry) -> str | None:
     if entry.pipeline is None:
         return None
     return "upsert" if entry.pipeline.sink.capabilities.upsert else "append"
+
+
+def _positions(entry: Entry) -> str:
+    return entry.pipeline.source.options.positions if entry.pipeline is not None else "offsets"
 
 
 def _control(entry: Entry) -> Any:

@@ -38,6 +38,7 @@ def set_aside(
     read: Read,
     quarantine: Callable[[], SinkWriter],
     attempt: tuple[int, str],
+    check: Callable[[DataFrame], DataFrame] | None = None,
 ) -> SetAside:
     """Write a range's bad records to the quarantine, under the interval's instant.
 
@@ -48,6 +49,7 @@ def set_aside(
         read: reads planned ranges, with headers.
         quarantine: the sink's writer of the quarantine, one for the whole attempt.
         attempt: the range's number and the attempt's id.
+        check: what the sink doesn't take, as in the first pass.
 
     Raises:
         ActionRequiredError: there are more than the pipeline tolerates.
@@ -56,7 +58,7 @@ def set_aside(
     if not counted.bad:
         return SetAside()
     assert start.quarantine is not None
-    chain = RecordChain(spark, start.records, start.writer, of_streams=start.streams is not None)
+    chain = RecordChain(spark, start.records, start.writer, of_streams=start.streams is not None, check=check)
     first = _first(chain, counted, read)
     error = certainly_too_many(start, counted.bad, first)
     if error is not None:

@@ -10,7 +10,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.connectors.data import ReadsAsPinned, SinkWriter, SourceReader, reader_of, writer_of
+from sluice.connectors.data import ReadsAsPinned, SinkWriter, SourceReader, check_of, reader_of, writer_of
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -141,7 +141,8 @@ class RunningSparkJob:
     ) -> tuple[Part, SetAside]:
         """Write the range's records of one table; `start` has no other."""
         spark, planned = self._spark, start.ranges[number]
-        writing = _Writing(spark, start, self._readers, self._writer_of(start, attempt))
+        writer = self._writer_of(start, attempt)
+        writing = _Writing(spark, start, self._readers, writer)
         here = {r.topic_partition for r in planned}
         writing.remember_deletes([r for r in start.later if r.topic_partition in here])
         parts = []
@@ -157,7 +158,8 @@ class RunningSparkJob:
             whole = writing.part(planned, format(whole.left_out.changes.emptied_at, "f"), truncates=True)
         reach("participant.after_write")
         read_again = partial(self._read_again, start)
-        return whole, set_aside(spark, start, whole.left_out, read_again, quarantine, (number, attempt))
+        left_out, of = whole.left_out, (number, attempt)
+        return whole, set_aside(spark, start, left_out, read_again, quarantine, of, check_of(writer))
 
     def cancel(self) -> None:
         """Cancel what Spark is doing, and start nothing more."""
@@ -220,6 +222,7 @@ class _Writing:
             ranges,
             of_streams=start.streams is not None,
             record_time=getattr(self._writer, "needs_record_time", False),  # a writer need not be a subclass,
+            check=check_of(self._writer),
         )
 
     def _read(self, ranges: Sequence[PlannedRange], watch: Observe | None = None) -> DataFrame:

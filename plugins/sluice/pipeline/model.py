@@ -310,13 +310,14 @@ class Pipeline(Section):
 
     def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableSpec:
         """What START-COMMIT says of the table, whose schema an interval pins."""
-        return self.sink.options.writer(
+        spec = self.sink.options.writer(
             self.table_name,
             self.changes,
             maintained=self.table_services is not None,
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
         )
+        return spec.mirroring(self.source.capabilities.snapshots)
 
 
 def _reads(source: SourceOptions, topic: str) -> bool:

@@ -128,5 +128,9 @@ def require_digest(start: StartCommit, digest: str | None) -> None:
 
 
 def with_schema_of(start: TableSpec, own: TableSpec) -> TableSpec:
-    """The pipeline's own table settings, with the schema that a START-COMMIT pinned."""
-    return own.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})
+    """The pipeline's own table settings, with the schema that a START-COMMIT pinned.
+
+    Rows that an interval hasn't are deleted only where both say so: it may have been planned before the file did.
+    """
+    settings = own.mirroring(own.mirrors and start.mirrors)
+    return settings.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})

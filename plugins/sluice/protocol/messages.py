@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -170,6 +170,9 @@ class BadRecord(_Frozen):
         return f"{self.topic}[{self.partition}]@{self.offset}: {self.reason}"
 
 
+_SNAPSHOT: Final = "snapshot"
+
+
 class TableSpec(_Frozen):
     """How a table is written: pinned at START-COMMIT so that all ranges of an interval write alike.
 
@@ -194,6 +197,16 @@ class TableSpec(_Frozen):
     def upserts(self) -> bool:
         """Whether the last version of a key is its row; otherwise every record is a row."""
         return self.operation == "upsert"
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether an interval has all rows of its source, so that those which it hasn't are deleted."""
+        return _SNAPSHOT in self.options
+
+    def mirroring(self, whether: bool) -> TableSpec:
+        """The same table, as one that mirrors its source or doesn't."""
+        options = {name: value for name, value in self.options.items() if name != _SNAPSHOT}
+        return self.model_copy(update={"options": options | ({_SNAPSHOT: "true"} if whether else {})})
 
 
 class FurtherTable(_Frozen):

@@ -29,7 +29,11 @@ INSTANT = "instant"
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A bad record in the quarantine."""
+    """A bad record in the quarantine.
+
+    Attributes:
+        left_out: what of the record the quarantine hasn't taken, in words; None where it has all of it.
+    """
 
     instant: str
     topic: str
@@ -44,6 +48,7 @@ class Quarantined:
     key: bytes | None = None
     value: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    left_out: str | None = None
 
     @property
     def place(self) -> str:

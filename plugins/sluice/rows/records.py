@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as _field
 from functools import reduce
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructType
 
+from sluice.connectors.data import MADE, REFUSED
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PlannedRange, TableSpec
@@ -90,6 +91,7 @@ class RecordChain:
         planned: what is read, for the places of bad records.
         of_streams: whether the records are of streams, whose topics' names in rows aren't their own.
         record_time: whether rows have `RECORD_TIME` beside them.
+        check: what the sink doesn't take (`sluice.connectors.data.check_of`); None where it takes all.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class RecordChain:
         *,
         of_streams: bool = False,
         record_time: bool = False,
+        check: Callable[[DataFrame], DataFrame] | None = None,
     ) -> None:
         self._spark = spark
         self._plan = plan
@@ -114,6 +117,7 @@ class RecordChain:
         self._planned = planned
         self._of_streams = of_streams
         self._time = (RECORD_TIME,) if record_time else ()
+        self._check = check
 
     def rows(self, records: DataFrame) -> DataFrame:
         """The table's columns of every good record, with `KAFKA_COLUMNS` beside them.
@@ -136,12 +140,14 @@ class RecordChain:
                 frame = self._good(self._real_moves(frame), f"{_PART}_{part}")
             frame = self._transforms.shape(frame, part)
         shaped = self._real_moves(self._shaped(frame))
-        if self._tolerant:
+        apart = self._tolerant or self._check is not None  # who has made more of rows may leave their columns unread
+        if apart:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
             shaped = shaped.observe(_SHAPED, *self._counts())
-        change = [CHANGE] if self._changes is not None else []
-        return shaped.selectExpr(*self._columns(guarded=not self._tolerant), *KAFKA_COLUMNS, *self._time, *change)
+        beside = [*KAFKA_COLUMNS, *self._time, *([CHANGE] if self._changes is not None else [])]
+        beside += [name for name in shaped.columns if name.startswith(MADE)]
+        return shaped.selectExpr(*self._columns(guarded=not apart), *beside)
 
     def counts(self, dataset: Any) -> Counted:
         """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
@@ -309,7 +315,12 @@ class RecordChain:
         shaped = frame.select(*columns([*made, *map(quoted, hidden), PROBLEM]))
         own = (name for name in shaped.columns if name != PROBLEM)
         problem = ", ".join([PROBLEM, *self._missing(), *self._misleading()])
-        return shaped.selectExpr(*map(quoted, own), f"coalesce({problem}) AS {PROBLEM}")
+        shaped = shaped.selectExpr(*map(quoted, own), f"coalesce({problem}) AS {PROBLEM}")
+        if self._check is None:
+            return shaped
+        checked = self._check(shaped)
+        own = (name for name in checked.columns if name not in (PROBLEM, REFUSED))
+        return checked.selectExpr(*map(quoted, own), f"coalesce({PROBLEM}, {REFUSED}) AS {PROBLEM}")
 
     def _require_fit(self, frame: DataFrame) -> None:
         """Check that the steps' columns have the types that the table has.

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import INSTANT, PLACE, ReadsRows, ReadsWritten, SourceReader
+from sluice.connectors.data import INSTANT, MADE, PLACE, ReadsRows, ReadsWritten, SourceReader
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.changes import POSITION
@@ -111,7 +111,9 @@ def _records(
     now = intervals[0]["clusters"]
     plan = plan.under_names({r["cluster"]: now.get(r["cluster"], r["cluster"]) for i in intervals for r in i["ranges"]})
     timed = encodes is not None and encodes.needs_record_time(writer)
-    chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"], record_time=timed)
+    # Without tolerance what is in the topic was taken, whatever the topic takes now.
+    check = partial(encodes.checked, spark, writer) if encodes is not None and plan.errors.tolerance == "all" else None
+    chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"], record_time=timed, check=check)
     headers = "headers" in plan.columns.values()
     if encodes is None:
         return _topic(spark, readers, task, intervals, chain, {*names, *writer.ordering_fields}, headers=headers)
@@ -135,7 +137,8 @@ def _topic(
     joined = _adjoining([r for _, r in ranges])
     read = read_range(readers, joined, task["isolation_level"], headers=headers, of_streams=task["of_streams"])
     rows = chain.rows(read)
-    kept = [*(name for name in rows.columns if name in names), *({CHANGE} & set(rows.columns)), *PLACE]
+    made = (name for name in rows.columns if name in names or name.startswith(MADE))
+    kept = [*made, *({CHANGE} & set(rows.columns)), *PLACE]
     return _with_instants(spark, rows, ranges, kept)
 
 

@@ -6,7 +6,7 @@ Shapes: Connect's REST API, and for offsets, stopping and restarting KIP-875 and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from sluice import __version__
 from sluice.connectors import registry
+from sluice.connectors.options import Positions
 from sluice.page.health import failures_in_a_row
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.offsets import TopicPartition
@@ -198,11 +199,14 @@ def tasks(name: str, config: Mapping[str, str], facts: Facts) -> list[Json]:
     ]
 
 
-def offsets(committed: Mapping[TopicPartition, int]) -> Json:
+def offsets(committed: Mapping[TopicPartition, int], positions: Positions = "offsets") -> Json:
     """Where each partition stands: the offset of the next record, as a consumer group has it (KIP-875).
 
-    Where the pipeline reads several clusters, each partition also names its cluster.
+    Where the pipeline reads several clusters, each partition also names its cluster. Of a database's tables a partition
+    is a table, and its offset has the names that Connect's JDBC source has: all before it was read.
     """
+    if positions != "offsets":
+        return {"offsets": [_of_table(tp, at, positions) for tp, at in sorted(committed.items())]}
     several = len({tp.cluster for tp in committed}) > 1
     rows = []
     for tp, offset in sorted(committed.items()):
@@ -211,6 +215,28 @@ def offsets(committed: Mapping[TopicPartition, int]) -> Json:
             partition["kafka_cluster"] = tp.cluster
         rows.append({"partition": partition, "offset": {"kafka_offset": offset}})
     return {"offsets": rows}
+
+
+def _of_table(tp: TopicPartition, position: int, positions: Positions) -> Json:
+    partition = {"table": tp.topic, "split": tp.partition}
+    if positions != "times":
+        return {"partition": partition, "offset": {"incrementing" if positions == "numbers" else positions: position}}
+    nanos = position % 1_000_000 * 1000
+    return {"partition": partition, "offset": {"timestamp": position // 1000, "timestamp_nanos": nanos}}
+
+
+def topics_of(pipeline: Pipeline | None, committed: Callable[[], Iterable[TopicPartition]]) -> list[str]:
+    """The topics that a connector works on: of one that loads a database those that it writes.
+
+    Args:
+        pipeline: of the file; None where it was made in Python.
+        committed: tells whose offsets the table has, where the file names none.
+    """
+    named = pipeline.source.options.topics if pipeline is not None else ()
+    read = list(named) or sorted({tp.topic for tp in committed()})
+    if pipeline is None or not pipeline.source.capabilities.rows:
+        return read
+    return list(pipeline.sink.options.written_topics(read))
 
 
 def class_of(kind: registry.Kind, name: str) -> str:
@@ -234,6 +260,13 @@ def config_of(pipeline: Pipeline) -> dict[str, str]:
         **({"topics.regex": source.topics_pattern} if source.topics_pattern else {}),
         **dict(_flat("", said)),
     }
+    if pipeline.source.capabilities.rows:  # what it calls topics are tables, which stand there under their own names
+        names = (
+            "topics",
+            "topics.regex",
+            *(f"{pipeline.source.place}.{name}" for name in ("topics", "topics_pattern")),
+        )
+        flat = {key: value for key, value in flat.items() if key not in names}
     return dict(redact(flat))
 
 

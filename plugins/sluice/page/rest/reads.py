@@ -78,15 +78,15 @@ def task_status(entry: EntryDep, facts: FactsDep, task: int) -> Json:
 
 @router.get("/connectors/{dag_id}/topics")
 def topics(page: PageDep, entry: EntryDep) -> Json:
-    """The topics that the file names, else those whose offsets the table has."""
-    named = entry.pipeline.source.options.topics if entry.pipeline is not None else ()
-    return {entry.key: {"topics": list(named or sorted({tp.topic for tp in page.committed(entry)}))}}
+    """The topics that the file names, else those whose offsets the table has; of a source those that it writes."""
+    return {entry.key: {"topics": answers.topics_of(entry.pipeline, lambda: page.committed(entry))}}
 
 
 @router.get("/connectors/{dag_id}/offsets")
 def offsets(page: PageDep, entry: EntryDep) -> Json:
     """Where each partition stands."""
-    return answers.offsets(page.committed(entry))
+    positions = entry.pipeline.source.options.positions if entry.pipeline is not None else "offsets"
+    return answers.offsets(page.committed(entry), positions)
 
 
 @router.get("/connector-plugins", dependencies=[_LOGGED_IN])

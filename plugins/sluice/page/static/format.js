@@ -39,6 +39,14 @@ export function duration(seconds) {
   return NONE;
 }
 
+/** A position of a source: an offset; of a database's table a time in microseconds, a number, or a snapshot's number. */
+export function position(value, kind) {
+  if (kind !== "times" || value === null || value === undefined) return number(value);
+  return when(new Date(value / 1000).toISOString(), { date: true, milliseconds: true });
+}
+/** What lies between two positions. */
+export const distance = (value, kind) => (kind === "times" && value !== null && value !== undefined ? duration(value / 1e6) : number(value));
+
 export const secondsBetween = (begin, end) => (begin && end ? (Date.parse(end) - Date.parse(begin)) / 1000 : null);
 export const secondsSince = (time, now) => (time ? (now - Date.parse(time)) / 1000 : null);
 

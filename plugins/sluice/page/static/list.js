@@ -73,6 +73,6 @@ function row(p, now) {
     h("td", { "data-label": "Latest transactions" }, spark(p.recent)),
     h("td", { "data-label": "Last commit" }, f.age(p.last_commit, now)),
     h("td", { "data-label": "Complete through" }, f.when(p.valid_through)),
-    h("td", { "data-label": "Lag", class: "right" }, h("span", { class: "figure" }, f.number(p.lag)), h("div", { class: "sub" }, lagTime(p, now))),
+    h("td", { "data-label": "Lag", class: "right" }, h("span", { class: "figure" }, f.distance(p.lag, p.positions)), h("div", { class: "sub" }, lagTime(p, now))),
   );
 }

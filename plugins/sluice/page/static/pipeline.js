@@ -44,7 +44,7 @@ function heading(p) {
 
 function stats(p, now) {
   const items = [
-    ["Lag", f.number(p.lag), lagTime(p, now), "Offsets between the logs' ends now and what is committed"],
+    ["Lag", f.distance(p.lag, p.positions), lagTime(p, now), ofKafka(p) ? "Offsets between the logs' ends now and what is committed" : "What waits in a database isn't asked; each transaction says what it has left"],
     ["Last commit", f.age(p.last_commit, now), p.last_instant && h("a", { href: transactionLink(p.key, p.last_instant) }, p.last_instant), null],
     ["Complete through", f.when(p.valid_through), "by the last commit", "The time up to which the table holds all records, by the last ACK-COMMIT"],
     ["Schedule", p.schedule ?? "by hand", p.next_run ? h("span", {}, "next ", f.when(p.next_run)) : p.state === "paused" ? "paused" : null, null],
@@ -60,7 +60,7 @@ function nothing(p) {
 
 function history(p, limit, before, now) {
   const oldestFirst = [...p.transactions].reverse();
-  const tips = oldestFirst.map((t) => tip(t, now));
+  const tips = oldestFirst.map((t) => tip(t, p.positions, now));
   const points = (value) => oldestFirst.map((t, i) => ({ value: value(t), state: t.state, instant: t.instant, tip: tips[i] }));
   const sum = (name) => p.transactions.reduce((total, t) => total + (t[name] ?? 0), 0);
   const charts = [
@@ -69,9 +69,9 @@ function history(p, limit, before, now) {
     columns({ title: "Time taken", points: points((t) => took(t, now)), format: f.duration }),
   ];
   if (p.lag_lines.length) {
-    charts.push(lines({ title: "Lag left by partition", lines: p.lag_lines, format: f.number, tips: tips.map((x) => x.split("\n")[0]), states: oldestFirst.map((t) => t.state) }));
+    charts.push(lines({ title: ofKafka(p) ? "Lag left by partition" : "Lag left by table", lines: p.lag_lines, format: (lag) => f.distance(lag, p.positions), tips: tips.map((x) => x.split("\n")[0]), states: oldestFirst.map((t) => t.state) }));
   } else {
-    charts.push(columns({ title: "Offsets planned", points: points((t) => t.offsets_planned), format: f.number }));
+    charts.push(columns({ title: "Offsets planned", points: points((t) => t.offsets_planned), format: (offsets) => f.distance(offsets, p.positions) }));
   }
   return h(
     "section",
@@ -85,10 +85,10 @@ function history(p, limit, before, now) {
   );
 }
 
-function tip(t, now) {
+function tip(t, positions, now) {
   const kind = t.kind === "continue" ? "" : ` (${t.kind})`;
   const lines = [`${t.instant} ${t.state}${kind}`, `${f.number(t.records_written)} rows written, ${f.bytes(t.bytes_read)} read`, `took ${f.duration(took(t, now))}`];
-  if (t.lag_left !== null) lines.push(`lag left ${f.number(t.lag_left)}`);
+  if (t.lag_left !== null) lines.push(`lag left ${f.distance(t.lag_left, positions)}`);
   return lines.join("\n");
 }
 
@@ -194,8 +194,12 @@ export function legend() {
   );
 }
 
+/** Whether what is read are topics, and not tables of a database. */
+const ofKafka = (p) => p.positions === "offsets";
+
 function partitions(p, now) {
   if (!p.partitions.length) return null;
+  if (!ofKafka(p)) return readTables(p, now);
   const shown = p.partitions.slice(0, PARTITIONS);
   const names = ["Cluster", "Topic", "Partition", "Committed", "Log end", "Lag", "Latest record", "Committed by"];
   const right = new Set(["Partition", "Committed", "Log end", "Lag"]);
@@ -227,6 +231,40 @@ function partitions(p, now) {
       ),
     ),
     p.partitions_total > shown.length && h("p", { class: "sub" }, `${f.number(p.partitions_total - shown.length)} more lag less.`),
+  );
+}
+
+/** Where each table of a database stands. How much waits in it, only its database knows. */
+function readTables(p, now) {
+  const shown = p.partitions.slice(0, PARTITIONS);
+  const upTo = { times: "Read up to", numbers: "Read up to number", snapshots: "Snapshots read" }[p.positions];
+  const right = new Set(["Split", upTo]);
+  return h(
+    "section",
+    { "aria-labelledby": "partitions" },
+    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Tables"), h("p", { class: "sub" }, f.count(p.partitions_total, "position"))),
+    h(
+      "table",
+      { class: "rows" },
+      h("thead", {}, h("tr", {}, ["Connection", "Table", "Split", upTo, "Latest row", "Committed by"].map((name) => h("th", { scope: "col", class: right.has(name) ? "right" : null }, name)))),
+      h(
+        "tbody",
+        {},
+        shown.map((row) =>
+          h(
+            "tr",
+            { "data-key": `${row.cluster} ${row.topic} ${row.partition}` },
+            h("td", { "data-label": "Connection" }, row.cluster),
+            h("td", { "data-label": "Table" }, row.topic),
+            h("td", { "data-label": "Split", class: "right" }, String(row.partition)),
+            h("td", { "data-label": upTo, class: "right" }, f.position(row.committed, p.positions)),
+            h("td", { "data-label": "Latest row" }, f.age(row.last_record, now)),
+            h("td", { "data-label": "Committed by" }, row.instant ? h("a", { class: "mono", href: transactionLink(p.key, row.instant) }, row.instant) : "–"),
+          ),
+        ),
+      ),
+    ),
+    p.partitions_total > shown.length && h("p", { class: "sub" }, `${f.number(p.partitions_total - shown.length)} more are in the read API.`),
   );
 }
 

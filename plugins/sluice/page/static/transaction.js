@@ -56,8 +56,8 @@ function facts(t) {
     ["Rows written", h("span", { class: "figure" }, f.number(t.records_written))],
     ["Audit", h("span", { title: "read = written + deleted + quarantined + filtered + skipped", class: t.audit.holds ? "" : "bad" }, `${f.number(t.records_read)} read = ${accounted(t)} ${audit}`)],
     ["Bytes", `${f.bytes(t.bytes_read)} read, ${f.bytes(t.bytes_written)} written in ${f.count(t.files, "file")}, ${f.count(t.file_groups, "file group")}`],
-    ["Offsets without a record", f.number(t.gaps)],
-    ["Lag left", f.number(t.lag_left)],
+    t.positions === "offsets" && ["Offsets without a record", f.number(t.gaps)],
+    ["Lag left", f.distance(t.lag_left, t.positions)],
     t.state === "committed" && ["Complete through", f.when(t.valid_through, { date: true })],
     ["Table's timeline", where[t.timeline] ?? "not read"],
     ["DAG run", t.dag_id === "sluice" ? `by hand: ${t.run_id}` : h("a", { href: runUrl(t.dag_id, t.run_id), "data-airflow": true }, t.run_id)],
@@ -132,20 +132,20 @@ function range(t, r) {
     h(
       "table",
       { class: "rows inner" },
-      h("thead", {}, h("tr", {}, ["Partition", "From", "To (not included)", "Records", "Without a record", "Bytes", "Latest record", "Lag left"].map((name, i) => h("th", { scope: "col", class: i && i !== 6 ? "right" : null }, name)))),
+      h("thead", {}, h("tr", {}, [t.positions === "offsets" ? "Partition" : "Table and split", "From", "To (not included)", "Records", "Without a record", "Bytes", "Latest record", "Lag left"].map((name, i) => h("th", { scope: "col", class: i && i !== 6 ? "right" : null }, name)))),
       h("tbody", {}, planned.map((p) => {
         const got = reached.get(stretch(p));
         return h(
           "tr",
           {},
           h("td", { "data-label": "Partition" }, name(p)),
-          h("td", { "data-label": "From", class: "right" }, f.number(p.start)),
-          h("td", { "data-label": "To", class: "right" }, f.number(p.end), p.behind && h("span", { class: "mark", title: "Limits left records for the next interval" }, "more waits")),
+          h("td", { "data-label": "From", class: "right" }, f.position(p.start, t.positions)),
+          h("td", { "data-label": "To", class: "right" }, f.position(p.end, t.positions), p.behind && h("span", { class: "mark", title: "Limits left records for the next interval" }, "more waits")),
           h("td", { "data-label": "Records", class: "right" }, f.number(got?.records)),
-          h("td", { "data-label": "Without a record", class: "right" }, f.number(got?.gaps)),
+          h("td", { "data-label": "Without a record", class: "right" }, t.positions === "offsets" ? f.number(got?.gaps) : "–"),
           h("td", { "data-label": "Bytes", class: "right" }, f.bytes(got?.bytes)),
           h("td", { "data-label": "Latest record" }, f.when(got?.max_timestamp)),
-          h("td", { "data-label": "Lag left", class: "right" }, f.number(p.lag_left)),
+          h("td", { "data-label": "Lag left", class: "right" }, f.distance(p.lag_left, t.positions)),
         );
       })),
     ),
@@ -168,7 +168,7 @@ function offsets(t) {
   const name = namer(t);
   const rows = [
     ...t.idle.map((p) => [name(p), "nothing to read", p.end, p.lag_left]),
-    ...t.passed_over.map((p) => [name(p), `passed over from ${f.number(p.start)}`, p.end, null]),
+    ...t.passed_over.map((p) => [name(p), h("span", {}, "passed over from ", f.position(p.start, t.positions)), p.end, null]),
   ];
   if (!rows.length) return null;
   return h(
@@ -176,7 +176,7 @@ function offsets(t) {
     { "aria-labelledby": "idle" },
     h("div", { class: "heading" }, h("h2", { id: "idle" }, "Other partitions")),
     h("table", { class: "rows" }, h("thead", {}, h("tr", {}, ["Partition", "", "Offset", "Lag left"].map((name, i) => h("th", { scope: "col", class: i > 1 ? "right" : null }, name)))),
-      h("tbody", {}, rows.slice(0, 100).map(([name, what, at, lag]) => h("tr", {}, h("td", { "data-label": "Partition" }, name), h("td", {}, what), h("td", { "data-label": "Offset", class: "right" }, f.number(at)), h("td", { "data-label": "Lag left", class: "right" }, f.number(lag)))))),
+      h("tbody", {}, rows.slice(0, 100).map(([name, what, at, lag]) => h("tr", {}, h("td", { "data-label": "Partition" }, name), h("td", {}, what), h("td", { "data-label": "Offset", class: "right" }, f.position(at, t.positions)), h("td", { "data-label": "Lag left", class: "right" }, f.distance(lag, t.positions)))))),
     t.others_total > 100 && h("p", { class: "sub" }, `${f.number(t.others_total - 100)} more partitions; START-COMMIT below names them all.`),
   );
 }

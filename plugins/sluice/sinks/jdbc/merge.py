@@ -67,6 +67,9 @@ class Merge:
         writer: how it is written.
         interval: the canonical name of the interval's first table, and its instant: whose staging tables these are.
         staged: the staging tables to merge, and no others.
+
+    Attributes:
+        absent: how many rows the merge has deleted since the interval's snapshot hasn't their keys.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class Merge:
         self._staged = staged
         self._names = [one.path for one in staged]
         self._deletes = any(one.deletes for one in staged)
+        self._mirrors = writer.mirrors
+        self.absent = 0
         self.name = target.dialect.canonical(target.schema, target.name)
 
     @property
@@ -108,6 +113,15 @@ class Merge:
             there = int(self._database.rows(sql)[0][0] or 0)
             if there < one.rows + one.deletes:
                 raise self._gone([one.path], there, one.rows + one.deletes)
+            if self._mirrors and there > one.rows:  # of two moments: which rows are gone, none of both says
+                raise IntervalError(
+                    "A snapshot was staged twice, since a task of Spark's was run again.",
+                    next_step="nothing was committed; the next interval reads the table anew.",
+                    table=self.name,
+                    instant=self._instant,
+                    found=there,
+                    reported=one.rows,
+                )
 
     def prepare(self) -> None:
         """Find the last version of each key."""
@@ -119,9 +133,19 @@ class Merge:
         self._analyze()
 
     def delete(self) -> None:
-        """Take the rows away of keys whose last version is a delete."""
+        """Take the rows away of keys whose last version is a delete, or which a snapshot hasn't."""
+        self._delete_last()
+        if self._mirrors:
+            self._delete_absent(self._target.latest)
+
+    def _delete_last(self) -> None:
         if self._deletes and self.has_versions:
             self._run(statements.delete(self._target))
+
+    def _delete_absent(self, snapshot: str) -> None:
+        self.absent = self._run(statements.delete_absent(self._target, snapshot))
+        if self.absent:
+            log.info("rows were deleted that the snapshot hasn't", table=self.name, rows=self.absent)
 
     def put(self) -> None:
         """Change rows, and add new ones."""
@@ -166,6 +190,8 @@ class Merge:
         """
         target = self._target
         self._run(statements.ordered(target, self._names))
+        if self._mirrors:
+            self._delete_absent(target.ordered)
         number = int(self._database.rows(f"SELECT count(*) FROM {target.ordered}")[0][0] or 0)
         runs = self._halves(1, number) if number > 1 else [(1, number)]
         while runs:
@@ -174,7 +200,7 @@ class Merge:
                 with self._database.savepoint():
                     self._run(statements.latest_of(target, first, last))
                     self._analyze()
-                    self.delete()
+                    self._delete_last()
                     self._put_latest()
             except RowsRefusedError:
                 if first == last:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
@@ -69,7 +70,11 @@ class Jdbc(SinkOptions):
     table_rows: ClassVar[str] = "sluice.sinks.jdbc.rows:table_rows"
     quarantine_reader: ClassVar[str] = "sluice.sinks.jdbc.quarantine:QuarantineRows"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"upsert": "insert_mode upsert with delete_enabled true", "delete": "delete_enabled true"}
+        {
+            "upsert": "insert_mode upsert with delete_enabled true",
+            "delete": "delete_enabled true",
+            "mirrors": "insert_mode upsert",
+        }
     )
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
@@ -111,7 +116,8 @@ class Jdbc(SinkOptions):
         if all(isinstance(table, Jdbc) and table.insert_mode == "insert" for table in tables):
             return _INSERT
         deletes = all(isinstance(table, Jdbc) and table.delete_enabled for table in tables)
-        return _UPSERT_AND_DELETE if deletes else _UPSERT
+        found = _UPSERT_AND_DELETE if deletes else _UPSERT
+        return replace(found, mirrors=self.insert_mode == "upsert" and not self._further)
 
     @property
     def further_tables(self) -> tuple[FurtherTableOptions, ...]:

@@ -190,6 +190,15 @@ def delete(target: Target) -> str:
     )
 
 
+def delete_absent(target: Target, snapshot: str) -> str:
+    """A statement that deletes the rows whose keys a temporary table of all there are hasn't."""
+    if target.dialect.joins:
+        table, first = target.sql, quoted(target.key[0])
+        joined = f"{table} LEFT JOIN {snapshot} s ON {_same(target, table)}"
+        return f"DELETE {table} FROM {joined} WHERE s.{first} IS NULL"
+    return f"DELETE FROM {target.sql} AS t WHERE NOT EXISTS (SELECT 1 FROM {snapshot} s WHERE {_same(target)})"
+
+
 def update(target: Target) -> str | None:
     """A statement that changes the rows of keys that are there; None if there is nothing but the key."""
     others = [name for name in target.columns if name not in target.key]

@@ -288,8 +288,9 @@ class JdbcTable:
             if not self._take_turn(instant):
                 log.info("another process has committed the interval already", instant=instant, table=self._key)
                 return
-            self._merge(instant, [one for one in staged if one.rows or one.deletes])
-            self._write_position(instant, staged, json.dumps(dict(extra)))
+            mirrors = self.writer.mirrors  # a snapshot without rows is one, too
+            absent = self._merge(instant, [one for one in staged if mirrors or one.rows or one.deletes])
+            self._write_position(instant, staged, json.dumps(dict(extra)), absent)
             reach("jdbc.before_database_commit")
         reach("jdbc.after_database_commit")
         self._drop(self._database.staging_tables(self._target, self._key, instant))
@@ -395,7 +396,8 @@ class JdbcTable:
             )
         return True
 
-    def _merge(self, instant: str, staged: Sequence[Committable]) -> None:
+    def _merge(self, instant: str, staged: Sequence[Committable]) -> int:
+        """Merge staging tables; returns how many rows were deleted that a snapshot hasn't."""
         tables = []
         for number, writer in enumerate((self.writer, *self._further)):
             of_table = [one for one in staged if one.table == (writer.name if number else "")]
@@ -408,8 +410,9 @@ class JdbcTable:
             raise ValueError("the audit has let a committable pass that is of none of the interval's tables")
         if tables:
             merge(self._database, tables)
+        return sum(table.absent for table in tables)
 
-    def _write_position(self, instant: str, staged: Sequence[Committable], metadata: str) -> None:
+    def _write_position(self, instant: str, staged: Sequence[Committable], metadata: str, absent: int) -> None:
         self._run(
             f"UPDATE {self._positions} SET instant = ?, metadata = ? WHERE sink_table = ?",
             COMMITTING,
@@ -423,7 +426,7 @@ class JdbcTable:
             COMMITTING,
             instant_now(),
             sum(one.rows for one in staged),
-            sum(one.deletes for one in staged),
+            sum(one.deletes for one in staged) + absent,
             metadata,
             self._key,
             instant,

@@ -14,16 +14,18 @@ from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.connection import settings_of_connection
 from sluice.kafka.failures import classify, kafka_errors, until_it_is_known
-from sluice.kafka.topics import message_limit
 from sluice.kafka.transactional import TIMEOUT, TransactionalSender
 from sluice.sinks.kafka.failures import refusal
 from sluice.sinks.kafka.log import CONFIG
 from sluice.sinks.kafka.names import transactional_id
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.takes import LARGEST, Takes
 
 _PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}
 """librdkafka's names. Records without a key go to any partition."""
+_BATCH: Final = 1_000_000  # librdkafka's own batch.size
+_NOT_YET: Final = 1 << 20  # what a topic takes that isn't there: what brokers have by default
 
 MakesSender = Callable[[], TransactionalSender]
 
@@ -70,13 +72,20 @@ class Target:
         self.offsets = Offsets(settings)
         self._admin: AdminClient | None = None
 
-    def sender(self) -> TransactionalSender:
-        """A producer with the table's transactional id: whoever had it before can't commit anything any more."""
+    def sender(self, smallest: int = _BATCH) -> TransactionalSender:
+        """A producer with the table's transactional id: whoever had it before can't commit anything any more.
+
+        Args:
+            smallest: the smallest `max.message.bytes` of the topics that it sends to: what is small enough alone has
+                to be so in a batch, too.
+        """
         options = self._options
+        batch = min(int(options.producer.get("batch.size", _BATCH)), smallest)
         client = {
             **options.producer,
             "partitioner": _PARTITIONERS[options.partitioner],
             "compression.type": options.compression,
+            "batch.size": max(batch, 1),  # one record that is larger is a batch by itself
             "delivery.report.only.error": True,  # who is told of every record has no time for records
             "enable.idempotence": True,
         }
@@ -114,8 +123,8 @@ class Target:
                 connection=self.settings.name,
             )
 
-    def require(self, topics: Sequence[str], *, create: bool) -> int:
-        """See that topics are there; the smallest of their limits of a batch, in bytes.
+    def require(self, topics: Sequence[str], *, create: bool) -> dict[str, Takes]:
+        """See that topics are there; what each takes.
 
         Args:
             topics: the topics that are written to.
@@ -133,8 +142,7 @@ class Target:
                 )
             if create:
                 self._create(topic, wanted.partitions or -1, wanted.config)
-        there = [topic for topic in topics if create or topic in known]
-        return min((self._limit(topic) for topic in there), default=1 << 20)
+        return {topic: self._takes(topic, there=create or topic in known) for topic in topics}
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 if it isn't there."""
@@ -164,9 +172,12 @@ class Target:
                 ) from error
             raise classify(error.args[0], "creating the sink's topic", **where) from error
 
-    def _limit(self, topic: str) -> int:
-        with kafka_errors("asking for the topic's message limit", topic=topic, connection=self.settings.name):
-            return message_limit(self._client(), topic, TIMEOUT)
+    def _takes(self, topic: str, *, there: bool) -> Takes:
+        if not there:
+            return Takes(_NOT_YET, "compact" in self._options.topic_settings.config.get("cleanup.policy", ""))
+        config = self._config(topic)
+        largest = min(int(config["max.message.bytes"].value), LARGEST)
+        return Takes(largest, "compact" in config["cleanup.policy"].value)
 
     @until_it_is_known
     def _described(self, topic: str) -> Mapping[str, Any]:

@@ -14,7 +14,11 @@ STAGED: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 """The columns of a staged record; headers are an array of name and bytes, the timestamp is in milliseconds or null."""
 EACH: Final = "${topic}"
 """In a topic's name: the name of the topic that a record came from."""
-_NOT_IN_RECORDS: Final = ("staging", "max_bytes")
+SHORTENED: Final = "shortened"
+"""An option of the topic of bad records: of a record that is too large for it, it has what it takes."""
+LEFT_OUT: Final = "sluice.left_out"
+"""The header of a bad record that says what of it the topic of bad records doesn't take, in words."""
+_NOT_IN_RECORDS: Final = ("staging", "takes", "compression", "compression_level")
 _TABLE: Final = re.compile(r"kafka://([\w.\-]{1,200})/([A-Za-z0-9._-]{1,249})")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

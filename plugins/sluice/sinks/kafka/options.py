@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
@@ -17,7 +17,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
-from sluice.sinks.kafka.names import EACH, default_log
+from sluice.sinks.kafka.names import EACH, default_log, topics_of
 
 Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
 REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
@@ -155,6 +155,10 @@ class KafkaTopic(SinkOptions):
         """The connection and the log."""
         return f"kafka://{self.connection}/{self.log}"
 
+    def written_topics(self, topics: Sequence[str]) -> Sequence[str]:
+        """One, or one for each that is read."""
+        return topics_of(self.topic, tuple(topics))
+
     @property
     def connections(self) -> tuple[str, ...]:
         """The target cluster's."""
@@ -201,9 +205,15 @@ class KafkaTopic(SinkOptions):
                 "headers_from": self.headers_from or "",
                 "timestamp": self.timestamp,
                 "partitioner": self.partitioner,
+                "compression": self.compression,
+                **self._level(),
                 "without": json.dumps([POSITION] if changes is not None else []),
             },
         )
+
+    def _level(self) -> dict[str, str]:
+        level = self.producer.get("compression.level")
+        return {} if level is None else {"compression_level": level}
 
     @classmethod
     def for_route(cls, section: dict[str, object], pipeline: str, table: str) -> None:

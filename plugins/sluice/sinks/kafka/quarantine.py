@@ -25,7 +25,7 @@ from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_
 from sluice.records.settings import Errors
 from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import TableLog
-from sluice.sinks.kafka.names import log_of, quarantine_topic
+from sluice.sinks.kafka.names import LEFT_OUT, log_of, quarantine_topic
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
 
@@ -35,9 +35,13 @@ _HEADERS: Final = (
     *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "reason", "stage", "table_name"),
     *("dag_id", "run_id", "range_number", "attempt", "kafka_topic_id", "kafka_cluster_id", INSTANT),
 )
-"""The columns that stand in headers, behind the record's own; their names there begin with `_OWN`."""
+"""The columns that stand in headers, behind the record's own; their names there begin with `_OWN`.
+
+Behind them stands `LEFT_OUT` where the topic doesn't take all of a record.
+"""
 _CONFIG: Final = {"retention.ms": "-1", "cleanup.policy": "delete", "max.message.bytes": "10485760"}
 
+Header = tuple[str, str | bytes | None]
 Span = tuple[str, int, int, int]
 """Records of a topic's partition, from an offset up to another."""
 
@@ -207,9 +211,9 @@ class QuarantineTopic:
 
 def _own(message: Message) -> dict[str, str]:
     """What stands of a bad record in the headers behind its own."""
-    headers = list(message.headers() or ())[-len(_HEADERS) :]
+    headers = _headers(message)[1]
     names = [name.removeprefix(_OWN) for name, _ in headers]
-    if names != list(_HEADERS):
+    if names[: len(_HEADERS)] != list(_HEADERS):
         raise ActionRequiredError(
             "The topic of bad records has a record in it that Sluice has not written.",
             next_step="find who else writes to this topic.",
@@ -217,13 +221,20 @@ def _own(message: Message) -> dict[str, str]:
             partition=message.partition(),
             offset=message.offset(),
         )
-    values = [bytes(value).decode() if value is not None else None for _, value in headers]
+    values = [value.decode() if isinstance(value, bytes) else value for _, value in headers]
     return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+def _headers(message: Message) -> tuple[list[Header], list[Header]]:
+    """A bad record's own headers, and those behind them."""
+    headers = list(message.headers() or ())
+    ours = len(_HEADERS) + bool(headers and headers[-1][0] == LEFT_OUT)
+    return headers[:-ours], headers[-ours:]
 
 
 def _record(message: Message, own: Mapping[str, str]) -> Quarantined:
     time_of_record = own.get("kafka_timestamp")
-    carried = list(message.headers() or ())[: -len(_HEADERS)]
+    carried, _ = _headers(message)
     return Quarantined(
         instant=own[INSTANT],
         topic=own["kafka_topic"],
@@ -238,6 +249,7 @@ def _record(message: Message, own: Mapping[str, str]) -> Quarantined:
         key=_bytes(message.key()),
         value=_bytes(message.value()),
         headers=tuple((name, _bytes(value)) for name, value in carried),
+        left_out=own.get(LEFT_OUT.removeprefix(_OWN)),
     )
 
 

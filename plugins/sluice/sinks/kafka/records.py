@@ -1,4 +1,4 @@
-"""Rows as records of topics: encoded key and value, headers, time, and where they go."""
+"""Rows as records of topics: encoded key and value, headers, time, and where they go; and what a topic doesn't take."""
 
 from __future__ import annotations
 
@@ -10,32 +10,79 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.connectors.data import PLACE
+from sluice.connectors.data import MADE, REFUSED
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import TableSpec
 from sluice.records.transforms import quoted
 from sluice.rows.changes import CHANGE, DELETES
-from sluice.rows.records import RECORD_TIME, fails_with, parse_ddl
+from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
 from sluice.sinks.kafka.encoders import encoded, unfit
-from sluice.sinks.kafka.names import EACH, STAGED
+from sluice.sinks.kafka.names import EACH, LEFT_OUT, SHORTENED, STAGED
+from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
+from sluice.sinks.kafka.takes import Group, from_option
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
-_UNFIT: Final = "_unfit"
+_NO_HEADERS: Final = f"cast(array() AS {HEADERS})"
 _OVERHEAD: Final = 128  # bytes of a batch of one record beside key, value and headers, as generous as Kafka's clients
+_TOPIC, _KEY, _VALUE, _HEADERS = (f"{MADE}{part}" for part in ("topic", "key", "value", "headers"))
+_SIZE, _TAKEN = "_sluice_size", "_sluice_taken"
 
 
 def written_records(spark: SparkSession, writer: TableSpec, rows: DataFrame, kept: Collection[str] = ()) -> DataFrame:
     """The columns `STAGED` of each row, as the interval's START-COMMIT says.
 
-    Running it fails with the place of a record that has no form in the topic.
+    Args:
+        spark: the session.
+        writer: how records are written.
+        rows: columns of the table, and what `SinkWriter.write` gets beside them. Where `checked_records` has encoded
+            them, that counts.
+        kept: columns of the rows to keep beside those.
+    """
+    options = writer.options
+    frame = rows if _VALUE in rows.columns else _encoded_rows(spark, writer, rows)
+    if SHORTENED in options:
+        frame = _shortened(spark, writer, frame)
+    shape = shape_of(options, parse_ddl(spark, writer.schema_ddl).names)
+    made = {
+        "topic": F.col(_TOPIC),
+        "key": F.col(_KEY),
+        "value": F.col(_VALUE),
+        "headers": F.col(_HEADERS),
+        "partition": F.col("_kafka_partition") if options["partitioner"] == "same" else F.lit(None).cast("int"),
+        "timestamp": _time(options, shape.timestamp),
+    }
+    return frame.select(*(made[name].alias(name) for name in STAGED), *map(quoted, kept))
+
+
+def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:
+    """Rows with their records beside them, and `REFUSED`: why the topic doesn't take one.
+
+    What is packed is looked at as it would be alone in its batch, which is how a producer sends a large one: only where
+    it would be too large as it is.
 
     Args:
         spark: the session.
         writer: how records are written.
-        rows: columns of the table, and what `SinkWriter.write` gets beside them.
-        kept: columns of the rows to keep beside those.
+        rows: columns of the table with `PLACE` and `PROBLEM`; of rows that have one nothing is made.
     """
+    kinds = parse_ddl(spark, writer.schema_ddl)
+    shape = shape_of(writer.options, kinds.names)
+    frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
+    parts = [(writer.options["key_encoder"], shape.key), (writer.options["value_encoder"], shape.value)]
+    wrong = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
+    wrong += [_without_key(from_option(writer.options["takes"])), _too_large(writer.options["compression"])]
+    refused = F.when(F.col(PROBLEM).isNull(), F.coalesce(*wrong))
+    return frame.select(*map(quoted, (*rows.columns, _TOPIC, _KEY, _VALUE, _HEADERS)), refused.alias(REFUSED))
+
+
+def needs_record_time(options: Mapping[str, str]) -> bool:
+    """Whether the rows are to have the record's own time beside them."""
+    return bool(options["timestamp"] == "record")
+
+
+def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good: Column | None = None) -> DataFrame:
+    """The rows with what their records have to hold beside them."""
     options = writer.options
     kinds = parse_ddl(spark, writer.schema_ddl)
     shape = shape_of(options, kinds.names)
@@ -60,29 +107,11 @@ def written_records(spark: SparkSession, writer: TableSpec, rows: DataFrame, kep
     if carried is not None:
         given = F.concat(F.coalesce(carried, F.array().cast(HEADERS)), given) if own else carried
     topic = options["topic"]
-    made = {
-        "topic": F.expr(f"replace({literal(topic)}, {literal(EACH)}, _kafka_topic)") if EACH in topic else F.lit(topic),
-        "key": key,
-        "value": value,
-        "headers": given.cast(HEADERS),
-        "partition": F.col("_kafka_partition") if options["partitioner"] == "same" else F.lit(None).cast("int"),
-        "timestamp": _time(options, shape.timestamp),
-    }
-    parts = [(options["key_encoder"], shape.key), (options["value_encoder"], shape.value)]
-    unfits = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
-    problem = [F.coalesce(*unfits).alias(_UNFIT)] if unfits else []
-    beside = dict.fromkeys((*PLACE, *kept))
-    frame = rows.select(*(made[name].alias(name) for name in STAGED), *problem, *map(quoted, beside))
-    limit = int(options["max_bytes"])
-    wrong = [f"WHEN {_UNFIT} IS NOT NULL THEN {fails_with(_UNFIT)}"] if unfits else []
-    wrong += [f"WHEN {_SIZE} > {limit} THEN {fails_with(literal(_too_large(limit)))}"] if limit else []
-    first = f"CASE {' '.join(wrong)} ELSE topic END AS topic" if wrong else "topic"
-    return frame.selectExpr(first, *STAGED[1:], *map(quoted, kept))
-
-
-def needs_record_time(options: Mapping[str, str]) -> bool:
-    """Whether the rows are to have the record's own time beside them."""
-    return bool(options["timestamp"] == "record")
+    named = F.expr(f"replace({literal(topic)}, {literal(EACH)}, _kafka_topic)") if EACH in topic else F.lit(topic)
+    made = {_KEY: key, _VALUE: value, _HEADERS: given.cast(HEADERS)}
+    if good is not None:  # a bad record has nulls where its columns have none, which no encoder has to expect
+        made = {name: F.when(good, column) for name, column in made.items()}
+    return rows.select("*", named.alias(_TOPIC), *(column.alias(name) for name, column in made.items()))
 
 
 def _encoded(spark: SparkSession, writer: TableSpec, part: str, names: tuple[str, ...], kinds: StructType) -> Column:
@@ -96,11 +125,98 @@ def _time(options: Mapping[str, str], column: str) -> Column:
     return F.unix_millis(F.col(RECORD_TIME)) if needs_record_time(options) else F.lit(None).cast("bigint")
 
 
-_SIZE: Final = (
-    f"{_OVERHEAD} + coalesce(octet_length(`key`), 0) + coalesce(octet_length(`value`), 0) + coalesce("
-    "aggregate(`headers`, 0, (sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0) + 10), 0)"
+# What a topic takes
+
+
+def _sized(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
+    """With the bytes of each record as the topic gets it, and those that the topic takes."""
+    options = writer.options
+    frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), _of_topic(from_option(options["takes"])).alias(_TAKEN))
+    if options["compression"] == "none":
+        return frame
+    level = int(options["compression_level"]) if "compression_level" in options else None
+    packed = packed_size(spark, F.expr(_WHOLE), options["compression"], level) + _OVERHEAD
+    size = F.when(F.col(_SIZE) > F.col(_TAKEN), F.least(packed, F.col(_SIZE))).otherwise(F.col(_SIZE))
+    return frame.withColumn(_SIZE, size)
+
+
+_OWN_SIZE: Final = (
+    f"{_OVERHEAD} + coalesce(octet_length(`{_KEY}`), 0) + coalesce(octet_length(`{_VALUE}`), 0) + coalesce(aggregate("
+    f"`{_HEADERS}`, 0, (sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0) + 10), 0)"
+)
+_WHOLE: Final = (
+    f"concat(coalesce(`{_KEY}`, X''), coalesce(`{_VALUE}`, X''), aggregate(coalesce(`{_HEADERS}`, {_NO_HEADERS}), X'', "
+    "(sum, one) -> concat(sum, cast(one.key AS BINARY), coalesce(one.value, X''))))"
 )
 
 
-def _too_large(limit: int) -> str:
-    return f"its key, value and headers are more than the {limit} bytes that the topic takes (max.message.bytes)"
+def _of_topic(groups: list[Group]) -> Column:
+    """The bytes that a record's topic takes."""
+    *named, others = groups
+    found = F.lit(others.takes.bytes)
+    for group in named:
+        found = F.when(F.col(_TOPIC).isin(*group.topics), group.takes.bytes).otherwise(found)
+    return found
+
+
+def _without_key(groups: list[Group]) -> Column:
+    """Why a record without a key isn't taken, in words; null where it is."""
+    *named, others = groups
+    keyed = F.lit(others.takes.keyed)
+    for group in named:
+        keyed = F.when(F.col(_TOPIC).isin(*group.topics), group.takes.keyed).otherwise(keyed)
+    words = F.concat(
+        F.lit("it has no key, and the topic "),
+        F.col(_TOPIC),
+        F.lit(" is compacted (cleanup.policy), which takes none without one: see that every record has a key"),
+    )
+    return F.when(keyed & F.col(_KEY).isNull(), words)
+
+
+def _too_large(compression: str) -> Column:
+    """Why a record's size isn't taken, in words; null where it is."""
+    packed = "" if compression == "none" else f" packed by {compression}"
+    words = F.concat(
+        F.lit("its record for the topic "),
+        F.col(_TOPIC),
+        F.lit(" has "),
+        F.col(_SIZE).cast("string"),
+        F.lit(f" bytes{packed}, and the topic takes "),
+        F.col(_TAKEN).cast("string"),
+        F.lit(" (max.message.bytes): raise that, or leave out what makes records large"),
+    )
+    return F.when(F.col(_SIZE) > F.col(_TAKEN), words)
+
+
+def _shortened(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
+    """Records without what makes them too large: the value; or, where that isn't enough, the key and headers as well.
+
+    What is left out stands behind all other headers, so that nobody takes one for a record without a value.
+    """
+    own = len(json.loads(writer.options["headers"]))
+    everything = (_KEY, _VALUE, _HEADERS)
+    whole = _sized(spark, writer, frame)
+    small = whole.select(
+        "*",
+        F.when(F.col(_SIZE) <= F.col(_TAKEN), 0)
+        .when(F.expr(f"{_OWN_SIZE} - coalesce(octet_length(`{_VALUE}`), 0)") + _OVERHEAD <= F.col(_TAKEN), 1)
+        .otherwise(2)
+        .alias("_sluice_short"),
+    )
+    words = F.concat(
+        F.expr("CASE _sluice_short WHEN 1 THEN 'the value, of ' ELSE 'key, value and headers, of ' END"),
+        F.expr(f"CASE _sluice_short WHEN 1 THEN octet_length(`{_VALUE}`) ELSE {_OWN_SIZE} - {_OVERHEAD} END"),
+        F.lit(" bytes"),
+    )
+    said = F.array(F.struct(F.lit(LEFT_OUT).alias("key"), words.cast("binary").alias("value")))
+    ours = F.expr(f"slice(`{_HEADERS}`, -{own}, {own})")
+    short = F.col("_sluice_short")
+    made = {
+        _KEY: F.when(short < 2, F.col(_KEY)),
+        _VALUE: F.when(short < 1, F.col(_VALUE)),
+        _HEADERS: F.when(short == 0, F.col(_HEADERS))
+        .when(short == 1, F.concat(_HEADERS, said))
+        .otherwise(F.concat(ours, said)),
+    }
+    others = [quoted(name) for name in frame.columns if name not in everything]
+    return small.select(*others, *(column.alias(name) for name, column in made.items()))

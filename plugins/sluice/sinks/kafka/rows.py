@@ -19,7 +19,7 @@ from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import KEPT, Commit, TableLog
 from sluice.sinks.kafka.names import log_of, way_of_writing
 from sluice.sinks.kafka.offsets import Offsets
-from sluice.sinks.kafka.records import HEADERS, needs_record_time, written_records
+from sluice.sinks.kafka.records import HEADERS, checked_records, needs_record_time, written_records
 
 _COMMITTED: Final = "read_committed"
 _FORGOTTEN: Final = f"the sink's log doesn't say where their records are: it has the last {KEPT} intervals"
@@ -94,10 +94,13 @@ class TopicRows:
         """Where records have the times of those that they were made from."""
         return needs_record_time(writer.options)
 
+    def checked(self, spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:
+        """What the topics don't take, by their settings as they are now."""
+        return checked_records(spark, writer, rows)
+
     def written(self, spark: SparkSession, writer: TableSpec, rows: DataFrame, kept: Collection[str]) -> DataFrame:
         """Rows as records, encoded as a write job does it."""
-        any_size = writer.model_copy(update={"options": {**writer.options, "max_bytes": "0"}})
-        frame = written_records(spark, any_size, rows, kept)
+        frame = written_records(spark, writer, rows, kept)
         if CHANGE in kept:  # a value that is null in its column deletes the key as well
             frame = frame.withColumn(CHANGE, F.when(F.col("value").isNull(), DELETE).otherwise(F.col(CHANGE)))
         return frame.withColumn("headers", _headers())

@@ -28,12 +28,13 @@ from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings
 from sluice.sinks.kafka.log import TableLog
-from sluice.sinks.kafka.names import topics_of
+from sluice.sinks.kafka.names import SHORTENED, topics_of
 from sluice.sinks.kafka.options import Encoder, KafkaTopic
 from sluice.sinks.kafka.pinning import pinned_schema
 from sluice.sinks.kafka.quarantine import QuarantineTopic, quarantine_section
 from sluice.sinks.kafka.shape import Shape, shape_of, struct_of
 from sluice.sinks.kafka.table import KafkaTable
+from sluice.sinks.kafka.takes import as_option
 
 
 @dataclass
@@ -138,9 +139,9 @@ class KafkaSink:
         Of a table that was opened, rather than looked at, this creates the topic.
         """
         section = self._quarantine(writer)
-        limit = self._target(section).require((section.topic,), create=table.writable)
+        takes = as_option(self._target(section).require((section.topic,), create=table.writable))
         pinned = section.writer(f"{writer.name}_quarantine", None, maintained=False, schema_ddl=str(section.schema_))
-        return pinned.model_copy(update={"options": {**pinned.options, "max_bytes": str(limit)}})
+        return pinned.model_copy(update={"options": {**pinned.options, "takes": takes, SHORTENED: "true"}})
 
     def open_quarantine(self, table: KafkaTable, pinned: TableSpec) -> KafkaTable:
         """The topic of bad records with its log, created on first use; see `sluice.connectors.sink`."""
@@ -182,9 +183,17 @@ class KafkaSink:
         fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
         shape = self._shape(writer, fields)
         targets = topics_of(options.topic, topics)
-        limit = table.target.require(targets, create=table.writable)
-        # What is packed may fit after all, and only the brokers know.
-        more = {"max_bytes": str(limit if options.compression == "none" else 0)}
+        takes = table.target.require(targets, create=table.writable)
+        keyed = [topic for topic, one in takes.items() if one.keyed]
+        if keyed and not shape.key:
+            raise ActionRequiredError(
+                "The topic is compacted, which takes no record without a key, and the pipeline gives them none.",
+                next_step=f"name the columns of the key in {self._pipeline.sink.place}.key_fields, or change the "
+                "topic's cleanup.policy. Nothing was read.",
+                topic=keyed[0],
+                table=self._pipeline.table_id,
+            )
+        more = {"takes": as_option(takes)}
         for part, encoder, names in (("key", options.key, shape.key), ("value", options.value, shape.value)):
             if names:
                 more |= self._schema(part, encoder, struct_of(fields, names), targets, jvm, write=table.writable)

@@ -14,13 +14,17 @@ from sluice.kafka.transactional import Record
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage, Storage
 from sluice.sinks.kafka.names import STAGED, staging_folder
+from sluice.sinks.kafka.takes import LARGEST
 
 _BATCH: Final = 2000
 _FILES: Final = "files"
 _WAY: Final = "way"
+_SMALLEST: Final = "smallest"
 
 
-def committable(folder: str, files: dict[str, int], records: int, tombstones: int, way: str = "") -> Committable:
+def committable(
+    folder: str, files: dict[str, int], records: int, tombstones: int, way: str = "", smallest: int = LARGEST
+) -> Committable:
     """What an attempt hands to the commit.
 
     Args:
@@ -29,8 +33,9 @@ def committable(folder: str, files: dict[str, int], records: int, tombstones: in
         records: how many have a value.
         tombstones: how many have none.
         way: in which way they were written (`sluice.sinks.kafka.names.way_of_writing`).
+        smallest: the smallest batch that a topic of theirs takes as its largest, in bytes.
     """
-    payload = {_FILES: [[name, size] for name, size in files.items()], _WAY: way}
+    payload = {_FILES: [[name, size] for name, size in files.items()], _WAY: way, _SMALLEST: smallest}
     return Committable(rows=records, deletes=tombstones, bytes=sum(files.values()), path=folder, payload=payload)
 
 
@@ -73,6 +78,11 @@ class Staged:
         """The way in which all were written; empty where it isn't known, None where nothing was written."""
         ways = {str(one.payload.get(_WAY, "")) for one in self._committables}
         return next(iter(ways), None) if len(ways) < 2 else ""
+
+    @property
+    def smallest(self) -> int:
+        """The smallest batch, in bytes, that a topic of theirs takes as its largest."""
+        return min((int(one.payload.get(_SMALLEST, LARGEST)) for one in self._committables), default=LARGEST)
 
     def records(self) -> Iterator[Record]:
         """All records.

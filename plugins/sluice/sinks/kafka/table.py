@@ -28,6 +28,7 @@ from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.names import staging_folder
 from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.staged import Staged
+from sluice.sinks.kafka.takes import LARGEST
 
 _RECENT: Final = 16  # whoever looks for a commit that was aborted finds none: the broker refuses it
 
@@ -175,7 +176,7 @@ class KafkaTable:
         staged, spans = tuple(committables), Spans(self.target.offsets)
         records = Staged(self._storage(), instant, staged, self.log_topic, spans.begin)
         reach("sink.before_fencing")
-        with self._taken() as sender:
+        with self._taken(records.smallest) as sender:
             if self._log.find(instant) is not None:
                 story.info(
                     "another process has committed the interval already", instant=instant, table=self.writer.path
@@ -328,8 +329,8 @@ class KafkaTable:
         """The topic of the log."""
         return self.writer.path.rpartition("/")[2]
 
-    def _taken(self) -> TransactionalSender:
+    def _taken(self, smallest: int = LARGEST) -> TransactionalSender:
         """The table's transactional id, and the log as it stands after that."""
-        sender = self.target.sender()
+        sender = self.target.sender(smallest)
         self._log.read()
         return sender

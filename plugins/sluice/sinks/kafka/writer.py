@@ -24,8 +24,9 @@ from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 from sluice.sinks.kafka.names import staging_folder, way_of_writing
-from sluice.sinks.kafka.records import needs_record_time, written_records
+from sluice.sinks.kafka.records import checked_records, needs_record_time, written_records
 from sluice.sinks.kafka.staged import committable
+from sluice.sinks.kafka.takes import from_option
 
 _STAGED: Final = "sluice_staged"
 _RECORDS_IN_A_FILE: Final = 50_000  # a file of remote storage is read whole when it is sent
@@ -47,11 +48,15 @@ class KafkaWriter(SinkWriter):
         self._parts = itertools.count()
         self.needs_record_time = needs_record_time(self._options)
 
+    def checked(self, rows: DataFrame) -> DataFrame:
+        """Encode the rows, and say which records their topic doesn't take; see `sluice.connectors.data.ChecksRows`."""
+        return checked_records(self._spark, self._start.writer, rows)
+
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
         """Encode and stage the rows; see `sluice.connectors.data.SinkWriter`.
 
         Raises:
-            ActionRequiredError: a record is larger than the topic takes, or the staging path can't be written to.
+            ActionRequiredError: the staging path can't be written to.
         """
         folder = f"{self._folder}/{next(self._parts)}"
         frame = written_records(self._spark, self._start.writer, rows)
@@ -73,7 +78,8 @@ class KafkaWriter(SinkWriter):
                 instant=self._start.transaction,
             )
         way = way_of_writing(self._start.writer)  # the commit knows nothing of the registry's schemas
-        return Written((committable(folder, files, records, tombstones, way),), frame._jdf)
+        smallest = min(group.takes.bytes for group in from_option(self._options["takes"]))
+        return Written((committable(folder, files, records, tombstones, way, smallest),), frame._jdf)
 
     # Files
 

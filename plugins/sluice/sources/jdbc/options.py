@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, Field, model_validator
 
 from sluice.connectors.capabilities import SourceCapabilities
-from sluice.connectors.options import SourceOptions
+from sluice.connectors.options import Positions, SourceOptions
 from sluice.records.settings import Converter
 from sluice.sections import Duration, OneOrMore, is_pattern
 
@@ -45,6 +45,9 @@ class JdbcTables(SourceOptions):
     mode: Literal["timestamp", "incrementing", "timestamp+incrementing", "bulk"]
     """How new rows are found. timestamp: by the time of their last change. incrementing: by a number that grows;
     changes aren't seen. timestamp+incrementing: as timestamp. bulk: each interval reads everything."""
+    deletes: bool = False
+    """With mode bulk and one table, or a query: a row that is gone from it is deleted from the table that is loaded, in
+    the commit of the first interval that doesn't have it. For a table of a database that is upserted."""
     timestamp_column: OneOrMore = ()
     """The column with the time of the last change; of several the first that isn't null."""
     incrementing_column: str = ""
@@ -90,6 +93,7 @@ class JdbcTables(SourceOptions):
             rows=True,
             sparse=True,
             repeats=self.consistency == "overlap",
+            snapshots=self.deletes,
         )
 
     @property
@@ -101,6 +105,13 @@ class JdbcTables(SourceOptions):
     def by_time(self) -> bool:
         """Whether offsets are microseconds since 1970."""
         return self.mode.startswith("timestamp")
+
+    @property
+    def positions(self) -> Positions:
+        """What its offsets are, by `mode`."""
+        if self.by_time:
+            return "times"
+        return "snapshots" if self.mode == "bulk" else "numbers"
 
     @property
     def topics_in_words(self) -> str:
@@ -146,6 +157,19 @@ class JdbcTables(SourceOptions):
             raise ValueError("`table_exclude` goes with `table_include`")
         if self.db_timezone not in available_timezones():
             raise ValueError(f"db_timezone {self.db_timezone!r} is no IANA name, such as Europe/Berlin")
+        return self
+
+    @model_validator(mode="after")
+    def _deletes_need_a_snapshot(self) -> JdbcTables:
+        if self.deletes and self.mode != "bulk":
+            raise ValueError(
+                "`deletes` are seen by mode bulk alone, which reads everything: a window hasn't what is gone. Have "
+                "Debezium read the database's log instead"
+            )
+        if self.deletes and (self.table_include is not None or len(self.tables) > 1):
+            raise ValueError(
+                "`deletes` need one snapshot of all rows: name one table, or a `query` that has the rows of all of them"
+            )
         return self
 
     def positions_of(self, table: str) -> set[int]:
