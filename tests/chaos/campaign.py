@@ -24,7 +24,7 @@ from sluice.local.home import SluiceHome
 from ..cluster.servers import PostgreSql, missing, postgresql_programs
 from ..guarantees.harness import Drivers, Flow, Job, SharedJvm, finish, once_the_lease_is_free
 from ..guarantees.harness.files import FileFlow
-from .databases import JdbcPipeline, JdbcSourcePipeline
+from .databases import MODES, JdbcPipeline, JdbcSourcePipeline
 from .faults import Sleepers, SmallDisk, Trouble, suffer
 from .pipelines import (
     COMMON,
@@ -144,9 +144,9 @@ class Campaign:
             kind = self.rng.choice(("insert", "upsert"))
             self.tell(f"the table of the database is loaded by {kind}")
             self._pipelines.append(JdbcPipeline(self._flow("jdbc"), self._database, kind))
-            mode, sink = self.rng.choice(("incrementing", "timestamp")), self.rng.choice(("hudi", "kafka"))
-            self.tell(f"rows of a database are found by {mode}, and go to {sink}")
-            self._pipelines.append(JdbcSourcePipeline(self._flow("jdbc_source"), self._database, mode, sink))
+            mode, target = self.rng.choice(list(MODES)), self.rng.choice((None, self._west.bootstrap))
+            self.tell(f"rows of a database are found by {mode}, and go to a {'topic' if target else 'Hudi table'}")
+            self._pipelines.append(JdbcSourcePipeline(self._flow("jdbc_source"), self._database, mode, target))
         if self._only is not None:
             self._pipelines = [one for one in self._pipelines if one.flow.topic in self._only]
         return has_disk

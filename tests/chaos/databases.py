@@ -17,11 +17,11 @@ from ..cluster.servers import LOOPBACK, PostgreSql
 from ..guarantees.harness import Flow
 from ..guarantees.harness.databases import CONNECTION, PostgresDatabase
 from ..guarantees.harness.topics import TARGET, Topics, create, environment
-from .pipelines import DATABASE, Pipeline, ViolationError, compare, know
+from .pipelines import DATABASE, WEST, Pipeline, ViolationError, compare, know
 
 _SOURCE = "shop"  # the connection to the database that is read
 _MARGIN = 1.0  # seconds that rows wait, as `clock_margin` is by default
-_MODES: dict[str, dict[str, Any]] = {
+MODES: dict[str, dict[str, Any]] = {
     "incrementing": {"mode": "incrementing"},
     "timestamp": {"mode": "timestamp", "timestamp_column": "changed"},
 }
@@ -137,27 +137,33 @@ class Shop:
 
 
 class JdbcSourcePipeline(Pipeline):
-    """A pipeline that reads a table of PostgreSQL while clients write to it, into a Hudi table or a topic."""
+    """A pipeline that reads a table of PostgreSQL while clients write to it, into a Hudi table or a topic.
 
-    needs = frozenset({DATABASE})
+    Args:
+        flow: the pipeline.
+        server: the database's.
+        mode: how rows are found, of `MODES`.
+        target: where the cluster of the topic is; None for a Hudi table.
+    """
 
-    def __init__(self, flow: Flow, server: PostgreSql, mode: str, sink: str) -> None:
+    def __init__(self, flow: Flow, server: PostgreSql, mode: str, target: str | None) -> None:
         super().__init__("append", flow)
         self._database = PostgresDatabase(server)
         for statement in _TABLES:
             self._database.run(statement)
         self._has_updates = mode == "timestamp"
         self._shop = Shop(server, updates=self._has_updates)
-        read = {"connection": _SOURCE, "tables": "goods", "splits": 2, "horizon_wait": "3 seconds", **_MODES[mode]}
+        read = {"connection": _SOURCE, "tables": "goods", "splits": 2, "horizon_wait": "3 seconds", **MODES[mode]}
         flow.set(source={"jdbc": read}, control__connection="kafka_default")
         known = [asdict(replace(self._database.connection, id=_SOURCE))]
         self._topics: Topics | None = None
-        if sink == "kafka":
+        self.needs = frozenset({DATABASE} if target is None else {DATABASE, WEST})
+        if target is not None:
             name = f"{flow.topic}-out"
-            create(flow.bootstrap, name, 2)
+            create(target, name, 2)
             flow.set(sink={"kafka": {"connection": TARGET, "topic": name, "staging": str(flow.folder / "staging")}})
-            known += json.loads(environment(flow.bootstrap)[VARIABLE])
-            self._topics = Topics(flow, flow.bootstrap)
+            known += json.loads(environment(target)[VARIABLE])
+            self._topics = Topics(flow, target)
         else:
             flow.set(sink={"hudi": {"path": str(flow.path), "operation": "append"}})
         know(flow, {VARIABLE: json.dumps(known)})

@@ -48,8 +48,8 @@ class ViolationError(AssertionError):
 def know(flow: Flow, known: dict[str, str]) -> None:
     """Let a pipeline's processes know some connections, and the steps that run in this one those of all pipelines."""
     flow.secret_environment.update(known)
-    ours = json.loads(os.environ.get(VARIABLE, "[]"))
-    os.environ[VARIABLE] = json.dumps([*ours, *json.loads(known[VARIABLE])])
+    ours = [*json.loads(os.environ.get(VARIABLE, "[]")), *json.loads(known[VARIABLE])]
+    os.environ[VARIABLE] = json.dumps(list({one["id"]: one for one in ours}.values()))
 
 
 def compare(kind: str, seen: Counter[Any], expected: Counter[Any]) -> None:

@@ -22,6 +22,8 @@ from sluice.protocol.transaction import State
 
 from .invariants import Invariants
 from .kafka import CLUSTER, TOPIC
+from .kafka_sink import TIMEOUT
+from .kafka_sink import TOPIC as OUT
 from .lake import TABLE
 from .mapping import STREAM, Mapped
 from .parts import SimJob, SimLog, SimMachine, SimSource
@@ -68,6 +70,8 @@ def _section(sink: str, operation: str, ordered: bool) -> dict[str, Any]:
     by = {"ordering_field": "v" if ordered else []} if operation == "upsert" else {}
     if sink == "files":
         return {"path": TABLE}
+    if sink == "kafka":
+        return {"connection": "target", "topic": OUT, "staging": TABLE, "transaction_timeout": TIMEOUT}
     if sink == "jdbc":
         keyed = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"} if by else {}
         return {"connection": "warehouse", "table": "orders", **keyed, **by}
