@@ -10,9 +10,10 @@ import json
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -227,6 +228,25 @@ def preparing():
         yield PostgresDatabase(server)
     finally:
         server.stop()
+
+
+def test_completeness_is_told_up_to_when_numbers_were_looked_at_and_not_past_rows_that_wait(postgresql, on_postgresql):
+    """START waits for the transaction of a number, while others commit rows whose numbers it doesn't go up to."""
+    polled = Polled(postgresql, on_postgresql, **_NUMBERED)
+    insert, asked = f"INSERT INTO {on_postgresql} DEFAULT VALUES", datetime.now(UTC)
+    with _connect(postgresql) as late, ThreadPoolExecutor(1) as start:
+        late.cursor().execute(insert)
+        state = start.submit(polled.state)
+        time.sleep(0.7)  # it has looked at the sequence by then, and waits
+        postgresql.run(insert)
+        committed = datetime.now(UTC)
+        late.commit()
+        (bounds,) = state.result().partitions
+        assert bounds.window_end == 2
+        assert asked < state.result().valid_through(None) < committed
+        late.cursor().execute(insert)
+        held = polled.state()
+        assert [held.valid_through(None), held.valid_through(asked)] == [None, asked]
 
 
 @pytest.mark.parametrize("section", [_TIMED, _NUMBERED | {"horizon_wait": "0 seconds"}], ids=["times", "numbers"])
