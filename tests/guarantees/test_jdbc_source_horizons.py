@@ -249,6 +249,14 @@ def test_completeness_is_told_up_to_when_numbers_were_looked_at_and_not_past_row
         assert [held.valid_through(None), held.valid_through(asked)] == [None, asked]
 
 
+def test_rows_that_an_interval_has_no_room_for_are_no_word_of_completeness(postgresql, on_postgresql):
+    """They may be of any time, since numbers say nothing of it."""
+    polled, asked = Polled(postgresql, on_postgresql, **_NUMBERED, max_records=2), datetime.now(UTC)
+    postgresql.run(f"INSERT INTO {on_postgresql} (version) VALUES (0), (0), (0)")
+    assert polled.state().valid_through(asked) == asked
+    assert [len(polled.poll()), polled.state().valid_through(None) > asked] == [2, True]
+
+
 @pytest.mark.parametrize("section", [_TIMED, _NUMBERED | {"horizon_wait": "0 seconds"}], ids=["times", "numbers"])
 def test_a_prepared_transaction_holds_what_is_newer_than_the_last_window(preparing, section, topic_name):
     name = topic_name("p").replace("-", "_")

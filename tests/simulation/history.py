@@ -17,9 +17,10 @@ from .events import EVENTS, Events
 from .kafka import CLUSTER, TOPIC
 from .kafka_sink import LOG, SENDS, brokers_of
 from .lake import TABLE
+from .rows import Shop
 from .runs import Steps
 from .streams import STREAM_EVENTS, StreamEvents
-from .workers import Workers
+from .workers import Workers, has_workers
 from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
@@ -27,6 +28,8 @@ _QUIET_RUNS = 6
 _BELIEVED = SourceOptions.model_fields["max_future"].default
 _TOPICS = 80
 """By this number the histories that docs/simulation.md names for other rules write no topic."""
+_ROWS = 74
+"""By this number they read no table of a database."""
 _MOST_SWITCHES = 60_000
 """Of a history's processes. Three runs that supersede each other, since nobody asks Airflow, take up to 40,000: each
 START looks at every instant that was aborted since the last commit."""
@@ -98,6 +101,10 @@ class History(Workers):
         if self.mapped is None and self.sink == "hudi" and self.topics.random() < 0.06:
             operation = self._lay_another_table(self.topics, "kafka", operation)
             brokers_of(self.world, self.topics)
+        rows = Random(f"{seed}, rows {_ROWS}")
+        of_kafka = self.mapped is not None or self.world.dates is not None or self.asks is _BY_TIME
+        if self.sink == "hudi" and not of_kafka and not has_workers(seed) and rows.random() < 0.06:
+            operation = self._lay_rows(rows)
         table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
         self._lay_workers(seed)
@@ -121,6 +128,16 @@ class History(Workers):
         hot = (*HOT_SPOTS, *_STOPS_OF[self.sink])
         self.world.faults = replace(self.world.faults, hot=tuple(draw.sample(hot, draw.choice((0, 1, 1, 2, 2)))))
         return operation if sink == "jdbc" else "append"
+
+    def _lay_rows(self, draw: Random) -> str:
+        """A table of a database, which is read; how it is loaded."""
+        self.world.shop = Shop(self.world, draw, self.max_records)
+        self.world.elects = False
+        for what in (Events._another_leader, Events._retention, Events._the_topic_is_made_again):
+            self.events[what] = 0
+        self.events[Events._rows_are_committed] = 30
+        self.asks = {"continue": 80, "replay": 20}
+        return "append"
 
     def _faults(self) -> Faults:
         """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
@@ -266,7 +283,7 @@ class History(Workers):
         for _ in range(self.random.choice((0, 1, 1, 2))):
             self._produce()
             self._quiet_run()
-            if self.random.random() < 0.2:
+            if self.random.random() < 0.2 and self.world.shop is None:
                 self._another_topic() if self.mapped is not None else self._the_topic_is_made_again()
             elif self.world.elects and self.random.random() < 0.5:
                 self._another_leader()
@@ -435,6 +452,8 @@ class History(Workers):
         self.loss = "earliest"  # what a person does where it says fail
         if self.world.target is not None:
             self.world.target.is_seen = 1.0
+        if self.world.shop is not None:
+            self.world.shop.calm()
         self._all_is_well()
         self._some_workers_come()
         for key in range(self.partitions):  # strays are swept up by an interval that has something to read

@@ -37,6 +37,7 @@ from sluice.sinks.kafka.table import KafkaTable
 
 from .kafka_sink import Brokers
 from .other_sinks import SimDatabase, SimFiles
+from .rows import Shop
 from .table import SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -233,6 +234,10 @@ def _on_any_commit(self: KafkaTable, instant: str) -> int:
     return 1 if self._log.last is None else self._log.last.number + 1
 
 
+def _last_number(self: Shop, partition: int) -> int:
+    return self._world.logs[partition].end
+
+
 def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
     """Windows are loaded into a table that can't tell older versions from newer ones."""
     return planning.Task(found)
@@ -370,6 +375,10 @@ MUTANTS: dict[str, Mutant] = {
     "a topic: records are sent apart from the log's entry": _replaced(KafkaTable, "_whole", _apart),
     "a topic: a commit doesn't look on which one it rests": _together(
         _UNCOMPARED, _replaced(KafkaTable, "_require_turn", _on_any_commit)
+    ),
+    "rows: who has taken a number isn't waited for": _replaced(Shop, "horizon", _last_number),
+    "rows: those that wait are no word of completeness": _replaced(
+        ClusterState, "valid_through", _through_what_is_read
     ),
 }
 """By what is wrong."""

@@ -123,7 +123,7 @@ class _Look:
     ) -> None:
         self._options, self._ask, self._engine, self._known = options, ask, engine, known
         self._end, self._start = window_end, window_start
-        self.waits = False  # whether it isn't known how far a table is settled: rows of any time may be unread
+        self.waits = False  # whether rows of any time are unread, or may be
 
     def bounds(
         self, tables: Sequence[tuple[TopicPartition, Windowed]]
@@ -136,7 +136,7 @@ class _Look:
             once = {w.relation.topic: (w.relation, w.column) for _, w in tables if w.column is not None}
             settled = self._engine.settled_numbers(self._ask, list(once.values()), self._options.horizon_wait)
             found = dict(zip(once, settled, strict=True))
-            self.waits = any(horizon.at is None for horizon in settled)
+            self.waits = any(horizon.at is None for horizon in settled)  # it isn't known how far these are settled
             return [self._numbered(tp, w, found[tp.topic]) for tp, w in tables]
         horizon = self._horizon(list({w.relation.topic: w.relation for _, w in tables}.values()))
         return [self._timed(tp, w, horizon) for tp, w in tables]
@@ -265,6 +265,7 @@ class _Look:
         limited = self._limited(windowed, tp.partition, begin, end) if begin < end else begin
         has_more = begin < limited < end
         through = at((limited if has_more else end) if self._options.by_time else now)
+        self.waits = self.waits or (has_more and not self._options.by_time)  # rows that are left may be of any time
         # Where no row is left, none is behind, however far the clock is.
         return PartitionBounds(tp, 0, settled if has_more else limited, limited, through, settled)
 
