@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -24,37 +23,25 @@ from sluice.local.home import SluiceHome
 
 from ..cluster.servers import PostgreSql, missing, postgresql_programs
 from ..guarantees.harness import Drivers, Flow, Job, SharedJvm, finish, once_the_lease_is_free
-from ..guarantees.harness.databases import CONNECTION, PostgresDatabase
 from ..guarantees.harness.files import FileFlow
-from ..guarantees.harness.streams import Streams
-from ..guarantees.test_deletes import TOMBSTONES, deleted, written
+from .databases import MODES, JdbcPipeline, JdbcSourcePipeline
 from .faults import Sleepers, SmallDisk, Trouble, suffer
-from .workers import GROUP, Keeper
+from .pipelines import (
+    COMMON,
+    DATABASE,
+    KINDS,
+    WEST,
+    FilesPipeline,
+    KafkaPipeline,
+    Pipeline,
+    StreamsPipeline,
+    ViolationError,
+    WorkersPipeline,
+)
 
-COMMON: dict[str, Any] = {"control__commit_timeout": "5 seconds", "write__ranges": 2}
-KINDS: dict[str, dict[str, Any]] = {
-    "append": {},
-    "upsert": {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"},
-    "changes": TOMBSTONES,
-}
 TRIES = 3  # of a task, as Airflow's retries
 STEP, WRITE = 4.0, 3.0  # about how many seconds a step takes, and a range's write
-DURABLE = {"enable.idempotence": True, "delivery.timeout.ms": 60_000}
-TOPIC = "orders"  # of both clusters
-_EAST, _WEST = ({"topics": TOPIC, "connection": name} for name in ("east", "west"))
-_BOTH = {"east": _EAST, "west": _WEST}
-_MAPPINGS = {
-    "on both clusters": _BOTH,
-    "on east alone": {"east": _EAST},
-    "on west alone": {"west": _WEST},
-    "on both, under other names": {"far": _WEST, "near": _EAST},
-    "on both, with each other's names": {"east": _WEST, "west": _EAST},
-}
 _QUIET = {"metadata.max.idle.interval.ms": "0"}  # by default a record twice a second says that nothing has happened
-
-
-class ViolationError(AssertionError):
-    """The table isn't what its topic says."""
 
 
 class _Step:
@@ -101,205 +88,6 @@ class _Write:
         return self._status
 
 
-class Pipeline:
-    """One pipeline, what was sent to it, and what its table has to hold."""
-
-    def __init__(self, kind: str, flow: Flow) -> None:
-        self.kind = kind
-        self.flow = flow
-        self._next = 0
-        self._last: dict[int, str | None] = {}  # of each key, in the order in which its partition has them
-
-    def produce(self, rng: random.Random) -> int:
-        """Send some records: new ones, and, where rows have keys, later versions and deletes."""
-        known = range(max(0, self._next - 200), self._next)
-        new = range(self._next, self._next + rng.randint(1, 150))
-        self._next = new.stop
-        version = f"v{time.monotonic_ns()}-"
-        if self.kind == "append":
-            self.flow.produce(len(new), ids=new, **DURABLE)
-            return len(new)
-        ids = [*new, *rng.sample(known, min(len(known), 40))]
-        if self.kind == "upsert":
-            self.flow.produce(len(ids), ids=ids, values=version, **DURABLE)
-            return len(ids)
-        gone = set(rng.sample(ids, len(ids) // 5))
-        records = [deleted(i) if i in gone else written(i, f"{version}{i}") for i in ids]
-        self.flow.produce_keyed(records, partitioner="murmur2", **DURABLE)
-        self._last.update({i: None if i in gone else f"{version}{i}" for i in ids})
-        return len(ids)
-
-    def disturb(self, rng: random.Random) -> str:
-        """Something about the pipeline changes between two runs; what it is, empty for nothing."""
-        return ""
-
-    def settle(self) -> None:
-        """What a person has to see to before the table can be compared."""
-
-    def calm(self) -> None:
-        """What has to end with a round."""
-
-    def written_by_a_worker(self, started: Started, number: int) -> bool | None:
-        """Whether a worker that stays has written a range; None where a job of its own has to."""
-        return None
-
-    def close(self) -> None:
-        """End what it has started."""
-
-    def check(self) -> int:
-        """Compare the table with all that was sent; the number of its rows.
-
-        Raises:
-            ViolationError: they differ, or something is left on the timeline.
-        """
-        try:
-            self.flow.check() if self.kind != "changes" else self._check_changes()
-        except AssertionError as error:
-            raise ViolationError(f"{self.kind}: {error}") from error
-        pending = self.flow.jvm.pending(str(self.flow.path))
-        if pending:
-            raise ViolationError(f"{self.kind}: instants are pending: {pending}")
-        return len({sent.id for sent in self.flow.sent}) or sum(v is not None for v in self._last.values())
-
-    def _check_changes(self) -> None:
-        expected = Counter((i, v) for i, v in self._last.items() if v is not None)
-        for metadata in (True, False):
-            seen = Counter(self.flow.read("id", "v", metadata=metadata))
-            more, fewer = seen - expected, expected - seen
-            assert seen == expected, (
-                f"a reader {'by the metadata table' if metadata else 'that lists files'} sees {more.total()} rows too "
-                f"many {list(more)[:5]} and misses {fewer.total()} {list(fewer)[:5]}"
-            )
-
-
-class FilesPipeline(Pipeline):
-    """A pipeline that writes files, whose reader lists folders."""
-
-    flow: FileFlow
-
-    def __init__(self, flow: FileFlow) -> None:
-        super().__init__("append", flow)
-
-    def check(self) -> int:
-        """See `Pipeline`."""
-        try:
-            self.flow.check()
-        except AssertionError as error:
-            raise ViolationError(f"files: {error}") from error
-        if self.flow.left():
-            raise ViolationError(f"files: intervals are left under way: {self.flow.left()}")
-        return len(self.flow.sent)
-
-
-class StreamsPipeline(Pipeline):
-    """A pipeline that reads a stream of two clusters, of which one is unmapped, renamed and mapped again."""
-
-    def __init__(self, flow: Flow, east: str, west: str) -> None:
-        super().__init__("streams", flow)
-        self._streams = Streams(flow, east=east, west=west)
-        self._streams.create("east", TOPIC)
-        self._streams.create("west", TOPIC)
-        self._streams.map(**_BOTH)
-        self._streams.read(source__kafka__on_unreachable="skip")
-
-    def produce(self, rng: random.Random) -> int:
-        """Send some records to both clusters, whatever is mapped."""
-        counts = {broker: rng.randint(1, 80) for broker in ("east", "west")}
-        for broker, count in counts.items():
-            ids = range(self._next, self._next + count)
-            self._next = ids.stop
-            self._streams.send(broker, TOPIC, count, ids=ids, **DURABLE)
-        return sum(counts.values())
-
-    def disturb(self, rng: random.Random) -> str:
-        """The metadata service says something else, or the same."""
-        name, said = rng.choice(list(_MAPPINGS.items()))
-        self._streams.map(**said)
-        return f"the stream is {name}"
-
-    def settle(self) -> None:
-        """All is mapped again."""
-        self._streams.map(**_BOTH)
-
-    def check(self) -> int:
-        """See `Pipeline`."""
-        try:
-            self._streams.check(("east", TOPIC), ("west", TOPIC))
-        except AssertionError as error:
-            raise ViolationError(f"streams: {error}") from error
-        return self._streams.rows_of(("east", TOPIC), ("west", TOPIC)).total()
-
-
-class JdbcPipeline(Pipeline):
-    """A pipeline that loads a table of PostgreSQL, whose server dies, too: of each record a row, or of each key."""
-
-    def __init__(self, flow: Flow, server: PostgreSql, kind: str) -> None:
-        super().__init__("changes" if kind == "upsert" else "append", flow)
-        database = PostgresDatabase(server)
-        section = {
-            "connection": CONNECTION,
-            "auto_create": True,
-            "schema": "id BIGINT NOT NULL, v STRING",
-            "table": "t",
-        }
-        if kind == "upsert":
-            keyed = {"pk_mode": "record_key", "pk_fields": "id", "delete_enabled": True}
-            section |= {"insert_mode": "upsert", **keyed}
-            flow.set(changes={"format": "tombstones"}, source__kafka__key={"converter": "json"})
-        flow.set(sink={"jdbc": section})
-        flow.secret_environment = database.environment()
-        os.environ.update(database.environment())  # of the steps that run in this process
-        self._database = database
-
-    def check(self) -> int:
-        """See `Pipeline`."""
-        if self.kind == "append":
-            expected = Counter((sent.id, sent.value) for sent in self.flow.sent)
-        else:
-            expected = Counter((i, v) for i, v in self._last.items() if v is not None)
-        seen = Counter(self._database.query("SELECT id, v FROM t"))
-        more, fewer = seen - expected, expected - seen
-        if more or fewer:
-            raise ViolationError(
-                f"jdbc: {more.total()} rows too many {list(more)[:5]}, {fewer.total()} missing {list(fewer)[:5]}"
-            )
-        pending = self._database.query("SELECT instant FROM _sluice_instants WHERE state <> 'completed'")
-        if pending or self._database.staging():
-            raise ViolationError(f"jdbc: left under way: {pending}, {self._database.staging()}")
-        return seen.total()
-
-
-class WorkersPipeline(Pipeline):
-    """A pipeline whose ranges are written by workers that stay, or by jobs of their own where none does it in time."""
-
-    def __init__(self, flow: Flow, tell: Callable[[str], None]) -> None:
-        super().__init__("append", flow)
-        flow.set(write__workers=GROUP, write__claim_within="5 seconds")
-        self.keeper = Keeper(flow, tell)
-
-    def disturb(self, rng: random.Random) -> str:
-        """One of its workers suffers, and those that have ended are replaced."""
-        self.keeper.keep()
-        self.keeper.suffer(rng)
-        return ""
-
-    def calm(self) -> None:
-        """The round is over."""
-        self.keeper.calm()
-
-    def settle(self) -> None:
-        """Its workers end: a range that one wrote beside a job would be swept up by the interval after that alone."""
-        self.keeper.end()
-
-    def written_by_a_worker(self, started: Started, number: int) -> bool | None:
-        """See `Pipeline`."""
-        return self.keeper.is_written(started, number)
-
-    def close(self) -> None:
-        """End its workers."""
-        self.keeper.kill()
-
-
 @dataclass
 class Counts:
     """What happened in a campaign."""
@@ -310,7 +98,7 @@ class Counts:
 
 
 class Campaign:
-    """Rounds of DAG runs on seven pipelines, with brokers, drivers, a database and a disk that break.
+    """Rounds of DAG runs on nine pipelines, with brokers, drivers, a database and a disk that break.
 
     Args:
         folder: where everything is.
@@ -350,19 +138,23 @@ class Campaign:
         files = FileFlow(self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, "files", **COMMON)
         files.set(sink__files__layout=self.rng.choice(("interval", "connect"))).create_topic(2)
         self._pipelines += [streams, FilesPipeline(files), WorkersPipeline(self._flow("workers"), self.tell)]
+        self._pipelines.append(KafkaPipeline(self._flow("kafka"), self._west.bootstrap))
         if self._database is not None:
             self._database.start()
             kind = self.rng.choice(("insert", "upsert"))
             self.tell(f"the table of the database is loaded by {kind}")
             self._pipelines.append(JdbcPipeline(self._flow("jdbc"), self._database, kind))
+            mode, target = self.rng.choice(list(MODES)), self.rng.choice((None, self._west.bootstrap))
+            self.tell(f"rows of a database are found by {mode}, and go to a {'topic' if target else 'Hudi table'}")
+            self._pipelines.append(JdbcSourcePipeline(self._flow("jdbc_source"), self._database, mode, target))
         if self._only is not None:
             self._pipelines = [one for one in self._pipelines if one.flow.topic in self._only]
         return has_disk
 
     def _flow(self, kind: str) -> Flow:
-        made = Flow(
-            self._disk.folder, self._broker.bootstrap, self._jvm, self._drivers, kind, **COMMON, **KINDS.get(kind, {})
-        )
+        folder = self._disk.folder / kind  # of its own: staging folders are the pipelines'
+        folder.mkdir()
+        made = Flow(folder, self._broker.bootstrap, self._jvm, self._drivers, kind, **COMMON, **KINDS.get(kind, {}))
         made.create_topic(3 if kind == "changes" else 2)
         return made
 
@@ -386,7 +178,6 @@ class Campaign:
         """Some records, one DAG run or two at once, and whatever goes wrong meanwhile."""
         rng = self.rng
         pipeline = rng.choice(self._pipelines)
-        database = self._database if isinstance(pipeline, JdbcPipeline) else None
         self.tell(f"round {number}: {pipeline.produce(rng)} records for {pipeline.flow.topic}")
         change = pipeline.disturb(rng)
         if change:
@@ -394,10 +185,10 @@ class Campaign:
         with ExitStack() as trouble:
             if rng.random() < 0.12:
                 trouble.enter_context(Trouble(*self._dies(self._broker, "the broker"), 8, 4, rng))
-            if pipeline.kind == "streams" and rng.random() < 0.25:
-                trouble.enter_context(Trouble(*self._dies(self._west, "the other cluster's broker"), 8, 10, rng))
-            if database is not None and rng.random() < 0.25:
-                trouble.enter_context(Trouble(*self._crashes(database), 8, 4, rng))
+            if WEST in pipeline.needs and rng.random() < 0.25:
+                trouble.enter_context(Trouble(*self._dies(self._west, WEST), 8, 10, rng))
+            if self._database is not None and DATABASE in pipeline.needs and rng.random() < 0.25:
+                trouble.enter_context(Trouble(*self._crashes(self._database), 8, 4, rng))
             if self._disk.mounted and rng.random() < 0.08:
                 trouble.enter_context(Trouble(self._fill_disk, self._clear_disk, 6, 5, rng))
             with ThreadPoolExecutor(2) as airflow:

@@ -10,9 +10,10 @@ import json
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -227,6 +228,33 @@ def preparing():
         yield PostgresDatabase(server)
     finally:
         server.stop()
+
+
+def test_completeness_is_told_up_to_when_numbers_were_looked_at_and_not_past_rows_that_wait(postgresql, on_postgresql):
+    """START waits for the transaction of a number, while others commit rows whose numbers it doesn't go up to."""
+    polled = Polled(postgresql, on_postgresql, **_NUMBERED)
+    insert, asked = f"INSERT INTO {on_postgresql} DEFAULT VALUES", datetime.now(UTC)
+    with _connect(postgresql) as late, ThreadPoolExecutor(1) as start:
+        late.cursor().execute(insert)
+        state = start.submit(polled.state)
+        time.sleep(0.7)  # it has looked at the sequence by then, and waits
+        postgresql.run(insert)
+        committed = datetime.now(UTC)
+        late.commit()
+        (bounds,) = state.result().partitions
+        assert bounds.window_end == 2
+        assert asked < state.result().valid_through(None) < committed
+        late.cursor().execute(insert)
+        held = polled.state()
+        assert [held.valid_through(None), held.valid_through(asked)] == [None, asked]
+
+
+def test_rows_that_an_interval_has_no_room_for_are_no_word_of_completeness(postgresql, on_postgresql):
+    """They may be of any time, since numbers say nothing of it."""
+    polled, asked = Polled(postgresql, on_postgresql, **_NUMBERED, max_records=2), datetime.now(UTC)
+    postgresql.run(f"INSERT INTO {on_postgresql} (version) VALUES (0), (0), (0)")
+    assert polled.state().valid_through(asked) == asked
+    assert [len(polled.poll()), polled.state().valid_through(None) > asked] == [2, True]
 
 
 @pytest.mark.parametrize("section", [_TIMED, _NUMBERED | {"horizon_wait": "0 seconds"}], ids=["times", "numbers"])

@@ -9,11 +9,14 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from sluice.errors import RetryableError
+from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.protocol.messages import WriteStatus
 from sluice.sinks.kafka.names import transactional_id
 
 from ..thorough import also
 from .harness import Pause, once_the_lease_is_free
+from .harness.processes import kafka_settings
 
 BEFORE = [
     "coordinator.before_hudi_commit",
@@ -105,6 +108,23 @@ def test_a_zombie_producer_of_the_same_id_is_refused(make_topics):
     with pytest.raises(KafkaException):
         zombie.commit_transaction(30)
     topics.check()
+
+
+@pytest.mark.parametrize("records", [1, 50])
+def test_who_is_refused_while_it_sends_is_told_that_another_sends(make_topics, records):
+    """The client tells of it where it waits for what it has sent, and calls back for each record."""
+    topics = make_topics(1)
+    settings, identity = kafka_settings(topics.bootstrap, "target"), transactional_id(topics.flow.table)
+    with TransactionalSender(settings, identity) as zombie:
+        zombie.begin()
+        zombie.produce(Record(topics.name, None, b"{}", partition=0))
+        zombie.flush()
+        with TransactionalSender(settings, identity):
+            for _ in range(records):
+                zombie.produce(Record(topics.name, None, b"{}", partition=0))
+            with pytest.raises(RetryableError, match="Another process sends"):
+                zombie.flush()
+    assert topics.found() == []
 
 
 @pytest.mark.parametrize("end", also("aborted", "committed"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -12,10 +14,12 @@ import structlog
 
 from sluice.coordinator import sources, streams
 from sluice.participant import participant
+from sluice.sinks.kafka import table as kafka_table
 
 from .history import History
+from .kafka_sink import SimStaged
 from .mapping import Mapped, OneAfterTheOther, SimService
-from .world import Faults, ViolationError
+from .world import Faults, ViolationError, World
 
 
 class _NoThread:
@@ -44,6 +48,16 @@ def _nothing(*_: object) -> None:
     raise structlog.DropEvent
 
 
+@contextmanager
+def in_its_world(world: World) -> Iterator[None]:
+    """Let the table of a topic find what is staged, and the time, in a world."""
+    with (
+        mock.patch.object(kafka_table, "Staged", SimStaged),
+        mock.patch.object(kafka_table, "instant_now", world.now),
+    ):
+        yield
+
+
 def play(seed: int, *, tell: bool = False, faults: Faults | None = None) -> tuple[str | None, list[str]]:
     """Play the history of a seed; what it violated, if anything, and its story if it is to be told."""
     history = History(seed, faults)
@@ -57,6 +71,7 @@ def play(seed: int, *, tell: bool = False, faults: Faults | None = None) -> tupl
             mock.patch.object(sources, "ThreadPoolExecutor", OneAfterTheOther),
             mock.patch.object(streams, "ThreadPoolExecutor", OneAfterTheOther),
             mock.patch.object(streams, "metadata_service", return_value=service),
+            in_its_world(history.world),
         ):
             history.play()
     except ViolationError as error:

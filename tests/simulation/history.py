@@ -15,15 +15,21 @@ from sluice.protocol.request import Request
 
 from .events import EVENTS, Events
 from .kafka import CLUSTER, TOPIC
+from .kafka_sink import LOG, SENDS, brokers_of
 from .lake import TABLE
+from .rows import Shop
 from .runs import Steps
 from .streams import STREAM_EVENTS, StreamEvents
-from .workers import Workers
+from .workers import Workers, has_workers
 from .world import HOT_SPOTS, Faults, Process, ViolationError, World, awaits_none
 
 _QUIET_RUNS = 6
 """Runs that faults leave alone within which a table has to come up with its topic."""
 _BELIEVED = SourceOptions.model_fields["max_future"].default
+_TOPICS = 80
+"""By this number the histories that docs/simulation.md names for other rules write no topic."""
+_ROWS = 74
+"""By this number they read no table of a database."""
 _MOST_SWITCHES = 60_000
 """Of a history's processes. Three runs that supersede each other, since nobody asks Airflow, take up to 40,000: each
 START looks at every instant that was aborted since the last commit."""
@@ -90,8 +96,16 @@ class History(Workers):
         self.world.spread = self.random.choice((1, 2, 2, 5))
         sinks = Random(f"{seed}, sinks 512")  # and are of Hudi tables
         if self.mapped is None and sinks.random() < 0.12:
-            operation = self._lay_another_table(sinks, operation)
-        table = "jdbc://warehouse/orders" if self.sink == "jdbc" else TABLE
+            operation = self._lay_another_table(sinks, sinks.choice(("files", "jdbc")), operation)
+        self.topics = Random(f"{seed}, topics {_TOPICS}")
+        if self.mapped is None and self.sink == "hudi" and self.topics.random() < 0.06:
+            operation = self._lay_another_table(self.topics, "kafka", operation)
+            brokers_of(self.world, self.topics)
+        rows = Random(f"{seed}, rows {_ROWS}")
+        of_kafka = self.mapped is not None or self.world.dates is not None or self.asks is _BY_TIME
+        if self.sink == "hudi" and not of_kafka and not has_workers(seed) and rows.random() < 0.06:
+            operation = self._lay_rows(rows)
+        table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
         self._lay_workers(seed)
         self.went: Process | None = None
@@ -102,10 +116,10 @@ class History(Workers):
         self.runs = self.services = 0
         self.faulty = True
 
-    def _lay_another_table(self, draw: Random, operation: str) -> str:
-        """A table of files, or of a database; what it is loaded by."""
-        self.sink = draw.choice(("files", "jdbc"))
-        self.world.lists = self.sink == "files"
+    def _lay_another_table(self, draw: Random, sink: str, operation: str) -> str:
+        """A table of files, of a database, or a topic; what it is loaded by."""
+        self.sink = sink
+        self.world.lists = sink == "files"
         self.serves = False
         self.events[Events._others_cluster] = 0  # nobody else writes there
         self.asks = {kind: rate for kind, rate in self.asks.items() if kind != "replay"}  # which is refused
@@ -113,7 +127,17 @@ class History(Workers):
         self.is_duel = draw.random() < 0.6
         hot = (*HOT_SPOTS, *_STOPS_OF[self.sink])
         self.world.faults = replace(self.world.faults, hot=tuple(draw.sample(hot, draw.choice((0, 1, 1, 2, 2)))))
-        return "append" if self.sink == "files" else operation
+        return operation if sink == "jdbc" else "append"
+
+    def _lay_rows(self, draw: Random) -> str:
+        """A table of a database, which is read; how it is loaded."""
+        self.world.shop = Shop(self.world, draw, self.max_records)
+        self.world.elects = False
+        for what in (Events._another_leader, Events._retention, Events._the_topic_is_made_again):
+            self.events[what] = 0
+        self.events[Events._rows_are_committed] = 30
+        self.asks = {"continue": 80, "replay": 20}
+        return "append"
 
     def _faults(self) -> Faults:
         """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
@@ -197,12 +221,24 @@ class History(Workers):
                 self._alone(write, f"write{number}")
             ends.append(("write", write))
         chosen = [ends[0], *self.random.choices(ends, k=self.random.choice((1, 1, 2, 3)))]
+        stands = world.target is not None and self.topics.random() < 0.8
+        if stands:
+            chosen = [ends[0], *self.topics.choices([ends[0], *ends[1:3], *ends[1:3]], k=self.topics.choice((1, 2)))]
         for number, (name, work) in enumerate(chosen):
             process = world.spawn(f"duel {name}/{number}", work, faults=False)
             process.stops_before = self.random.choice(("", *_STOPS[name], *_STOPS_OF.get(self.sink, ())))
-        self._go_on_beside_each_other()
+            if stands and number == 0:
+                self._stand_still_alone(process)
+        self._go_on_beside_each_other(sleep_well=stands)
         for next_one in begun:
             self._finish(Run("orders", "next", Request()), next_one)
+
+    def _stand_still_alone(self, process: Process) -> None:
+        """Who writes a topic comes to where it stands still before anybody else begins, and mostly stays long."""
+        process.stops_before = self.topics.choice(SENDS[:3])
+        while process.state == "ready":
+            self.world.resume(process)
+        self.world.clock += timedelta(seconds=self.topics.choice((1, 400, 800, 800)))
 
     def _duel_of_services(self) -> None:
         """Table services and intervals that meet, while leases run out."""
@@ -247,7 +283,7 @@ class History(Workers):
         for _ in range(self.random.choice((0, 1, 1, 2))):
             self._produce()
             self._quiet_run()
-            if self.random.random() < 0.2:
+            if self.random.random() < 0.2 and self.world.shop is None:
                 self._another_topic() if self.mapped is not None else self._the_topic_is_made_again()
             elif self.world.elects and self.random.random() < 0.5:
                 self._another_leader()
@@ -414,6 +450,10 @@ class History(Workers):
         """Runs that nothing disturbs bring the table up with its topic."""
         self.faulty = False
         self.loss = "earliest"  # what a person does where it says fail
+        if self.world.target is not None:
+            self.world.target.is_seen = 1.0
+        if self.world.shop is not None:
+            self.world.shop.calm()
         self._all_is_well()
         self._some_workers_come()
         for key in range(self.partitions):  # strays are swept up by an interval that has something to read
@@ -431,6 +471,8 @@ class History(Workers):
             raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
         if self.serves:
             self._settle_services()
+        if self.world.target is not None:
+            self.world.target.end()
         self.check_rows(complete=True)
 
     def _waits_for_a_date(self, end: datetime) -> bool:
@@ -490,5 +532,5 @@ _STOPS = {
     "start": ("asks Kafka", "sends START", "begins to roll", "sweeps", "clears", "begins Hudi's"),
 }
 """Before what a process of a duel may freeze."""
-_STOPS_OF = {"files": ("shows", "marks", "clears"), "jdbc": ("takes the turn", "drops")}
+_STOPS_OF = {"files": ("shows", "marks", "clears"), "jdbc": ("takes the turn", "drops"), "kafka": SENDS}
 """Besides, where the table is none of Hudi's."""

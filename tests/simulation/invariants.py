@@ -87,7 +87,9 @@ class Invariants:
             and any(a <= r.offset < b for a, b in covered[r.partition])
         }  # fmt: skip
         readers = {"a reader of the timeline": self.world.committed_files()}
-        if complete:
+        if self.sink == "kafka":
+            readers = {"a consumer": self.world.listed_files()}
+        elif complete:
             readers["a reader that lists files"] = self.world.listed_files()
         for who, found in readers.items():
             self._compare(who, found, wanted, log_ids)
@@ -158,6 +160,8 @@ class Invariants:
 
     def _check_request(self, request: Request, started: Started) -> None:
         """A window that was committed is in the table, all of it."""
+        if self.world.target is not None:
+            self.world.target.end()  # consumers see it a moment after it is committed
         checkpoint, start = self.checkpoint()[0], self._log().transactions[started.instant].start
         if request.kind != "range":
             return
@@ -198,7 +202,7 @@ class Invariants:
             raise ViolationError(f"instants are pending for good: {pending}")
         if self.sink != "hudi":
             named = {p for i in self.world.timeline.values() for c in i.completed for p in c.paths}
-            left = sorted(self.world.files.keys() - named)
+            left = sorted(self.world.files.keys() - named - self.world.shown)
             if left:
                 raise ViolationError(f"{len(left)} files are left where participants write: {left[0]}")
         if self.world.rollbacks:

@@ -6,11 +6,14 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import RetryableError
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from .rows import Shop
 
 CLUSTER = "kafka"
 TOPIC = "orders"
@@ -105,6 +108,7 @@ class Topic:
         self.produced: dict[Where, Record] = {}
         self.excused: set[Where] = set()  # gone before they were rows
         self.kept: set[Where] = set()  # rows whose log is gone, or was cut off before them: nothing may take them off
+        self.shop: Shop | None = None  # who writes, where the source is a table of a database
         self.elects = False  # whether partitions come to have other leaders
         self.cut: set[Where] = set()  # records that an election has taken off their log
         self.dates: random.Random | None = None  # draws dates that records have by mistake, if any have
@@ -158,6 +162,9 @@ class Topic:
 
     def send(self, keys: Iterable[int]) -> None:
         """A record of each key."""
+        if self.shop is not None:
+            self.shop.insert([(self._sent_to(key), key) for key in keys])
+            return
         for key in keys:
             partition = self._sent_to(key)
             log, log_id = self.logs[partition], self.cluster_of(partition).log_id

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from .kafka import Record, Where
+
+if TYPE_CHECKING:
+    from .kafka_sink import Brokers
 
 TABLE = "file:///lake/orders"
 
@@ -79,8 +83,14 @@ class Lake:
         # Of a table of a database: the last interval, and of each one the interval on which its plan rests.
         self.position: str | None = None
         self.rests_on: dict[str, str | None] = {}
+        # Where the table is a topic: the cluster that has it.
+        self.target: Brokers | None = None
         self.attempts = 0
         self.spread = 2  # table partitions, by key
+
+    def now(self) -> str:
+        """The time as the name of an instant."""
+        return instant_at(self.clock)
 
     def cluster(self, paths: list[str]) -> None:
         """Another writer puts the rows of some files into a file group of its own."""

@@ -17,6 +17,8 @@ from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
+from sluice.errors import RetryableError
+from sluice.kafka.transactional import Record as Entry
 from sluice.participant import claiming
 from sluice.participant.participant import Watch
 from sluice.protocol import claims, identity, known_streams, plan, policy
@@ -31,8 +33,11 @@ from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.sinks.kafka.table import KafkaTable
 
+from .kafka_sink import Brokers
 from .other_sinks import SimDatabase, SimFiles
+from .rows import Shop
 from .table import SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -190,6 +195,7 @@ _GIVE_UP = Committer.give_up
 _START_MESSAGE = Starter._start_message
 _END_SUPERSEDED = Starter.end_superseded
 _COMMIT_FILES = SimFiles.commit
+_WHOLE = KafkaTable._whole
 
 
 def _supersede_without_roll_back(self: Starter, table: Any, *rest: Any) -> None:
@@ -203,9 +209,33 @@ def _commit_and_show(self: SimFiles, instant: str, *rest: Any, **more: Any) -> N
     self.publish(instant)
 
 
-def _leave_the_turn(self: SimDatabase, instant: str) -> bool:
+def _leave_the_turn(self: SimDatabase | KafkaTable, instant: str) -> bool:
     """Nobody sees to it that a commit that stands still can't go on."""
     return self.state_of(instant) != "completed"
+
+
+def _apart(self: KafkaTable, sender: Any, *rest: Any) -> Iterator[Any]:
+    """An interval's records are a transaction of their own, and its entry in the log is another."""
+    whole = list(_WHOLE(self, sender, *rest))
+    entries = [one for one in whole if isinstance(one, Entry)]
+    for one in whole:
+        if not isinstance(one, Entry):
+            sender.produce(one)
+    sender.flush()
+    sender.commit()
+    sender.begin()
+    return iter(entries)
+
+
+def _on_any_commit(self: KafkaTable, instant: str) -> int:
+    """The log's entry of an interval is looked at, and not the commit that it rests on."""
+    if self._log.is_open(instant) is None:
+        raise RetryableError("The interval is not under way any more.", next_step="look again.")
+    return 1 if self._log.last is None else self._log.last.number + 1
+
+
+def _last_number(self: Shop, partition: int) -> int:
+    return self._world.logs[partition].end
 
 
 def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
@@ -216,8 +246,9 @@ def _any_order(self: planning.Planner, found: Any, _kind: Any) -> Any:
 _UNCOMPARED = _replaced(commit, "_moved_since", lambda *_: [])
 # Of this rule alone the histories say nothing within thousands: it has a test of its own.
 LOOKS_ONCE = _replaced(coordinator, "completed_by_previous_holder", lambda *_: False)
-# Nor of this one, where the table is a database's.
+# Nor of this one, where the table is a database's, or a topic.
 LEAVES_THE_TURN = _replaced(SimDatabase, "forbid_commit", _leave_the_turn)
+LOOKS_AT_THE_TURN = _replaced(KafkaTable, "forbid_commit", _leave_the_turn)
 _UNFENCED = _replaced(Fence, "repair", lambda *_: False)
 # The comparison stands behind the first rules, which are taken out together with it.
 MUTANTS: dict[str, Mutant] = {
@@ -340,6 +371,15 @@ MUTANTS: dict[str, Mutant] = {
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
     "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
+    "a topic: who had the transactional id before isn't refused": _replaced(Brokers, "fence", lambda *_: None),
+    "a topic: records are sent apart from the log's entry": _replaced(KafkaTable, "_whole", _apart),
+    "a topic: a commit doesn't look on which one it rests": _together(
+        _UNCOMPARED, _replaced(KafkaTable, "_require_turn", _on_any_commit)
+    ),
+    "rows: who has taken a number isn't waited for": _replaced(Shop, "horizon", _last_number),
+    "rows: those that wait are no word of completeness": _replaced(
+        ClusterState, "valid_through", _through_what_is_read
+    ),
 }
 """By what is wrong."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from sluice.connectors.sink import Completion, InstantState
@@ -306,7 +306,3 @@ class SimDatabase(SimTable):
             del self._world.files[path]
         self._world.markers.pop(instant, None)
         return gone
-
-
-TABLES: Mapping[str, Callable[..., SimTable]] = {"hudi": SimTable, "files": SimFiles, "jdbc": SimDatabase}
-"""By the name of the pipeline's sink."""

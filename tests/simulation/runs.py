@@ -22,9 +22,12 @@ from sluice.protocol.transaction import State
 
 from .invariants import Invariants
 from .kafka import CLUSTER, TOPIC
+from .kafka_sink import TIMEOUT
+from .kafka_sink import TOPIC as OUT
 from .lake import TABLE
 from .mapping import STREAM, Mapped
 from .parts import SimJob, SimLog, SimMachine, SimSource
+from .rows import SimRows, section_of
 from .services import SimServiceJob
 from .sink import SimSink
 from .table import SimTable
@@ -44,6 +47,7 @@ def _pipeline(
     serves: bool,
     streams: tuple[str, str] | None,
     sink: str,
+    splits: int,
 ) -> Pipeline:
     services = {"wait": "60 seconds", **({"clustering": {}} if operation == "append" else {})}
     read: dict[str, Any] = {"topics": TOPIC}
@@ -51,15 +55,20 @@ def _pipeline(
         on_removed, on_unreachable = streams
         followed = {"on_removed": on_removed, "on_unreachable": on_unreachable}
         read = {"streams": STREAM, "metadata": {"service": "in memory"}, **followed}
+    source = {"kafka": {**read, "on_offset_loss": on_offset_loss, "max_records": max_records}}
     return Pipeline.model_validate(
         {
             "name": "orders",
-            "source": {"kafka": {**read, "on_offset_loss": on_offset_loss, "max_records": max_records}},
+            "source": {"jdbc": section_of(max_records, splits)} if splits else source,
             "sink": {sink: {**_section(sink, operation, ordered), "schema": "id BIGINT, v BIGINT, p STRING"}},
             "write": {"ranges": ranges},
             "on_missing_range": on_missing_range,
             **({"table_services": services} if serves else {}),
-            "control": {"commit_timeout": "60 seconds", "clock_wait": "300 seconds"},
+            "control": {
+                "commit_timeout": "60 seconds",
+                "clock_wait": "300 seconds",
+                **({"connection": "control"} if splits else {}),
+            },
         }
     )
 
@@ -68,6 +77,8 @@ def _section(sink: str, operation: str, ordered: bool) -> dict[str, Any]:
     by = {"ordering_field": "v" if ordered else []} if operation == "upsert" else {}
     if sink == "files":
         return {"path": TABLE}
+    if sink == "kafka":
+        return {"connection": "target", "topic": OUT, "staging": TABLE, "transaction_timeout": TIMEOUT}
     if sink == "jdbc":
         keyed = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"} if by else {}
         return {"connection": "warehouse", "table": "orders", **keyed, **by}
@@ -124,6 +135,7 @@ class Runs(Invariants):
         return _pipeline(
             self.operation, self.ordered, self.ranges, self.loss, self.partial, self.max_records, self.serves,
             (self.on_removed, self.on_unreachable) if self.mapped is not None else None, self.sink,
+            self.partitions if self.world.shop is not None else 0,
         )  # fmt: skip
 
     @property
@@ -139,7 +151,7 @@ class Runs(Invariants):
     def _parts(self, process: Process) -> Parts:
         world = self.world
         return Parts(
-            SimSource(world, process, world.clusters[0], CLUSTER),
+            (SimSource if world.shop is None else SimRows)(world, process, world.clusters[0], CLUSTER),
             lambda topic: SimLog(world, process, topic),
             SimSink(world, process, self.pipeline),
             _KAFKA,

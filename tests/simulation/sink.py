@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import TableSpec
 from sluice.records.plan import RecordPlan
 
-from .other_sinks import TABLES
+from .kafka_sink import SimTopics
+from .other_sinks import SimDatabase, SimFiles
 from .services import SimMaintenance
 from .table import SimTable
 from .world import Process, World
+
+SomeTable = SimTable | SimTopics
+TABLES: Mapping[str, Callable[..., SomeTable]] = {
+    "hudi": SimTable,
+    "files": SimFiles,
+    "jdbc": SimDatabase,
+    "kafka": SimTopics,
+}
+"""By the name of the pipeline's sink."""
 
 
 class SimSink:
@@ -30,15 +40,15 @@ class SimSink:
         )
 
     @contextmanager
-    def open(self) -> Iterator[SimTable]:
+    def open(self) -> Iterator[SomeTable]:
         yield self._table
 
     def maintenance(self, table: SimTable) -> SimMaintenance:
         return SimMaintenance(self._world, self._process, table)
 
     @contextmanager
-    def look(self) -> Iterator[SimTable | None]:
+    def look(self) -> Iterator[SomeTable | None]:
         yield self._table
 
-    def pin(self, table: SimTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
+    def pin(self, table: SomeTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         return RecordPlan(), table.writer

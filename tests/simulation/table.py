@@ -98,14 +98,7 @@ class SimTable:
 
     def new_instant(self) -> str:
         self.await_clock()
-        self._world.clock += timedelta(milliseconds=1)
-        instant = instant_at(self._machine.now())
-        known = {m.transaction for messages in self._world.topics.values() for m in messages}
-        while instant in known | self._world.chosen or instant in self._world.timeline:
-            self._world.clock += timedelta(milliseconds=1)  # two coordinators in one millisecond: no fault of ours
-            instant = instant_at(self._machine.now())
-        self._world.chosen.add(instant)
-        return instant
+        return new_instant(self._world, self._machine)
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         timeline = self._world.timeline
@@ -267,3 +260,15 @@ class SimTable:
 
     def _call(self, what: str, effect: Callable[[], Any]) -> Any:
         return self._world.call(self._process, what, effect)
+
+
+def new_instant(world: World, machine: SimMachine) -> str:
+    """A machine's time as an instant that no coordinator has chosen."""
+    world.clock += timedelta(milliseconds=1)
+    instant = instant_at(machine.now())
+    known = {m.transaction for messages in world.topics.values() for m in messages}
+    while instant in known | world.chosen or instant in world.timeline:
+        world.clock += timedelta(milliseconds=1)  # two coordinators in one millisecond: no fault of ours
+        instant = instant_at(machine.now())
+    world.chosen.add(instant)
+    return instant

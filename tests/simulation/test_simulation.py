@@ -10,17 +10,17 @@ import pytest
 import structlog
 
 from sluice.coordinator import Run, Started
-from sluice.errors import IntervalError
+from sluice.errors import IntervalError, RetryableError
 from sluice.protocol.messages import AbortCommit, EndCommit
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import State
 
-from .campaign import play, quiet
+from .campaign import in_its_world, play, quiet
 from .history import History
 from .kafka import TOPIC
 from .lake import Instant
-from .mutants import LEAVES_THE_TURN, LOOKS_ONCE, MUTANTS, known_seeds
-from .world import Process, ViolationError
+from .mutants import LEAVES_THE_TURN, LOOKS_AT_THE_TURN, LOOKS_ONCE, MUTANTS, known_seeds
+from .world import Process, ViolationError, World
 
 HISTORIES = 600
 _BLOCKS = 6
@@ -229,6 +229,47 @@ def test_a_database_s_commit_has_no_turn_any_more_when_its_interval_is_aborted()
 def test_a_turn_that_is_not_taken_away_is_missed():
     with LEAVES_THE_TURN(), pytest.raises(ViolationError, match="which was aborted"):
         _aborted_before_its_commit_completes()
+
+
+@pytest.fixture
+def in_memory():
+    """The product's own table of a topic, without what it asks of files and of the machine's clock."""
+    with in_its_world(World(0)):
+        yield
+
+
+_OF_A_TOPIC = 136  # a seed whose table is a topic
+
+
+def _aborted_before_its_transaction_ends() -> tuple[History, Process]:
+    """A commit stands still with all records sent while its interval is aborted, and goes on before the roll-back."""
+    history = History(_OF_A_TOPIC)
+    assert history.sink == "kafka"
+    history.max_records, history.faulty, history.loss = 40, False, "earliest"
+    world = history.world
+    world.produce(12, 6)
+    assert history._quiet_run().state == "committed"
+    _, committer = _commit_up_to(history, "commits the Kafka")
+    world.clock += timedelta(seconds=700)
+    run = Run("orders", "commits", Request())
+    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
+    _up_to(history, aborting, "sends ABORT")
+    world.resume(aborting)
+    _to_its_end(history, committer)
+    _to_its_end(history, aborting)
+    assert any(isinstance(m, AbortCommit) for m in world.topics[history.pipeline.control_topic])
+    return history, committer
+
+
+def test_who_sends_to_a_topic_is_refused_once_its_interval_is_aborted(in_memory):
+    history, committer = _aborted_before_its_transaction_ends()
+    assert isinstance(committer.error, IntervalError | RetryableError)
+    history._settle()
+
+
+def test_a_turn_that_is_only_looked_at_is_missed(in_memory):
+    with LOOKS_AT_THE_TURN(), pytest.raises(ViolationError, match="which was aborted"):
+        _aborted_before_its_transaction_ends()
 
 
 def test_an_attempt_at_a_missing_range_that_opened_files_when_no_one_looked_any_more():

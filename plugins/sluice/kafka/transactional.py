@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -25,6 +25,9 @@ _TRANSACTION_TIMEOUT = 60.0  # of a chunk; a process that dies in one holds its 
 _CHUNK_RECORDS = 5_000
 _CHUNK_BYTES = 16 << 20
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_RAISED = (KafkaException, SystemError)
+# A fatal error, such as that the producer is fenced, is raised where callbacks are served; the next callback is called
+# with that exception under way, and Python makes a SystemError of it, whose cause it is.
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -119,7 +122,7 @@ class TransactionalSender:
             reach(f"kafka.before_commit_transaction_{self._sent}")
             self.commit()
         except BaseException:
-            with suppress(KafkaException):
+            with suppress(*_RAISED):
                 self._producer.abort_transaction(TIMEOUT)
             raise
 
@@ -152,18 +155,25 @@ class TransactionalSender:
                 )
                 break
             except BufferError:  # the queue is full
-                self._producer.poll(1)
-                self._raise_failure()
+                self._serve(1)
             except KafkaException as error:
-                self._producer.poll(0)  # which record was refused says more than that the transaction has failed
-                self._raise_failure()
+                self._serve(0)  # which record was refused says more than that the transaction has failed
                 raise self._classified(error.args[0], "sending in a transaction") from error
-        self._producer.poll(0)
+        self._serve(0)
+
+    def _serve(self, seconds: float) -> None:
+        """Hear what has become of records."""
+        try:
+            self._producer.poll(seconds)
+        except _RAISED as error:
+            self._raise(error, "sending in a transaction")
         self._raise_failure()
 
     def flush(self) -> None:
         """Wait until Kafka has all that was added to the transaction."""
-        if self._producer.flush(TIMEOUT):
+        with self._errors("sending in a transaction"):
+            left = self._producer.flush(TIMEOUT)
+        if left:
             raise RetryableError(
                 "Records were not acknowledged in time.",
                 next_step="check that the brokers are up; the step is retried.",
@@ -180,7 +190,8 @@ class TransactionalSender:
         if not self._failed:
             return
         if all(error.code() in _PURGED for error in self._failed):
-            self._producer.flush(TIMEOUT)  # the refused record may be told after them
+            with suppress(*_RAISED):
+                self._producer.flush(TIMEOUT)  # the refused record may be told after them
         told = next((error for error in self._failed if error.code() not in _PURGED), self._failed[0])
         raise self._classified(told, "sending in a transaction")
 
@@ -197,9 +208,17 @@ class TransactionalSender:
     def _errors(self, doing: str) -> Iterator[None]:
         try:
             yield
-        except KafkaException as error:
+        except _RAISED as error:
+            self._raise(error, doing)
+
+    def _raise(self, error: Exception, doing: str) -> NoReturn:
+        """Say what an exception of the client's means; one that is none of Kafka's stays as it is."""
+        found = error if isinstance(error, KafkaException) else error.__cause__
+        if not isinstance(found, KafkaException):
+            raise error
+        if found.args[0].code() not in _FENCED:  # which says more than what has become of records
             self._raise_failure()
-            raise self._classified(error.args[0], doing) from error
+        raise self._classified(found.args[0], doing) from error
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:

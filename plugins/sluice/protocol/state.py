@@ -73,7 +73,8 @@ class ClusterState:
         skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
         unread: those of them of which the table may lack records of any time: no interval has read anything yet,
             whatever a backfill has, or it isn't known which cluster it is.
-        waits: whether a topic isn't read yet, since another has to be read before.
+        waits: whether a topic isn't read yet, since another has to be read before; or rows of any time aren't, which an
+            interval has no room for, or which wait for an open transaction.
     """
 
     partitions: Sequence[PartitionBounds]

@@ -103,7 +103,8 @@ class Horizon:
     """How far a database's rows are settled.
 
     Attributes:
-        now: the database's clock, in microseconds since 1970.
+        now: the database's clock when it was looked, in microseconds since 1970: rows that are committed later aren't
+            below the horizon of numbers.
         at: the horizon in the column's unit; None where it can't move on from where it was.
         held_by: the transaction that holds it, in words.
         since: how long that has been open.

@@ -162,6 +162,7 @@ class MariaDb(Engine):
         ((step,),) = ask("SELECT @@auto_increment_increment")
         if int(step) != 1:
             raise not_exact(f"auto_increment_increment is {step}: several servers give numbers")
+        now = self.now(ask)  # rows that are committed later may have numbers that aren't given yet
         following = []
         for relation, column in columns:
             if not column.numbered:
@@ -173,7 +174,7 @@ class MariaDb(Engine):
                 relation.name,
             )
             following.append(int(found or 0))
-        whole = self._after_all(ask, self.now(ask), 0, wait)
+        whole = self._after_all(ask, now, 0, wait)
         return [replace(whole, at=None if whole.at is None else one) for one in following]
 
     @staticmethod

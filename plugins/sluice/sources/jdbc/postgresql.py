@@ -208,6 +208,7 @@ class PostgreSql(Engine):
         """
         for relation, _ in columns:
             self._require_own(ask, relation)
+        now = self.now(ask)  # rows that are committed later may have numbers that aren't given yet
         given = [self._given(ask, relation, column) for relation, column in columns]
         before = [set(ask(_LOCKS, sequence)) for sequence, _ in given]
         deadline = time.monotonic() + wait.total_seconds()
@@ -217,7 +218,6 @@ class PostgreSql(Engine):
                 locked & set(ask(_LOCKS, sequence)) if locked else locked
                 for locked, (sequence, _) in zip(before, given, strict=True)
             ]
-        now = self.now(ask)
         found = []
         for locked, (_, last), (_, column) in zip(before, given, columns, strict=True):
             if locked:

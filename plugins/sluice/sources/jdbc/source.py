@@ -89,6 +89,7 @@ class JdbcSource:
             self.cluster_ids(),
             {(self.name, w.relation.topic): log_id(self._options, w.relation) for w in windowed},
             remarks=tuple(remark for _, remarks in found for remark in remarks),
+            waits=look.waits,
         )
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
@@ -122,6 +123,7 @@ class _Look:
     ) -> None:
         self._options, self._ask, self._engine, self._known = options, ask, engine, known
         self._end, self._start = window_end, window_start
+        self.waits = False  # whether rows of any time are unread, or may be
 
     def bounds(
         self, tables: Sequence[tuple[TopicPartition, Windowed]]
@@ -134,6 +136,7 @@ class _Look:
             once = {w.relation.topic: (w.relation, w.column) for _, w in tables if w.column is not None}
             settled = self._engine.settled_numbers(self._ask, list(once.values()), self._options.horizon_wait)
             found = dict(zip(once, settled, strict=True))
+            self.waits = any(horizon.at is None for horizon in settled)  # it isn't known how far these are settled
             return [self._numbered(tp, w, found[tp.topic]) for tp, w in tables]
         horizon = self._horizon(list({w.relation.topic: w.relation for _, w in tables}.values()))
         return [self._timed(tp, w, horizon) for tp, w in tables]
@@ -196,7 +199,7 @@ class _Look:
                 source=tp.topic,
                 settled=at(settled).isoformat(),
             )
-        bounds = self._cut(tp, windowed, settled, position)
+        bounds = self._cut(tp, windowed, settled, position, horizon.now)
         return bounds, self._remarks(tp, horizon)
 
     # Numbers
@@ -217,7 +220,8 @@ class _Look:
         read = self._read_before(tp, horizon) if position is None else position
         if position is None and horizon.at is not None and horizon.at < read:
             raise _ahead(tp, read, horizon.at)
-        return self._cut(tp, windowed, max(read, horizon.at or 0), position), self._remarks(tp, horizon)
+        bounds = self._cut(tp, windowed, max(read, horizon.at or 0), position, horizon.now)
+        return bounds, self._remarks(tp, horizon)
 
     # Both
 
@@ -245,7 +249,9 @@ class _Look:
         words = f"newer rows wait for {horizon.held_by}, open for {horizon.since.total_seconds():.0f} s"
         return (Remark(tp, words),)
 
-    def _cut(self, tp: TopicPartition, windowed: Windowed, settled: int, position: int | None) -> PartitionBounds:
+    def _cut(
+        self, tp: TopicPartition, windowed: Windowed, settled: int, position: int | None, now: int
+    ) -> PartitionBounds:
         """The bounds up to a horizon: nothing where there is no row, and no more than `max_records` at a time."""
         begin = self._begin(tp, settled) if position is None else position
         if position is None:
@@ -258,7 +264,8 @@ class _Look:
             return PartitionBounds(tp, 0, settled, max(end, start), at(end), settled, window_start=start)
         limited = self._limited(windowed, tp.partition, begin, end) if begin < end else begin
         has_more = begin < limited < end
-        through = at(limited if has_more else end) if self._options.by_time else datetime.now(UTC)
+        through = at((limited if has_more else end) if self._options.by_time else now)
+        self.waits = self.waits or (has_more and not self._options.by_time)  # rows that are left may be of any time
         # Where no row is left, none is behind, however far the clock is.
         return PartitionBounds(tp, 0, settled if has_more else limited, limited, through, settled)
 
