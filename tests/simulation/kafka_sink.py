@@ -18,6 +18,7 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.table import KafkaTable
+from sluice.sinks.kafka.takes import LARGEST
 
 from .kafka import Record
 from .lake import Completed, File, Instant, time_of
@@ -208,7 +209,7 @@ class _Target:
     def ends(self, _topics: Any, *, committed: bool) -> dict[str, dict[int, int]]:
         return {}
 
-    def sender(self) -> SimSender:
+    def sender(self, _smallest: int = LARGEST) -> SimSender:
         return SimSender(self._world, self._process)
 
 
@@ -266,7 +267,7 @@ class SimStaged:
     def __init__(self, storage: _Staging, _instant: str, committables: Sequence[Committable], *_: Any) -> None:
         self._staging, self._committables = storage, committables
         self.topics: Counter[str] = Counter()
-        self.bytes, self.way = 0, "one"
+        self.bytes, self.way, self.smallest = 0, "one", LARGEST
 
     def records(self) -> Iterator[Record]:
         for one in self._committables:
