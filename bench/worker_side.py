@@ -138,7 +138,8 @@ class Worker:
         self.require()
         settings = kafka(bootstrap)
         try:
-            return self.name in [m.worker for m in members(AdminClient(settings.client()), settings, options.group)]
+            there = members(AdminClient(settings.client()), settings, options.group)
+            return any(member.worker.startswith(f"{self.name}-") for member in there)
         except RetryableError:
             return False
 
