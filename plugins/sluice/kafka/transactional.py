@@ -7,8 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -24,18 +23,22 @@ TIMEOUT = 60.0
 _TRANSACTION_TIMEOUT = 60.0  # of a chunk; a process that dies in one holds its topics' readers up for so long
 _CHUNK_RECORDS = 5_000
 _CHUNK_BYTES = 16 << 20
+_ANY = -1  # the partition that says that the key decides, RD_KAFKA_PARTITION_UA
+_SERVED = 100  # records after which it is heard what has become of those before
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _RAISED = (KafkaException, SystemError)
 # A fatal error, such as that the producer is fenced, is raised where callbacks are served; the next callback is called
-# with that exception under way, and Python makes a SystemError of it, whose cause it is.
+# with that exception under way, and Python makes a SystemError of it, whose cause it is, or which has lost it.
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-@dataclass(frozen=True)
-class Record:
-    """A record to send. `partition` is None where its key decides; `timestamp` in ms is None for now."""
+class Record(NamedTuple):
+    """A record to send; there are millions of them, and a tuple is made in a fraction of an object's time.
+
+    `partition` is None where its key decides; `timestamp` in ms is None for now.
+    """
 
     topic: str
     key: bytes | None
@@ -85,7 +88,8 @@ class TransactionalSender:
         self._refusal = refusal
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
-        self._sent = 0
+        self._sent = self._unheard = 0
+        self._on_delivery = self._delivered
         given = settings.client(message_max_bytes=1_000_000_000, linger_ms=20) | dict(client or {})
         given |= {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
         self._producer = Producer(given)
@@ -138,20 +142,13 @@ class TransactionalSender:
 
     def produce(self, record: Record) -> None:
         """Add a record to the transaction, waiting for room."""
-        more: dict[str, Any] = {}
-        if record.partition is not None:
-            more["partition"] = record.partition
-        if record.timestamp is not None and record.timestamp >= 0:
-            more["timestamp"] = record.timestamp
+        topic, key, value, headers, partition, timestamp = record
+        place = _ANY if partition is None else partition
+        time_of_it = 0 if timestamp is None or timestamp < 0 else timestamp  # 0 is librdkafka's word for now
         while True:
             try:
                 self._producer.produce(
-                    record.topic,
-                    record.value,
-                    record.key,
-                    headers=list(record.headers),
-                    on_delivery=self._delivered,
-                    **more,
+                    topic, value, key, place, self._on_delivery, None, time_of_it, list(headers) if headers else None
                 )
                 break
             except BufferError:  # the queue is full
@@ -159,10 +156,13 @@ class TransactionalSender:
             except KafkaException as error:
                 self._serve(0)  # which record was refused says more than that the transaction has failed
                 raise self._classified(error.args[0], "sending in a transaction") from error
-        self._serve(0)
+        self._unheard += 1
+        if self._unheard >= _SERVED:
+            self._serve(0)
 
     def _serve(self, seconds: float) -> None:
         """Hear what has become of records."""
+        self._unheard = 0
         try:
             self._producer.poll(seconds)
         except _RAISED as error:
@@ -213,12 +213,21 @@ class TransactionalSender:
 
     def _raise(self, error: Exception, doing: str) -> NoReturn:
         """Say what an exception of the client's means; one that is none of Kafka's stays as it is."""
-        found = error if isinstance(error, KafkaException) else error.__cause__
+        found = error if isinstance(error, KafkaException) else error.__cause__ or self._fatal()
         if not isinstance(found, KafkaException):
+            self._raise_failure()
             raise error
         if found.args[0].code() not in _FENCED:  # which says more than what has become of records
             self._raise_failure()
         raise self._classified(found.args[0], doing) from error
+
+    def _fatal(self) -> KafkaException | None:
+        """Why the client can't go on, if it can't: it says so whatever is asked; else that one is begun already."""
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            return None if error.args[0].code() == KafkaError._STATE else error
+        return None
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.errors import IntervalError
@@ -91,42 +93,39 @@ class Staged:
             IntervalError: files are not as the participants have left them.
         """
         for one in self._committables:
-            found = [0, 0]
+            found = 0
             for name, size in one.payload.get(_FILES, ()):
-                for record in self._file(f"{one.path}/{name}", int(size)):
-                    found[record.value is None] += 1
-                    yield record
+                for batch in self._file(f"{one.path}/{name}", int(size)):
+                    found += batch.num_rows
+                    yield from self._batch(batch)
             # A value that is null in its column is a record without one as well: the sum is what was staged.
-            if sum(found) != one.rows + one.deletes:
+            if found != one.rows + one.deletes:
                 words = "Staged files have another number of records than their WRITE-STATUS"
-                raise self._wrong(words, path=one.path, found=sum(found), said=one.rows + one.deletes)
+                raise self._wrong(words, path=one.path, found=found, said=one.rows + one.deletes)
 
-    def _file(self, path: str, size: int) -> Iterator[Record]:
+    def _file(self, path: str, size: int) -> Iterator[pa.RecordBatch]:
         try:
             there = self._storage.size(path)
             if there != size:
                 raise self._wrong("A staged file is not as it was written", path=path, bytes=there, said=size)
             source = self._storage.on_disk(path) if isinstance(self._storage, LocalStorage) else None
             with pq.ParquetFile(source or BytesIO(self._storage.read(path))) as file:
-                for batch in file.iter_batches(_BATCH, columns=list(STAGED)):
-                    yield from self._batch([column.to_pylist() for column in batch.columns])
+                yield from file.iter_batches(_BATCH, columns=list(STAGED))
         except FileNotFoundError as error:
             raise self._wrong("A staged file is gone", path=path) from error
 
-    def _batch(self, columns: list[list[Any]]) -> Iterator[Record]:
-        topics, keys, values, headers, partitions, times = columns
+    def _batch(self, batch: pa.RecordBatch) -> Iterator[Record]:
+        """Its records. What can be is done for all of them at once: this is most of what sending takes."""
+        topics, keys, values, headers, partitions, times = (column.to_pylist() for column in batch.columns)
         counted = Counter(topics)
         if self._log in counted:
             raise self._wrong("A record would go to the sink's own log", topic=self._log)
         for topic in counted.keys() - self.topics.keys():
             self._begins(topic)
         self.topics.update(counted)
-        self.bytes += sum(len(one) for column in (keys, values) for one in column if one is not None)
-        for topic, key, value, given, partition, time in zip(
-            topics, keys, values, headers, partitions, times, strict=True
-        ):
-            pairs = [(one["key"], one["value"]) for one in given] if given else ()
-            yield Record(topic, key, value, pairs, partition, time)
+        self.bytes += sum(pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
+        pairs = [[(one["key"], one["value"]) for one in given] if given else () for given in headers]
+        return map(Record, topics, keys, values, pairs, partitions, times)
 
     def _wrong(self, what: str, **where: Any) -> IntervalError:
         return IntervalError(
