@@ -296,7 +296,7 @@ class _OnAnObjectStore:
 class TestConnectLayout(_OnAnObjectStore, on_a_disk.TestConnectLayout):
     """Each object appears by itself."""
 
-    @pytest.mark.parametrize("when", ["after", *also("before")])
+    @pytest.mark.parametrize("when", also("after", "before"))
     def test_a_process_may_die_at_each_call_of_an_interval(self, tmp_path, when):
         super().test_a_process_may_die_at_each_call_of_an_interval(tmp_path, when)
 

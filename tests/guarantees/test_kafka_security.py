@@ -91,7 +91,10 @@ def test_both_clients_log_in(secured: SecuredBroker, flow: Flow, way: str) -> No
 
 @pytest.mark.parametrize(
     ("way", "wrong"),
-    [("SCRAM-SHA-512", {"sasl.password": "another"}), ("mutual TLS, PEM files", {"ssl.ca.location": "client_pem"})],
+    [
+        ("SCRAM-SHA-512", {"sasl.password": "another"}),
+        *also(("mutual TLS, PEM files", {"ssl.ca.location": "client_pem"})),
+    ],
 )
 def test_a_wrong_log_in_is_told_as_such(secured: SecuredBroker, flow: Flow, way: str, wrong: dict[str, Any]) -> None:
     wrong = {name: secured.files.get(value, value) for name, value in wrong.items()}

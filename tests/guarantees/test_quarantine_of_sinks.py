@@ -274,7 +274,8 @@ def test_killed_between_the_files_commit_and_their_bad_records(files, point):
     assert not list(files.flow.path.with_name(f"{files.flow.path.name}_quarantine").glob("_sluice/[0-9]*"))
 
 
-@pytest.mark.parametrize("point", [*KILLS[:-1], *also("jdbc.before_database_commit")])
+@pytest.mark.thorough  # test_quarantine.py has the same kills of a Hudi table
+@pytest.mark.parametrize("point", [*KILLS[:-1], "jdbc.before_database_commit"])
 def test_killed_between_the_rows_commit_and_their_bad_records(table, database, point):
     killed(table, point)
     assert database.staging() == set()

@@ -107,6 +107,7 @@ def test_listed_explained_and_sent_again_once(make_flow):
     assert _json(flow, "explain", place)["redriven"] is True
 
 
+@pytest.mark.thorough
 def test_what_came_from_a_topic_that_was_made_again_is_not_sent(make_flow):
     flow = make_flow(1, **TOLERANT, source__kafka__on_offset_loss="earliest")
     for _ in range(2):

@@ -13,7 +13,6 @@ from sluice.local.broker import LocalBroker
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
-from ..thorough import also
 from .harness.databases import SqliteFile
 from .harness.jdbc import jdbc_table, refused
 from .harness.streams import Streams, two_clusters
@@ -65,7 +64,8 @@ def test_rows_say_where_they_are_from(make_streams):
     assert Counter(streams.flow.read("c", "t")) == {("east", streams.topic): 4, ("west", streams.topic): 6}
 
 
-@pytest.mark.parametrize("settings", [*also({}), UPSERT], ids=["append", "upsert"])
+@pytest.mark.thorough  # test_upgrade.py has tables of before, too
+@pytest.mark.parametrize("settings", [{}, UPSERT], ids=["append", "upsert"])
 def test_a_table_of_today_goes_on_with_streams(make_flow, bootstrap, west, settings):
     """Positions are carried over by the cluster's id, and its keys are found where they are."""
     flow = make_flow(**settings)
@@ -80,6 +80,7 @@ def test_a_table_of_today_goes_on_with_streams(make_flow, bootstrap, west, setti
     streams.check(("east", flow.topic), ("west", flow.topic), but_not=lambda s: newest.get(s.id, s) is not s)
 
 
+@pytest.mark.thorough
 def test_a_step_that_dies_while_positions_are_carried_over(make_flow, bootstrap, west):
     """The START with the new names is there, its commit isn't: the next one carries them over again."""
     flow = make_flow()

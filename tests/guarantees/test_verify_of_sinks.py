@@ -97,7 +97,7 @@ def test_rows_with_the_place_of_their_record_are_compared_interval_by_interval(j
     assert numbers(told(flow)) == [(5, 5, False), (5, 4, False)]
 
 
-@pytest.mark.parametrize("disturbance", ["DELETE FROM {0} WHERE id = 3", *also("INSERT INTO {0} (id) VALUES (3)")])
+@pytest.mark.parametrize("disturbance", also("DELETE FROM {0} WHERE id = 3", "INSERT INTO {0} (id) VALUES (3)"))
 def test_rows_without_it_are_compared_as_a_whole(jdbc, database, disturbance):
     """And a column whose values the database writes in its own way is left out, which is said."""
     berlin = {"schema": COLUMNS, "db_timezone": "Europe/Berlin"}

@@ -78,6 +78,7 @@ def test_no_worker_and_the_range_is_left_to_its_own_job_at_once(make_flow):
     flow.check()
 
 
+@pytest.mark.thorough
 def test_one_that_begins_leaves_alone_what_has_ended(make_flow, make_worker):
     flow = make_flow(write__workers="late")
     for _ in range(3):

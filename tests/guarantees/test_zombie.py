@@ -39,7 +39,7 @@ def _statuses(flow: Flow, instant: str) -> int:
     return sum(isinstance(m, WriteStatus) and m.transaction == instant and m.error is None for m in flow.messages())
 
 
-@pytest.mark.parametrize("end", [ENDS[0], *also(*ENDS[1:])])
+@pytest.mark.parametrize("end", also(*ENDS))
 def test_a_zombie_that_cannot_hear_writes_its_files_to_the_end(make_flow, end):
     flow = make_flow()
     flow.produce(60)
