@@ -15,6 +15,8 @@ from .mapping import Mapped
 class StreamEvents(Events):
     """What happens to clusters, and to what is said of them."""
 
+    _refused = 0  # runs one after the other
+
     def _lay_streams(self, draw: Random, clusters: int, partitions: int) -> None:
         """Several clusters, of which the service names one or some."""
         names = ("east", "west", "south")[:clusters]
@@ -123,19 +125,20 @@ class StreamEvents(Events):
         """What a person does by a refusal's next step, before the run after the last one.
 
         Where another cluster is found in place of one that was to be read to its end, that is given up. Where a topic
-        is to be moved that isn't read any more, it is mapped where it was for one interval.
+        is to be moved that isn't read any more, it is mapped where it was for one interval. Both may be needed at once.
         """
         if self.mapped is None:
             return
         moved = {self._left_for(new): new for new in self.mapped.moves}
-        if last is None and self.on_removed == "drop" and moved:
+        self._refused = self._refused + 1 if last is None else 0
+        if self._refused % 3 != 1 and self._refused and moved:
             for old, new in moved.items():
                 self.mapped.names.pop(new, None)
                 self.mapped.names[old] = str(self.mapped.moves[new]["cluster"])
         else:
             for old in moved:
                 self.mapped.names.pop(old, None)
-        self.on_removed = "drop" if last is None and self.on_removed != "drop" else "drain"
+        self.on_removed = "drain" if self._refused % 3 == 0 else "drop"
         self._all_is_well(but_not=tuple(new for old, new in moved.items() if old in self.mapped.names))
 
     def _left_for(self, new: Cluster) -> Cluster:
