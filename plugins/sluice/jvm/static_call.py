@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,10 +22,23 @@ def static_call(spark: SparkSession, name: str, method: str, result: str, *argum
     Raises:
         Py4JError: there is no such class on Spark's class path.
     """
-    found, kind = _known(spark._jvm, name, result)
-    invoke, column, sequence = _parts(spark._jvm)
-    given = sequence([argument._jc.expr() for argument in arguments])
-    return Column(column(invoke(found, kind, method, given, sequence([]), True, False, True)))
+    jvm = spark._jvm
+    given = [argument._jc.expr() for argument in arguments]
+    return Column(_parts(jvm)[1](static_expression(jvm, name, method, _type(jvm, result), given)))
+
+
+def static_expression(jvm: Any, name: str, method: str, kind: Any, given: Sequence[Any]) -> Any:
+    """The same as one of Catalyst's expressions, of which others may be made.
+
+    Args:
+        jvm: the session's JVM.
+        name: the class.
+        method: its static method.
+        kind: the type of what it returns, one of Spark's.
+        given: expressions of what it is given.
+    """
+    invoke, _, sequence = _parts(jvm)
+    return invoke(class_of(jvm, name), kind, method, sequence(list(given)), sequence([]), True, False, True)
 
 
 # A name of the JVM costs a call for each of its dots.
@@ -38,8 +52,14 @@ def _parts(jvm: Any) -> tuple[Any, Any, Any]:
     return invoke, spark.sql.Column, spark.api.python.PythonUtils.toSeq
 
 
-@lru_cache(maxsize=8)
-def _known(jvm: Any, name: str, result: str) -> tuple[Any, Any]:
-    """A class and a type of Spark's."""
+@lru_cache(maxsize=16)
+def class_of(jvm: Any, name: str) -> Any:
+    """A class on Spark's class path."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    return jvm.java.lang.Class.forName(name, True, loader), getattr(jvm.org.apache.spark.sql.types.DataTypes, result)
+    return jvm.java.lang.Class.forName(name, True, loader)
+
+
+@lru_cache(maxsize=8)
+def _type(jvm: Any, name: str) -> Any:
+    """A type of Spark's."""
+    return getattr(jvm.org.apache.spark.sql.types.DataTypes, name)

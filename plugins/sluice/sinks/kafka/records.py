@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,7 +20,7 @@ from sluice.sinks.kafka.encoders import encoded, unfit
 from sluice.sinks.kafka.names import EACH, LEFT_OUT, SHORTENED, STAGED
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
-from sluice.sinks.kafka.takes import Group, from_option
+from sluice.sinks.kafka.takes import Group, Takes, from_option
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _NO_HEADERS: Final = f"cast(array() AS {HEADERS})"
@@ -131,7 +131,8 @@ def _time(options: Mapping[str, str], column: str) -> Column:
 def _sized(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
     """With the bytes of each record as the topic gets it, and those that the topic takes."""
     options = writer.options
-    frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), _of_topic(from_option(options["takes"])).alias(_TAKEN))
+    taken = _by_topic(from_option(options["takes"]), lambda takes: takes.bytes)
+    frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), taken.alias(_TAKEN))
     if options["compression"] == "none":
         return frame
     level = int(options["compression_level"]) if "compression_level" in options else None
@@ -150,27 +151,23 @@ _WHOLE: Final = (
 )
 
 
-def _of_topic(groups: list[Group]) -> Column:
-    """The bytes that a record's topic takes."""
+def _by_topic(groups: list[Group], what: Callable[[Takes], int | bool]) -> Column:
+    """Something of what a record's topic takes."""
     *named, others = groups
-    found = F.lit(others.takes.bytes)
+    found = F.lit(what(others.takes))
     for group in named:
-        found = F.when(F.col(_TOPIC).isin(*group.topics), group.takes.bytes).otherwise(found)
+        found = F.when(F.col(_TOPIC).isin(*group.topics), what(group.takes)).otherwise(found)
     return found
 
 
 def _without_key(groups: list[Group]) -> Column:
     """Why a record without a key isn't taken, in words; null where it is."""
-    *named, others = groups
-    keyed = F.lit(others.takes.keyed)
-    for group in named:
-        keyed = F.when(F.col(_TOPIC).isin(*group.topics), group.takes.keyed).otherwise(keyed)
     words = F.concat(
         F.lit("it has no key, and the topic "),
         F.col(_TOPIC),
         F.lit(" is compacted (cleanup.policy), which takes none without one: see that every record has a key"),
     )
-    return F.when(keyed & F.col(_KEY).isNull(), words)
+    return F.when(_by_topic(groups, lambda takes: takes.keyed) & F.col(_KEY).isNull(), words)
 
 
 def _too_large(compression: str) -> Column:
