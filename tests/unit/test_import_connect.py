@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice.cli.import_connect import _as_data
+from sluice.cli.connect_import import as_data
 from sluice.connect import ConnectorConfig, Given, checked, configs_of, imported, text_of
 from sluice.connect.properties import properties
 from sluice.connect.tables import CONNECTORS, REFUSED
@@ -129,7 +129,7 @@ def test_a_databases_address_without_its_login(url, fields):
     made = one({**TABLE, "connection.url": url})
     (database,) = (c for c in made.connections if c.id == "p")
     assert {name: database.fields[name] for name in fields} == fields
-    assert "s3cr3t" not in json.dumps(_as_data(made, None)) + repr(made)
+    assert "s3cr3t" not in json.dumps(as_data(made, None)) + repr(made)
 
 
 def test_a_jdbc_sink_of_several_topics_is_a_pipeline_for_each():
@@ -161,7 +161,7 @@ def test_what_no_table_can_be_made_of_says_why(more, why):
     assert made.status == 1
     assert why in made.refused
     assert set(verdicts(made)) == {*TABLE, *more}
-    assert "s3cr3t" not in json.dumps(_as_data(made, None))
+    assert "s3cr3t" not in json.dumps(as_data(made, None))
 
 
 def test_hdfs_files_by_time():
@@ -241,7 +241,7 @@ def test_s3_is_files_in_the_bucket_or_elsewhere():
     assert made.pipeline is not None
     assert made.pipeline["sink"]["files"]["codec"] == "gzip"
     assert made.pipeline["sink"]["files"]["path"] == "hdfs:///lake/p"
-    assert "s3cr3t" not in json.dumps(_as_data(made, None))
+    assert "s3cr3t" not in json.dumps(as_data(made, None))
     on_s3 = one(config)
     assert on_s3.pipeline is not None
     assert on_s3.pipeline["sink"]["files"]["path"] == "s3a://lake/p"
@@ -305,7 +305,7 @@ def test_other_connectors_are_refused_by_name_with_all_of_their_keys(name):
     made = one({"connector.class": name, "topics": "a", "some.key": "s3cr3t"})
     assert made.status == 1
     assert set(verdicts(made)) == {"connector.class", "topics", "some.key"}
-    assert "s3cr3t" not in json.dumps(_as_data(made, None))
+    assert "s3cr3t" not in json.dumps(as_data(made, None))
 
 
 def test_what_connect_does_with_bad_records_is_honoured_where_the_sink_can():
@@ -539,7 +539,7 @@ def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, whole,
             assert {found.key for found in made.findings if found.of == "worker"} == set(worker)
         assert all(found.what and (found.next_step or found.verdict != "differs") for found in made.findings)
         assert bool(made.refused) == (made.pipeline is None) == (made.status == 1)
-        shown = json.dumps(_as_data(made, None)) + repr(made)
+        shown = json.dumps(as_data(made, None)) + repr(made)
         assert "s3cr3t" not in shown
 
 
@@ -551,7 +551,7 @@ def test_every_secret_of_a_connector_that_becomes_a_file_is_left_out(base):
     made = one(config, worker=worker)
     assert made.pipeline is not None
     assert set(verdicts(made)) == set(config)
-    assert "s3cr3t" not in json.dumps(_as_data(made, None)) + repr(made)
+    assert "s3cr3t" not in json.dumps(as_data(made, None)) + repr(made)
 
 
 # The command

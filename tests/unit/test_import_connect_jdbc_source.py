@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice.cli.import_connect import _as_data
+from sluice.cli.connect_import import as_data
 from sluice.connect import ConnectorConfig, Given, checked, imported
 
 from .connectors_of_connect import JSON, KAFKAS, one, verdicts
@@ -61,7 +61,7 @@ def test_a_jdbc_source_is_a_pipeline_for_each_table():
     assert sink["topic_settings"] == {"create": True, "partitions": 3, "replication_factor": 1}
     assert pipeline["schedule"] == "2 minutes"
     assert set(verdicts(found[0])) == set(SOURCE)
-    assert "s3cr3t" not in json.dumps(_as_data(found[0], None)) + repr(found[0])
+    assert "s3cr3t" not in json.dumps(as_data(found[0], None)) + repr(found[0])
 
 
 def test_a_jdbc_source_may_write_protobuf():

@@ -1,47 +1,31 @@
-"""`sluice import-connect`: pipeline files of Kafka Connect's configurations, with what becomes of each key."""
+"""Pipeline files of Kafka Connect's configurations, with what becomes of each key."""
 
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from sluice.cli.connect_offsets import of_group, of_source
+from sluice.connect import Given, Imported, checked, configs_of, imported, text_of
 from sluice.errors import ActionRequiredError
-
-if TYPE_CHECKING:
-    from sluice.connect import Imported
 
 _COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
 
 
-def import_connect(
-    files: Annotated[list[Path], typer.Argument(help="Configurations: .properties, or JSON as the REST API has it.")],
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for the pipeline files. Default: standard output.")
-    ] = None,
-    worker: Annotated[Path | None, typer.Option(help="The worker's .properties: converters, brokers.")] = None,
-    offsets: Annotated[
-        bool, typer.Option("--offsets", help="Begin where the connector stood: its consumer group, or its offsets.")
-    ] = False,
-    path: Annotated[str, typer.Option(help="Sinks of files, and Iceberg's: the folder below which they write.")] = "",
-    connection: Annotated[str, typer.Option(help="Id of the Airflow connection to the cluster.")] = "kafka_default",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-) -> None:
-    """Make pipeline files of Kafka Connect's configurations; says of each key what becomes of it.
+def run(files: Sequence[Path], given: Given, out: Path | None, *, offsets: bool, json: bool) -> int:
+    """Make the files, and say what was made; see `sluice.cli.import_connect`.
 
-    Exit status: 0 where all is honoured or has no meaning here, 2 where a file was made and something differs, 1
-    where nothing could be made of a connector.
+    Returns:
+        The exit status.
     """
-    from sluice.connect import Given, configs_of, imported, properties_of, text_of
-
-    given = Given(properties_of(_read(worker), str(worker)) if worker else {}, path, connection)
-    connectors = [one for file in files for one in configs_of(_read(file), str(file))]
+    connectors = [one for file in files for one in configs_of(read(file), str(file))]
     made = [_finished(one, offsets, given.worker) for connector in connectors for one in imported(connector, given)]
     made = _apart(made)
     _require_new(made, out)
@@ -51,14 +35,19 @@ def import_connect(
             if one.pipeline is not None:
                 (out / f"{one.name}.yaml").write_text(text_of(one))
     if json:
-        typer.echo(json_text.dumps({"connectors": [_as_data(one, out) for one in made]}, indent=2, ensure_ascii=False))
+        typer.echo(json_text.dumps({"connectors": [as_data(one, out) for one in made]}, indent=2, ensure_ascii=False))
     else:
         _show(made, out)
     statuses = {one.status for one in made}
-    raise typer.Exit(1 if 1 in statuses else max(statuses))
+    return 1 if 1 in statuses else max(statuses)
 
 
-def _read(file: Path) -> str:
+def read(file: Path) -> str:
+    """A file of somebody's.
+
+    Raises:
+        ActionRequiredError: it can't be read.
+    """
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -70,9 +59,6 @@ def _read(file: Path) -> str:
 
 def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Imported:
     """What was made, once it is known that it loads, with offsets where they are asked for."""
-    from sluice.cli.connect_offsets import of_group, of_source
-    from sluice.connect import checked
-
     made = checked(made)
     if not offsets or made.pipeline is None:
         return made
@@ -118,9 +104,8 @@ def _commands(made: Imported) -> Iterator[str]:
         yield one.command(lambda extra: json_text.dumps(extra, ensure_ascii=False))
 
 
-def _as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
-    from sluice.connect import text_of
-
+def as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
+    """What was made of a connector, for programs."""
     return {
         "connector": made.connector.name,
         "file": made.connector.file,
@@ -142,8 +127,6 @@ def _as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
 
 def _show(made: list[Imported], out: Path | None) -> None:
     """Files go to standard output, where no folder is named; what is said of them goes beside it."""
-    from sluice.connect import text_of
-
     said = Console(stderr=out is None, highlight=False)
     for number, one in enumerate(made):
         if out is None and one.pipeline is not None:

@@ -220,6 +220,17 @@ def is_provided(value: str) -> bool:
     return _PROVIDED.search(value) is not None
 
 
+def without_login(text: str, key: str) -> str:
+    """An address in which nobody logs in.
+
+    Raises:
+        RefusedError: it has a login, or can't be read.
+    """
+    if address(text, key).username:
+        raise RefusedError("The address has a login in it.", "write it without.", key)
+    return text
+
+
 def address(text: str, key: str) -> SplitResult:
     """An address in its parts.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluice.connect.draft import Draft, RefusedError, UnfitError, address
+from sluice.connect.draft import Draft, RefusedError, UnfitError, without_login
 from sluice.connect.rules import Harmless, Lost, Table, Takes, duration, names
 
 _PATH = "hoodie.base.path"
@@ -59,8 +59,7 @@ def sink(draft: Draft) -> None:
     base = draft.get(_PATH).rstrip("/")
     if not base:
         raise RefusedError("It doesn't say where the table is.", f"add {_PATH}.", _PATH)
-    if address(base, _PATH).username:
-        raise RefusedError("The address has a login in it.", "write it without.", _PATH)
+    base = without_login(base, _PATH)
     upsert = draft.get(_TYPE).upper().startswith("MERGE")
     record_key = names(draft.get(_KEY))
     draft.put("sink.path", f"{base}_sluice" if upsert else base)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sluice.connect.draft import Draft, RefusedError, address
+from sluice.connect.draft import Draft, RefusedError, without_login
 from sluice.connect.rules import Harmless, Lost, Table, Takes, duration
 from sluice.records.transforms import quoted, text
 
@@ -86,7 +86,7 @@ def sink(draft: Draft) -> None:
 
 
 def _table(draft: Draft) -> str:
-    (key,) = TABLES
+    key = TABLES[0]
     if draft.flag(_DYNAMIC):
         raise RefusedError(
             "Each record names its table, and a pipeline's tables are known before.",
@@ -119,9 +119,7 @@ def _path(draft: Draft, table: str) -> str:
         raise RefusedError(
             "It doesn't say in which folder its tables are.", "name a folder for Hudi's tables by --path.", _WAREHOUSE
         )
-    if address(warehouse, _WAREHOUSE).username:
-        raise RefusedError("The address has a login in it.", "write it without.", _WAREHOUSE)
-    path = f"{warehouse}/{place}_sluice"
+    path = f"{without_login(warehouse, _WAREHOUSE)}/{place}_sluice"
     draft.honoured(_WAREHOUSE, f"{'.'.join(draft.place('sink.path'))}: {path}, beside the connector's own table")
     return path
 
