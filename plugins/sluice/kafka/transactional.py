@@ -89,7 +89,6 @@ class TransactionalSender:
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
         self._sent = self._unheard = 0
-        self._on_delivery = self._delivered
         given = settings.client(message_max_bytes=1_000_000_000, linger_ms=20) | dict(client or {})
         given |= {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
         self._producer = Producer(given)
@@ -148,7 +147,7 @@ class TransactionalSender:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, place, self._on_delivery, None, time_of_it, list(headers) if headers else None
+                    topic, value, key, place, self._delivered, None, time_of_it, list(headers) if headers else None
                 )
                 break
             except BufferError:  # the queue is full

@@ -300,7 +300,11 @@ class Claiming:
         """Claim what is due; without a free slot, after others had time to."""
         now = self._steady()
         for place, due in list(self._state.due.items()):
-            if not self._is_turn_of(place, due, now):
+            if due > now and not (place in self._state.spared and self._has_slot()):
+                continue
+            if self._may_be_left_to_others(place):
+                self._state.spared.add(place)
+                self._state.due[place] = now + _SPARED
                 continue
             del self._state.due[place]
             transaction = self._transaction(place)
@@ -311,18 +315,14 @@ class Claiming:
                 if sent is not None:
                     self._state.asked[place] = sent
 
-    def _is_turn_of(self, place: Place, due: float, now: float) -> bool:
-        state = self._state
-        has_slot = len(state.held) + len(state.asked) < self._terms.slots
-        if place in state.spared:
-            return has_slot or due <= now
-        if due > now:
+    def _has_slot(self) -> bool:
+        return len(self._state.held) + len(self._state.asked) < self._terms.slots
+
+    def _may_be_left_to_others(self, place: Place) -> bool:
+        """Whether a range would wait here, others are there who may have a slot, and none was left to them before."""
+        if place in self._state.spared or self._has_slot():
             return False
-        if has_slot or not set(self._workers()) - {self._terms.name}:
-            return True
-        state.spared.add(place)
-        state.due[place] = now + _SPARED
-        return False
+        return any(name != self._terms.name for name in self._workers())
 
     def _renew(self) -> None:
         now = self._steady()
