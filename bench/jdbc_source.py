@@ -77,11 +77,16 @@ def _sluice(spark: SparkSession, options: JdbcTables) -> Callable[[], None]:
     return read
 
 
-def _rounds(server: PostgreSql, rows: int, rounds: int) -> None:
+def load(server: PostgreSql, rows: int) -> None:
+    """Make the table of so many rows."""
     server.run(ROWS.format(rows))
     server.run("ALTER TABLE events ALTER changed SET NOT NULL")
     server.run("CREATE INDEX ON events (changed)")
     server.run("ANALYZE events")
+
+
+def _rounds(server: PostgreSql, rows: int, rounds: int) -> None:
+    load(server, rows)
     timed: dict[str, Any] = {"mode": "timestamp", "timestamp_column": "changed", "max_records": 10 * rows}
     with session() as spark:
         read = _sluice(spark, JdbcTables(connection="bench", tables="events", **timed))

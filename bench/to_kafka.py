@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster.servers import LOOPBACK, PostgreSql, missing, postgresql_programs
 
 from bench.broker import embedded_broker
-from bench.jdbc_source import ROWS
+from bench.jdbc_source import load
 from bench.participants import PEERS, environment, spark_submit
 from bench.report import markdown_table, shown_spread
 from bench.trees import CommandError, Meter
@@ -171,11 +171,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-to-kafka-") as folder:
         try:
             server.start()
-            server.run(ROWS.format(arguments.rows))
-            server.run("ALTER TABLE events ALTER changed SET NOT NULL")
+            load(server, arguments.rows)
             server.run("ALTER TABLE events ADD PRIMARY KEY (id)")
-            server.run("CREATE INDEX ON events (changed)")
-            server.run("ANALYZE events")
             with embedded_broker(Path(folder)) as bootstrap:
                 place, meter = Place(bootstrap, server, Path(folder), arguments.rows), Meter()
                 for number in range(arguments.runs):

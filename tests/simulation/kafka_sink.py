@@ -21,9 +21,9 @@ from sluice.sinks.kafka.table import KafkaTable
 from sluice.sinks.kafka.takes import LARGEST
 
 from .kafka import Record
-from .lake import Completed, File, Instant, time_of
+from .lake import Completed, File, Instant
 from .parts import SimMachine
-from .table import new_instant
+from .table import new_instant, wait_for_clock
 from .world import Killed, Process, ViolationError, World
 
 TOPIC, LOG = "orders-out", "_sluice.orders-out"
@@ -301,11 +301,7 @@ class SimTopics(KafkaTable):
         log = self._log.read()
         done = [one for commit in log.commits[:1] for one in (commit.instant, commit.completed)]
         last = max([*done, *(one.instant for one in log.opened.values())], default="")
-        behind = time_of(last) - self._machine.now() if last else timedelta(0)
-        if behind > self.clock_wait:
-            raise RetryableError("This machine's clock is too far behind.", next_step="set it.")
-        if behind > timedelta(0):
-            self._world.clock += behind + timedelta(milliseconds=1)
+        wait_for_clock(self._world, self._machine, last, self.clock_wait)
 
     def new_instant(self) -> str:
         self.await_clock()

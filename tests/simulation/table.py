@@ -90,11 +90,7 @@ class SimTable:
 
     def await_clock(self) -> None:
         last = max(self._world.timeline, default="")
-        behind = time_of(last) - self._machine.now() if last else timedelta(0)
-        if behind > self.clock_wait:
-            raise RetryableError("This machine's clock is too far behind.", next_step="set it.")
-        if behind > timedelta(0):
-            self._world.clock += behind + timedelta(milliseconds=1)
+        wait_for_clock(self._world, self._machine, last, self.clock_wait)
 
     def new_instant(self) -> str:
         self.await_clock()
@@ -260,6 +256,15 @@ class SimTable:
 
     def _call(self, what: str, effect: Callable[[], Any]) -> Any:
         return self._world.call(self._process, what, effect)
+
+
+def wait_for_clock(world: World, machine: SimMachine, last: str, most: timedelta) -> None:
+    """Let a machine's clock come past the last instant, if there is one."""
+    behind = time_of(last) - machine.now() if last else timedelta(0)
+    if behind > most:
+        raise RetryableError("This machine's clock is too far behind.", next_step="set it.")
+    if behind > timedelta(0):
+        world.clock += behind + timedelta(milliseconds=1)
 
 
 def new_instant(world: World, machine: SimMachine) -> str:

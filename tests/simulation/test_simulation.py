@@ -171,14 +171,20 @@ def test_a_commit_that_is_completed_after_all_is_not_given_up_by_who_took_its_le
     history._settle()
 
 
+def _abort_beside_a_commit(history: History, commits_up_to: str, aborts_up_to: str) -> tuple[Started, Process, Process]:
+    """A commit stands still beyond its lease, and an abort of its interval, too: what was begun, and both."""
+    started, committer = _commit_up_to(history, commits_up_to)
+    history.world.clock += timedelta(seconds=700)
+    run = Run("orders", "commits", Request())
+    aborting = history.world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
+    _up_to(history, aborting, aborts_up_to)
+    return started, committer, aborting
+
+
 def _aborted_while_its_commit_completes(history: History) -> tuple[Instant, bool]:
     """An abort has looked, and is about to take the lease: the instant then, and whether it gives the interval up."""
     world = history.world
-    started, committer = _commit_up_to(history, "completes")
-    world.clock += timedelta(seconds=700)
-    run = Run("orders", "commits", Request())
-    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
-    _up_to(history, aborting, "sends END")
+    started, committer, aborting = _abort_beside_a_commit(history, "completes", "sends END")
     _up_to(history, committer, "sends ACK")
     _to_its_end(history, aborting)
     gives_up = any(isinstance(m, AbortCommit) for m in world.topics[history.pipeline.control_topic])
@@ -210,11 +216,7 @@ def _aborted_before_its_commit_completes() -> History:
     world = history.world
     world.produce(12, 6)
     assert history._quiet_run().state == "committed"
-    _, committer = _commit_up_to(history, "completes")
-    world.clock += timedelta(seconds=700)
-    run = Run("orders", "commits", Request())
-    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
-    _up_to(history, aborting, "begins to roll")
+    _, committer, aborting = _abort_beside_a_commit(history, "completes", "begins to roll")
     world.resume(committer)
     _to_its_end(history, aborting)
     _to_its_end(history, committer)
@@ -249,11 +251,7 @@ def _aborted_before_its_transaction_ends() -> tuple[History, Process]:
     world = history.world
     world.produce(12, 6)
     assert history._quiet_run().state == "committed"
-    _, committer = _commit_up_to(history, "commits the Kafka")
-    world.clock += timedelta(seconds=700)
-    run = Run("orders", "commits", Request())
-    aborting = world.spawn("abort", lambda p: history.coordinator(p).abort(run), faults=False)
-    _up_to(history, aborting, "sends ABORT")
+    _, committer, aborting = _abort_beside_a_commit(history, "commits the Kafka", "sends ABORT")
     world.resume(aborting)
     _to_its_end(history, committer)
     _to_its_end(history, aborting)
