@@ -239,3 +239,56 @@ def test_alone_it_claims_all_at_once():
     desk = Desk(slots=1)
     desk.step(0, _start(ranges=3))
     assert {claim.range for claim in desk.claims()} == {0, 1, 2}
+
+
+def _all_claimed(slots: int, ranges: int) -> Desk:
+    """A worker that has claimed all ranges, since `b` had no slot either, and writes as many as it can."""
+    desk = Desk(slots, workers=("a", "b"))
+    busy = Claim(**envelope("20260101000000001"), worker="b", range=0, lease=10 * LEASE, takes_over=-1)
+    other = _start(instant="20260101000000001").model_copy(update={"table": "file:///lake/other"})
+    desk.claiming._tables[TOPIC, other.table] = desk.claiming._tables[TOPIC, TABLE]  # type: ignore[index]
+    desk.step(0, other, busy.model_copy(update={"table": other.table}), _start(ranges=ranges))
+    desk.step(2)
+    desk.step(5)
+    assert {claim.range for claim in desk.claims() if claim.worker == "a"} == set(range(ranges))
+    assert len(desk.begun) == slots
+    return desk
+
+
+def _b_is_idle(desk: Desk) -> None:
+    written = status("20260101000000001").model_copy(update={"table": "file:///lake/other"})
+    desk.step(0, written)
+
+
+def test_what_waits_for_a_slot_is_given_back_when_another_worker_has_nothing_to_do_one_for_each():
+    desk = _all_claimed(slots=1, ranges=4)
+    assert not [claim for claim in desk.claims() if claim.released]
+    _b_is_idle(desk)
+    desk.step(1)
+    (given,) = [claim for claim in desk.claims() if claim.released]
+    assert given.range not in {place.number for place in desk.begun}
+    at = desk.log.index(given)
+    desk.step(0, Claim(**envelope(INSTANT), worker="b", range=given.range, lease=LEASE, takes_over=at))
+    desk.step(1)
+    assert len([claim for claim in desk.claims() if claim.released]) == 1
+    desk.step(0, status(INSTANT, given.range))  # and b is idle again
+    assert len([claim for claim in desk.claims() if claim.released]) == 2
+
+
+def test_what_was_given_back_and_nobody_took_it_claims_again_and_keeps():
+    desk = _all_claimed(slots=1, ranges=2)
+    _b_is_idle(desk)
+    (given,) = [claim for claim in desk.claims() if claim.released]
+    desk.step(3)
+    assert [claim for claim in desk.claims() if claim.range == given.range][-1] == given
+    for _ in range(10):
+        desk.step(2)
+    those = [claim.released for claim in desk.claims() if claim.range == given.range]
+    assert (those.count(True), those[-1]) == (1, False)
+
+
+def test_what_another_gave_back_it_claims_at_once_where_it_has_a_slot():
+    for order in ("a", "b"), ("b", "c"):  # whoever is the first choice
+        desk = Desk(workers=("a", *order))
+        desk.step(0, _start(), _others_claim(-1), _others_claim(1, released=True))
+        assert [claim.worker for claim in desk.claims()] == ["b", "b", "a"]

@@ -75,13 +75,16 @@ def test_a_claim_runs_out_once_it_was_seen_for_its_lease_whatever_its_time_says(
     assert claims.may_claim(transaction, 0)
 
 
-def test_workers_find_the_same_first_choice_and_a_leaving_one_moves_only_its_own():
-    workers = ["a", "b", "c"]
-    chosen = {n: first_choice(workers, "t", INSTANT, n) for n in range(300)}
-    assert {name: 60 < list(chosen.values()).count(name) < 140 for name in workers} == dict.fromkeys(workers, True)
-    without = {n: first_choice(["c", "a"], "t", INSTANT, n) for n in range(300)}
-    assert all(without[n] == name for n, name in chosen.items() if name != "b")
+def test_workers_find_the_same_first_choice_and_none_has_two_ranges_more_than_another():
+    chosen = [first_choice(["a", "b", "c"], "t", INSTANT, n) for n in range(8)]
+    assert chosen == [first_choice(["c", "a", "b"], "t", INSTANT, n) for n in range(8)]
+    assert sorted(chosen.count(name) for name in "abc") == [2, 3, 3]
     assert first_choice([], "t", INSTANT, 0) is None
+
+
+def test_intervals_of_one_range_go_to_all_workers():
+    chosen = [first_choice(["a", "b", "c"], "t", f"{n:017}", 0) for n in range(300)]
+    assert {name: 60 < chosen.count(name) < 140 for name in "abc"} == dict.fromkeys("abc", True)
 
 
 class TestWaiting:

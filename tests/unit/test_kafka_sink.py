@@ -17,7 +17,7 @@ from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable
-from sluice.sinks.kafka.takes import LARGEST, Group, Takes, as_option, from_option
+from sluice.sinks.kafka.takes import LARGEST, Group, Takes, as_option, from_option, pinned_takes
 
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
 
@@ -76,6 +76,11 @@ def test_what_topics_take_is_said_by_name_only_where_it_differs_from_most():
     assert from_option(as_option(found)) == [Group(small, ("b",)), Group(compacted, ("d",)), Group(most, ())]
     assert from_option(as_option({"a": small})) == [Group(small, ())]
     assert from_option(as_option({})) == [Group(Takes(LARGEST), ())]
+
+
+def test_a_start_of_a_release_that_did_not_ask_what_topics_take_says_that_they_take_all():
+    assert pinned_takes({}) == [Group(Takes(LARGEST), ())]
+    assert pinned_takes({"takes": as_option({"a": Takes(1000)})}) == [Group(Takes(1000), ())]
     ways = {way_of_writing(section().writer("t", None, maintained=False).model_copy(update={"options": {"takes": t}}))
             for t in ("[]", "[1]")}  # fmt: skip
     assert len(ways) == 1  # of the same rows, a topic with another limit gets the same records

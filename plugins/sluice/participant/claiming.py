@@ -121,6 +121,7 @@ class _State:
     logs: dict[tuple[str, str], TableLog] = field(default_factory=dict)
     due: dict[Place, float] = field(default_factory=dict)
     spared: set[Place] = field(default_factory=set)  # left to others once, since there was no slot
+    offered: set[Place] = field(default_factory=set)  # claimed, and given back once, since another had nothing to do
     asked: dict[Place, int] = field(default_factory=dict)  # offsets of claims sent, not yet read back
     held: dict[Place, _Held] = field(default_factory=dict)
     waiting: deque[Place] = field(default_factory=deque)
@@ -234,6 +235,7 @@ class Claiming:
         self._claim()
         self._renew()
         self._begin()
+        self._offer()
 
     def give_all_back(self) -> None:
         """Give back what it has claimed and not written: others needn't wait until that has run out."""
@@ -248,10 +250,11 @@ class Claiming:
         topic, table = key
         table_log, state = self._state.logs[key], self._state
         open_ = {place: t for t in table_log.transactions.values() for place in _places(topic, table, t)}
-        known = {*state.due, *state.spared, *state.asked}
+        known = {*state.due, *state.spared, *state.offered, *state.asked}
         for place in [p for p in known if (p.topic, p.table) == key and p not in open_]:
             state.due.pop(place, None)
             state.spared.discard(place)
+            state.offered.discard(place)
             state.asked.pop(place, None)
         for place, transaction in open_.items():
             self._settle_claim(place, transaction)
@@ -259,9 +262,17 @@ class Claiming:
             if not may:
                 state.due.pop(place, None)
             elif place not in state.due:
-                mine = first_choice(self._workers(), topic, transaction.id, place.number)
-                now = self._steady()
-                state.due[place] = now if mine in (None, self._terms.name) else now + _PATIENCE
+                state.due[place] = self._steady() + self._leaves_to_others_for(place, transaction)
+
+    def _leaves_to_others_for(self, place: Place, transaction: Transaction) -> float:
+        """Seconds for which others may claim a range before this worker does."""
+        if place in self._state.offered:
+            return _SPARED
+        _, last = transaction.claims.get(place.number, (NO_LEASE, None))
+        if last is not None and last.released and self._has_slot():
+            return 0.0
+        first = first_choice(self._workers(), place.topic, transaction.id, place.number)
+        return 0.0 if first in (None, self._terms.name) else _PATIENCE
 
     def _settle_claim(self, place: Place, transaction: Transaction) -> None:
         """Hold the range if the claim that was sent for it is the one that counts, or drop it."""
@@ -323,6 +334,38 @@ class Claiming:
         if place in self._state.spared or self._has_slot():
             return False
         return any(name != self._terms.name for name in self._workers())
+
+    def _offer(self) -> None:
+        """Give back what waits here for a slot, the last one first, as long as other workers have nothing to do.
+
+        Each range once: who has nothing to do may be one that can't write it.
+        """
+        state = self._state
+        waiting = [place for place in reversed(state.waiting) if place not in state.offered]
+        if not waiting:
+            return
+        idle = len(set(self._workers()) - {self._terms.name} - self._busy())
+        unclaimed = sum(map(self._is_on_offer, state.offered))
+        for place in waiting[: max(0, idle - unclaimed)]:
+            state.waiting.remove(place)
+            state.offered.add(place)
+            state.spared.add(place)
+            self._give_back(place)
+
+    def _is_on_offer(self, place: Place) -> bool:
+        """Whether nobody has claimed a range since this worker gave it back, as far as it knows."""
+        transaction = self._transaction(place)
+        if transaction is None or place in self._state.held or not is_unwritten(transaction, place.number):
+            return False
+        _, last = transaction.claims.get(place.number, (NO_LEASE, None))
+        return last is not None and last.worker == self._terms.name
+
+    def _busy(self) -> set[str]:
+        """The workers that have claimed a range, as far as this one knows."""
+        open_ = [t for table_log in self._state.logs.values() for t in table_log.transactions.values() if t.is_open]
+        ranges = [(t, n) for t in open_ for n in range(len(t.start.ranges)) if is_unwritten(t, n)]
+        claims = [self._claims.standing(t, n) for t, n in ranges]
+        return {claim.worker for claim in claims if claim is not None}
 
     def _renew(self) -> None:
         now = self._steady()

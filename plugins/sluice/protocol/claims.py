@@ -90,8 +90,8 @@ def is_known_from(position: int, start: StartCommit) -> bool:
 def first_choice(workers: Iterable[str], topic: str, transaction: str, number: int) -> str | None:
     """The worker that should claim a range before others do; None where there is none.
 
-    By rendezvous hashing: each worker finds the same one without asking, ranges and tables are spread evenly, and where
-    a worker goes, only its own ranges go to others.
+    A transaction's ranges go to the workers in turn, and its id says who is the first: each worker finds the same one
+    without asking, and none has two ranges more than another.
 
     Args:
         workers: the names of those that are there.
@@ -99,8 +99,11 @@ def first_choice(workers: Iterable[str], topic: str, transaction: str, number: i
         transaction: the transaction's id.
         number: the range's number in the plan.
     """
-    place = f"{topic}/{transaction}/{number}"
-    return max(workers, key=lambda name: hashlib.sha256(f"{name}/{place}".encode()).digest(), default=None)
+    names = sorted(set(workers))
+    if not names:
+        return None
+    first = int.from_bytes(hashlib.sha256(f"{topic}/{transaction}".encode()).digest()[:8])
+    return names[(first + number) % len(names)]
 
 
 class Verdict(StrEnum):

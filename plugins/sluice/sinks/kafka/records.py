@@ -20,7 +20,7 @@ from sluice.sinks.kafka.encoders import encoded, unfit
 from sluice.sinks.kafka.names import EACH, LEFT_OUT, SHORTENED, STAGED
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
-from sluice.sinks.kafka.takes import Group, Takes, from_option
+from sluice.sinks.kafka.takes import Group, Takes, pinned_takes
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _NO_HEADERS: Final = f"cast(array() AS {HEADERS})"
@@ -71,7 +71,7 @@ def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> 
     frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
     parts = [(writer.options["key_encoder"], shape.key), (writer.options["value_encoder"], shape.value)]
     wrong = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
-    wrong += [_without_key(from_option(writer.options["takes"])), _too_large(writer.options["compression"])]
+    wrong += [_without_key(pinned_takes(writer.options)), _too_large(writer.options.get("compression", "none"))]
     refused = F.when(F.col(PROBLEM).isNull(), F.coalesce(*wrong))
     return frame.select(*map(quoted, (*rows.columns, _TOPIC, _KEY, _VALUE, _HEADERS)), refused.alias(REFUSED))
 
@@ -131,12 +131,13 @@ def _time(options: Mapping[str, str], column: str) -> Column:
 def _sized(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
     """With the bytes of each record as the topic gets it, and those that the topic takes."""
     options = writer.options
-    taken = _by_topic(from_option(options["takes"]), lambda takes: takes.bytes)
+    taken = _by_topic(pinned_takes(options), lambda takes: takes.bytes)
     frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), taken.alias(_TAKEN))
-    if options["compression"] == "none":
+    codec = options.get("compression", "none")
+    if codec == "none":
         return frame
     level = int(options["compression_level"]) if "compression_level" in options else None
-    packed = packed_size(spark, F.expr(_WHOLE), options["compression"], level) + _OVERHEAD
+    packed = packed_size(spark, F.expr(_WHOLE), codec, level) + _OVERHEAD
     size = F.when(F.col(_SIZE) > F.col(_TAKEN), F.least(packed, F.col(_SIZE))).otherwise(F.col(_SIZE))
     return frame.withColumn(_SIZE, size)
 

@@ -48,3 +48,8 @@ def as_option(found: Mapping[str, Takes]) -> str:
 def from_option(text: str) -> list[Group]:
     """What `as_option` has written: the last one is of all topics that none before it names."""
     return [Group(Takes(size, keyed), tuple(topics)) for size, keyed, topics in json.loads(text)]
+
+
+def pinned_takes(options: Mapping[str, str]) -> list[Group]:
+    """What a START-COMMIT says that the topics take; one of a release that didn't ask says that they take all."""
+    return from_option(options.get("takes", as_option({})))

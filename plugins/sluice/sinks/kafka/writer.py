@@ -26,7 +26,7 @@ from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 from sluice.sinks.kafka.names import staging_folder, way_of_writing
 from sluice.sinks.kafka.records import checked_records, needs_record_time, written_records
 from sluice.sinks.kafka.staged import committable
-from sluice.sinks.kafka.takes import from_option
+from sluice.sinks.kafka.takes import pinned_takes
 
 _STAGED: Final = "sluice_staged"
 _RECORDS_IN_A_FILE: Final = 50_000  # a file of remote storage is read whole when it is sent
@@ -78,7 +78,7 @@ class KafkaWriter(SinkWriter):
                 instant=self._start.transaction,
             )
         way = way_of_writing(self._start.writer)  # the commit knows nothing of the registry's schemas
-        smallest = min(group.takes.bytes for group in from_option(self._options["takes"]))
+        smallest = min(group.takes.bytes for group in pinned_takes(self._options))
         return Written((committable(folder, files, records, tombstones, way, smallest),), frame._jdf)
 
     # Files
