@@ -1,26 +1,29 @@
 """What does it cost to bring a database's table into a topic, beside Spark's own reader and writer?
 
     python -m bench.to_kafka                               # 2,000,000 rows of PostgreSQL's, three runs
+    python -m bench.to_kafka --splits 2                    # Sluice reads by two queries at the same time
     python -m bench.to_kafka --rows 20000 --runs 1         # does it work at all?
 
 Whole processes from cold start to records that can be read, which take turns. `sluice` is one interval's START, write
-and COMMIT: JSON with keys, positions in the same transaction, whole or not at all. `plain` is `spark.read.jdbc`,
-`to_json` and Spark's Kafka writer with its defaults. Both read by one connection. After each run a consumer of
-committed records counts them and their keys; a run whose keys aren't the table's is void. Exit code 1: some run was
-void.
+and COMMIT: JSON with keys, positions in the same transaction, whole or not at all; `warm` is the same, written by a
+worker that was up, and whose processor time counts. `plain` is `spark.read.jdbc`, `to_json` and Spark's Kafka writer
+with its defaults, by one connection. After each run a consumer of committed records counts them and their keys; a run
+whose keys aren't the table's is void. Exit code 1: some run was void.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from bench.jdbc_source import load
 from bench.participants import PEERS, environment, spark_submit
 from bench.report import markdown_table, shown_spread
 from bench.trees import CommandError, Meter
+from bench.worker_side import COLD, Table, WorkerOptions, workers
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
 from sluice.kafka.config import KafkaSettings
@@ -43,6 +47,7 @@ from sluice.pipeline import load_pipeline
 PARTITIONS = 4
 MASTER, MEMORY = "local[2]", "2g"
 _NO_DIGIT = re.compile(rb"\D")
+WARM = "warm"
 _IDLE = 30.0  # seconds without a record, after which a topic's partition must have ended
 
 
@@ -50,15 +55,16 @@ _IDLE = 30.0  # seconds without a record, after which a topic's partition must h
 class Side:
     """The valid runs of one participant."""
 
-    walls: list[float]
-    cpus: list[float]
+    walls: list[float] = field(default_factory=list)
+    cpus: list[float] = field(default_factory=list)
+    steps: list[tuple[float, ...]] = field(default_factory=list)
 
 
 class Place:
     """A broker, a table of so many rows, and a folder."""
 
-    def __init__(self, bootstrap: str, server: PostgreSql, folder: Path, rows: int) -> None:
-        self.bootstrap, self.server, self.folder, self.rows = bootstrap, server, folder, rows
+    def __init__(self, bootstrap: str, server: PostgreSql, folder: Path, rows: int, splits: int) -> None:
+        self.bootstrap, self.server, self.folder, self.rows, self.splits = bootstrap, server, folder, rows, splits
         self.url = f"jdbc:postgresql://{LOOPBACK}:{server.port}/postgres?user=airflow&password={server.password}"
 
     def topic(self) -> str:
@@ -72,9 +78,12 @@ class Place:
         script = PEERS / "jdbc_to_kafka.py"
         return [spark_submit(script, *arguments, master=MASTER, driver_memory=MEMORY, hudi=False)]
 
-    def sluice(self, topic: str) -> list[list[str]]:
+    def pipeline(self, topic: str, **write: Any) -> Path:
+        """The file of a pipeline from the table into a topic."""
         file = self.folder / f"{topic}.yaml"
         timed = {"mode": "timestamp", "timestamp_column": "changed", "max_records": 10 * self.rows}
+        if self.splits > 1:
+            timed["splits"] = self.splits
         kafka = {"connection": "bench", "topic": topic, "key_fields": "id", "staging": str(self.folder / "staging")}
         file.write_text(
             yaml.safe_dump(
@@ -82,19 +91,21 @@ class Place:
                     "name": topic,
                     "source": {"jdbc": {"connection": "warehouse", "tables": "public.events", **timed}},
                     "sink": {"kafka": kafka},
-                    "write": {"ranges": 1, "driver_memory": MEMORY},
+                    "write": {"ranges": 1, "driver_memory": MEMORY, **write},
                     "control": {"connection": "bench", "topic": f"control-{topic}"},
                 }
             )
         )
-        given = self._environment()
-        step = ["env", *given, sys.executable, "-m", "sluice.cli", "interval"]
-        write = submit_command(load_pipeline(file), Started("", 0, ()), 0, MASTER)
-        return [
-            [*step, "start", str(file)], ["env", *given, *write], [*step, "commit", str(file), "--control-offset", "0"]
-        ]  # fmt: skip
+        return file
 
-    def _environment(self) -> list[str]:
+    def sluice(self, topic: str) -> list[list[str]]:
+        file = self.pipeline(topic)
+        step = [sys.executable, "-m", "sluice.cli", "interval"]
+        write = submit_command(load_pipeline(file), Started("", 0, ()), 0, MASTER)
+        return [[*step, "start", str(file)], write, [*step, "commit", str(file), "--control-offset", "0"]]
+
+    def environment(self) -> dict[str, str]:
+        """By which processes find the broker and the database."""
         settings = KafkaSettings("bench", {"bootstrap.servers": self.bootstrap})
         where: dict[str, Any] = {"host": LOOPBACK, "port": self.server.port, "schema": "postgres"}
         known = [
@@ -102,7 +113,7 @@ class Place:
             ConnectionSettings("bench", "kafka", extra={"bootstrap.servers": self.bootstrap}),
         ]
         found: Mapping[str, str] = {**settings.to_environment("source"), **to_environment(known)}
-        return [f"{name}={value}" for name, value in found.items()]
+        return dict(found)
 
     def is_whole(self, topic: str) -> bool:
         """Whether each row is there once."""
@@ -135,25 +146,41 @@ class Place:
         return count == self.rows and sum(seen[1:]) == self.rows
 
 
-def _run(place: Place, meter: Meter, name: str, side: Side) -> bool:
-    topic = place.topic()
-    commands = place.sluice(topic) if name == "sluice" else place.plain(topic)
-    log = place.folder / f"{name}-{topic}.log"
-    with meter.measured() as cost, log.open("wb") as out:
+def _plainly(place: Place, commands: list[list[str]], log: Path) -> list[float]:
+    """Run commands one after the other; returns the seconds of each."""
+    seconds = []
+    with log.open("wb") as out:
         for command in commands:
+            began = time.monotonic()
             done = subprocess.run(
-                command, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False
-            )
+                command, env=environment() | place.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                check=False,
+            )  # fmt: skip
+            seconds.append(time.monotonic() - began)
             if done.returncode:
                 raise CommandError(log.read_text(errors="replace")[-2000:])
+    return seconds
+
+
+def _run(place: Place, meter: Meter, name: str, side: Side, warm: Table | None, run: int) -> bool:
+    """One run; whether it counts."""
+    topic = warm.file.stem if name == WARM and warm is not None else place.topic()
+    log = place.folder / f"{name}-{topic}.log"
+    with meter.measured() as cost:
+        if name == WARM and warm is not None:
+            steps: list[float] = list(warm.interval(meter, f"run-{run}", COLD, log)[:3])
+        else:
+            steps = _plainly(place, place.sluice(topic) if name == "sluice" else place.plain(topic), log)
     if not place.is_whole(topic):
         print(f"{name}: VOID, the topic hasn't each row once", flush=True)
         return False
-    side.walls.append(cost.wall)
-    side.cpus.append(cost.cpu)
-    print(
-        f"{name}: {cost.wall:.1f} s, {cost.cpu:.1f} CPU s (others: {cost.others_cpu:.1f})", file=sys.stderr, flush=True
-    )
+    told = " + ".join(f"{one:.1f}" for one in steps)
+    words = f"{name}: {cost.wall:.1f} s ({told}), {cost.cpu:.1f} CPU s (others: {cost.others_cpu:.1f})"
+    print(words, file=sys.stderr, flush=True)
+    if run >= 0:
+        side.walls.append(cost.wall)
+        side.cpus.append(cost.cpu)
+        side.steps.append(tuple(steps))
     return True
 
 
@@ -162,33 +189,57 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--splits", type=int, default=1, help="queries by which Sluice reads at the same time")
     arguments = parser.parse_args()
     lacks, programs = missing(), postgresql_programs()
     if lacks is not None or programs is None:
         raise SystemExit(str(lacks))
     server, good = PostgreSql(programs), True
-    sides = {name: Side([], []) for name in ("sluice", "plain")}
-    with tempfile.TemporaryDirectory(prefix="bench-to-kafka-") as folder:
+    sides = {name: Side() for name in ("sluice", WARM, "plain")}
+    with tempfile.TemporaryDirectory(prefix="sl") as folder:
         try:
             server.start()
             load(server, arguments.rows)
             server.run("ALTER TABLE events ADD PRIMARY KEY (id)")
             with embedded_broker(Path(folder)) as bootstrap:
-                place, meter = Place(bootstrap, server, Path(folder), arguments.rows), Meter()
-                for number in range(arguments.runs):
-                    for name in list(sides)[:: 1 if number % 2 else -1]:
-                        good = _run(place, meter, name, sides[name]) and good
+                place = Place(bootstrap, server, Path(folder), arguments.rows, arguments.splits)
+                good = _compared(place, arguments.runs, sides)
         finally:
             server.stop()
-    ours, plain = sides["sluice"], sides["plain"]
-    rows = [[name, shown_spread(s.walls), shown_spread(s.cpus), str(len(s.walls))] for name, s in sides.items()]
-    print(markdown_table(("who", "wall s", "CPU s", "valid runs"), rows))
-    if ours.walls and plain.walls:
-        wall, cpu = (
-            statistics.median(a) / statistics.median(b) for a, b in ((ours.walls, plain.walls), (ours.cpus, plain.cpus))
-        )
-        print(f"\n{arguments.rows:,} rows, sluice ÷ plain: {wall:.2f} wall, {cpu:.2f} CPU")
+    rows = [
+        [name, *map(shown_spread, (s.walls, s.cpus)), _steps(s.steps), str(len(s.walls))] for name, s in sides.items()
+    ]
+    print(markdown_table(("who", "wall s", "CPU s", "steps' s", "valid runs"), rows))
+    plain = sides["plain"]
+    for name in ("sluice", WARM):
+        if (ours := sides[name]).walls and plain.walls:
+            wall, cpu = (
+                statistics.median(a) / statistics.median(b)
+                for a, b in ((ours.walls, plain.walls), (ours.cpus, plain.cpus))
+            )
+            print(f"\n{arguments.rows:,} rows, {name} ÷ plain: {wall:.2f} wall, {cpu:.2f} CPU")
     return 0 if good else 1
+
+
+def _compared(place: Place, runs: int, sides: Mapping[str, Side]) -> bool:
+    """Let the sides take turns, after a run of the worker by which it gets warm; whether all runs count."""
+    os.environ.update(place.environment())  # the worker's, too
+    meter, good = Meter(), True
+    write = {"workers": "bench", "claim_within": "10 minutes"}
+    tables = []
+    for _ in range(runs + 1):
+        topic = place.topic()
+        tables.append(Table(place.pipeline(topic, **write), place.folder / topic, place.bootstrap))
+    with workers(tables, WorkerOptions("bench", 1, MEMORY, MASTER), 1, place.folder):
+        good = _run(place, meter, WARM, sides[WARM], tables[-1], -1)
+        for number in range(runs):
+            for name in list(sides)[:: 1 if number % 2 else -1]:
+                good = _run(place, meter, name, sides[name], tables[number], number) and good
+    return good
+
+
+def _steps(found: list[tuple[float, ...]]) -> str:
+    return " + ".join(f"{statistics.median(each):.1f}" for each in zip(*found, strict=True))
 
 
 if __name__ == "__main__":

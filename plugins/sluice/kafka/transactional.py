@@ -117,8 +117,7 @@ class TransactionalSender:
         """Send the records in one transaction: all or none."""
         self.begin()
         try:
-            for record in records:
-                self.produce(record)
+            self.produce_all(records)
             self.flush()
             self._sent += 1
             reach("kafka.before_commit_transaction")
@@ -141,27 +140,31 @@ class TransactionalSender:
 
     def produce(self, record: Record) -> None:
         """Add a record to the transaction, waiting for room."""
-        topic, key, value, headers, partition, timestamp = record
-        place = _ANY if partition is None else partition
-        time_of_it = 0 if timestamp is None or timestamp < 0 else timestamp  # 0 is librdkafka's word for now
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value, key, place, self._delivered, None, time_of_it, list(headers) if headers else None
-                )
-                break
-            except BufferError:  # the queue is full
-                self._serve(1)
-            except KafkaException as error:
-                self._serve(0)  # which record was refused says more than that the transaction has failed
-                raise self._classified(error.args[0], "sending in a transaction") from error
-        self._unheard += 1
-        if self._unheard >= _SERVED:
-            self._serve(0)
+        self.produce_all((record,))
+
+    def produce_all(self, records: Iterable[Record]) -> None:
+        """Add records to the transaction one after the other, waiting for room; what is here costs each of them."""
+        queue, delivered, unheard = self._producer.produce, self._delivered, self._unheard
+        for topic, key, value, headers, partition, timestamp in records:
+            place = _ANY if partition is None else partition
+            time_of_it = 0 if timestamp is None or timestamp < 0 else timestamp  # 0 is librdkafka's word for now
+            while True:
+                try:
+                    queue(topic, value, key, place, delivered, None, time_of_it, list(headers) if headers else None)
+                    break
+                except BufferError:  # the queue is full
+                    self._serve(1)
+                except KafkaException as error:
+                    self._serve(0)  # which record was refused says more than that the transaction has failed
+                    raise self._classified(error.args[0], "sending in a transaction") from error
+            unheard += 1
+            if unheard >= _SERVED:
+                unheard = 0
+                self._serve(0)
+        self._unheard = unheard
 
     def _serve(self, seconds: float) -> None:
         """Hear what has become of records."""
-        self._unheard = 0
         try:
             self._producer.poll(seconds)
         except _RAISED as error:

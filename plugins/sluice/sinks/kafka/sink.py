@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, cast
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.gateway import HudiJvm, Jvm
+from sluice.jvm.gateway import HudiJvm, Jvm, LateJvm
 from sluice.jvm.kept import kept_jvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.pipeline.model import Pipeline
@@ -99,7 +99,7 @@ class KafkaSink:
     @contextmanager
     def _table(self, target: Target, *, writable: bool) -> Iterator[KafkaTable]:
         with ExitStack() as stack:
-            jvm: Callable[[], HudiJvm] = cache(lambda: stack.enter_context(self._jvm()))
+            jvm = cache(lambda: cast("HudiJvm", LateJvm(self._jvm, stack)))
             before, self._opened = self._opened, _Opened(jvm, stack)
             try:
                 yield self._opened_table(target, self._options, self._pipeline.writer(), writable=writable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any, Final
 
@@ -116,7 +117,7 @@ class Staged:
 
     def _batch(self, batch: pa.RecordBatch) -> Iterator[Record]:
         """Its records. What can be is done for all of them at once: this is most of what sending takes."""
-        topics, keys, values, headers, partitions, times = (column.to_pylist() for column in batch.columns)
+        topics, keys, values, headers, partitions, times = map(_values, batch.columns)
         counted = Counter(topics)
         if self._log in counted:
             raise self._wrong("A record would go to the sink's own log", topic=self._log)
@@ -125,7 +126,7 @@ class Staged:
         self.topics.update(counted)
         self.bytes += sum(pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
         pairs = [[(one["key"], one["value"]) for one in given] if given else () for given in headers]
-        return map(Record, topics, keys, values, pairs, partitions, times)
+        return map(_made, zip(topics, keys, values, pairs, partitions, times, strict=True))
 
     def _wrong(self, what: str, **where: Any) -> IntervalError:
         return IntervalError(
@@ -135,3 +136,16 @@ class Staged:
             instant=self._instant,
             **where,
         )
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A column's values. Where it has none, or one topic for all, that is found sooner than each value is made."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_string(column.type) and len(found := column.unique()) == 1:
+        return list(found.to_pylist() * len(column))
+    return list(column.to_pylist())
+
+
+_made: Final = partial(tuple.__new__, Record)
+"""Makes a record of its values without a step in Python."""
