@@ -49,7 +49,8 @@ def send(flow: Flow, columns: str = COLUMNS) -> None:
 # Files
 
 
-@pytest.mark.parametrize("data_format", ["csv", *also("json", "avro", "parquet")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("data_format", ["csv", "json", "avro", "parquet"])
 def test_files_are_compared_interval_by_interval_down_to_each_value(
     tmp_path, bootstrap, shared_jvm, drivers, topic_name, data_format
 ):
