@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 import urllib.request
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,19 @@ class PostgreSql:
             with contextlib.suppress(psutil.Error):  # it has ended
                 child.kill()
         psutil.wait_procs(children, 20)
+
+    @contextlib.contextmanager
+    def stands_still(self, process: str) -> Iterator[None]:
+        """Stop one of its processes, by what the server calls it; all may be killed meanwhile."""
+        assert self._server is not None
+        children = psutil.Process(self._server.pid).children()
+        (stopped,) = [child for child in children if process in " ".join(child.cmdline())]
+        stopped.suspend()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                stopped.resume()
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         import psycopg2

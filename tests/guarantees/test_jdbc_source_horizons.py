@@ -26,7 +26,7 @@ from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.source import source_of
 from sluice.sources.jdbc.tables import TABLES, looking, position_of, row_schema, windowed_of
 
-from .harness.databases import PostgresDatabase, SqliteFile
+from .harness.databases import MariaDatabase, PostgresDatabase, SqliteFile
 
 _COLUMNS = {
     "postgresql": (
@@ -230,6 +230,34 @@ def preparing():
         server.stop()
 
 
+def test_a_number_that_a_crash_would_take_back_is_waited_for(preparing, topic_name):
+    """Rolled back, and not yet on the server's disk: after a crash the sequence gives it again, to a row that stays."""
+    name, insert = topic_name("c").replace("-", "_"), "INSERT INTO {} (version) SELECT 0 FROM generate_series(1, {})"
+    preparing.run(f"CREATE TABLE {name} ({_COLUMNS['postgresql']})")
+    preparing.run(insert.format(name, 1))
+    polled = Polled(preparing, name, **_NUMBERED)
+    with _connect(preparing) as connection, preparing.server.stands_still("walwriter"):
+        connection.cursor().execute(insert.format(name, 100))
+        connection.rollback()
+        assert polled.poll() == []
+        assert ["disk" in one for one in polled.remarks] == [True]
+        preparing.server.kill()
+    preparing.server.restart()
+    preparing.run(insert.format(name, 200))
+    assert len(polled.poll()) == 201
+
+
+def test_a_number_that_was_rolled_back_holds_nothing_up(preparing, topic_name):
+    name = topic_name("c").replace("-", "_")
+    preparing.run(f"CREATE TABLE {name} ({_COLUMNS['postgresql']})")
+    preparing.run(f"INSERT INTO {name} (version) VALUES (1)")
+    polled = Polled(preparing, name, **_NUMBERED | {"horizon_wait": "0 seconds"})
+    with _connect(preparing) as connection:
+        connection.cursor().execute(f"INSERT INTO {name} (version) SELECT 0 FROM generate_series(1, 100)")
+        connection.rollback()
+    assert (polled.poll(), polled.remarks, polled.position) == ([(1, 1)], (), 102)
+
+
 def test_completeness_is_told_up_to_when_numbers_were_looked_at_and_not_past_rows_that_wait(postgresql, on_postgresql):
     """START waits for the transaction of a number, while others commit rows whose numbers it doesn't go up to."""
     polled = Polled(postgresql, on_postgresql, **_NUMBERED)
@@ -393,6 +421,31 @@ def test_rows_of_the_last_time_that_another_loader_has_read_are_left_out_by_thei
 
 
 # MariaDB
+
+
+def test_a_number_that_a_crash_of_mariadb_s_takes_back_is_not_gone_past(topic_name):
+    """Of a server that brings its log to its disk when it pleases: the row that is given the number again stays."""
+    from ..cluster.servers import MariaDb, mariadb_programs, missing_mariadb
+
+    if missing_mariadb() is not None:
+        pytest.skip(str(missing_mariadb()))
+    server = MariaDb(mariadb_programs(), **{"innodb-flush-log-at-timeout": 2700})
+    try:
+        server.start()
+        database, name = MariaDatabase(server), topic_name("c").replace("-", "_")
+        database.run(f"CREATE TABLE {name} ({_COLUMNS['mariadb']})")
+        polled, rows = Polled(database, name, **_NUMBERED), []
+        for version in (1, 2):
+            database.run(f"INSERT INTO {name} (version) VALUES ({version})")
+            rows += polled.poll()
+            server.kill()
+            server.restart()
+        database.run(f"INSERT INTO {name} (version) VALUES (3)")
+        database.run("SET GLOBAL innodb_flush_log_at_timeout = 1")
+        rows += polled.poll()
+        assert set(database.query(f"SELECT id, version FROM {name}")) <= set(rows)
+    finally:
+        server.stop()
 
 
 @pytest.mark.thorough

@@ -207,6 +207,19 @@ class Engine(ABC):
         """
 
 
+ON_DISK_WITHIN = 5.0
+"""Seconds within which what a server has in its log comes to its disk: PostgreSQL's WAL writer takes 0.6 by default,
+and MariaDB's log writer one."""
+
+
+def not_on_disk(now: int) -> Horizon:
+    """The horizon of numbers where a server's log doesn't come to its disk.
+
+    A crash takes a number back that isn't there, and the server gives it again, to a row that stays.
+    """
+    return Horizon(now, None, "the server's own log to be on its disk", timedelta(seconds=ON_DISK_WITHIN))
+
+
 def not_exact(why: str, relation: Relation | None = None) -> ActionRequiredError:
     """The error of a database that can't say how far its rows are settled."""
     where = {} if relation is None else {"source": relation.topic}

@@ -14,6 +14,7 @@ from datetime import timedelta
 from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.dialect import parts_of_type
 from sluice.sources.jdbc.engine import (
+    ON_DISK_WITHIN,
     Ask,
     Bound,
     Column,
@@ -24,6 +25,7 @@ from sluice.sources.jdbc.engine import (
     Relation,
     local_text,
     not_exact,
+    not_on_disk,
     numeric,
 )
 
@@ -40,6 +42,11 @@ _RUNNING = (
     "FROM information_schema.processlist WHERE id <> connection_id() AND command NOT IN ('Sleep', 'Daemon', "
     "'Binlog Dump')"
 )
+_LOG = (
+    "SELECT variable_name, variable_value FROM information_schema.global_status "
+    "WHERE variable_name IN ('INNODB_LSN_CURRENT', 'INNODB_LSN_FLUSHED')"
+)
+_PAUSE = 0.05  # seconds between two looks at the log: nothing tells how far it is
 _STALE = 0.12  # seconds: what the server shows of transactions may be a tenth of a second old
 _INTEGERS = {"tinyint": "INT", "smallint": "INT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT", "year": "INT"}
 _UNSIGNED = {"int": "BIGINT", "bigint": "DECIMAL(20,0)"}
@@ -175,7 +182,24 @@ class MariaDb(Engine):
             )
             following.append(int(found or 0))
         whole = self._after_all(ask, now, 0, wait)
+        if whole.at is not None and not self._comes_to_disk(ask):
+            whole = not_on_disk(now)
         return [replace(whole, at=None if whole.at is None else one) for one in following]
+
+    @staticmethod
+    def _comes_to_disk(ask: Ask) -> bool:
+        """Whether what InnoDB's log has by now comes to the server's disk soon."""
+        deadline, target = time.monotonic() + ON_DISK_WITHIN, None
+        while True:
+            known = {str(name).lower(): int(value) for name, value in ask(_LOG)}
+            if known.keys() != {"innodb_lsn_current", "innodb_lsn_flushed"}:
+                raise not_exact("the server doesn't say how far its log is on its disk")
+            target = target or known["innodb_lsn_current"]
+            if known["innodb_lsn_flushed"] >= target:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_PAUSE)
 
     @staticmethod
     def _require(ask: Ask, relations: Sequence[Relation]) -> None:

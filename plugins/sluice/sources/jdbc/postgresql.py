@@ -14,6 +14,7 @@ from datetime import timedelta
 from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.dialect import parts_of_type
 from sluice.sources.jdbc.engine import (
+    ON_DISK_WITHIN,
     Ask,
     Bound,
     Column,
@@ -24,6 +25,7 @@ from sluice.sources.jdbc.engine import (
     Relation,
     local_text,
     not_exact,
+    not_on_disk,
     numeric,
 )
 
@@ -218,15 +220,33 @@ class PostgreSql(Engine):
                 locked & set(ask(_LOCKS, sequence)) if locked else locked
                 for locked, (sequence, _) in zip(before, given, strict=True)
             ]
+        is_on_disk = self._comes_to_disk(ask)
         found = []
         for locked, (_, last), (_, column) in zip(before, given, columns, strict=True):
             if locked:
                 pid, transaction = min(locked)
                 who = f"session {pid}" if pid else f"a prepared transaction ({transaction})"
                 found.append(Horizon(now, None, f"{who}, which has taken a number of {column.name}", wait))
+            elif not is_on_disk:
+                found.append(not_on_disk(now))
             else:
                 found.append(Horizon(now, 0 if last is None else last + 1))
         return found
+
+    @staticmethod
+    def _comes_to_disk(ask: Ask) -> bool:
+        """Whether what the log has by now comes to the server's disk soon."""
+        ((target,),) = ask("SELECT pg_current_wal_insert_lsn()::text")
+        deadline, asked = time.monotonic() + ON_DISK_WITHIN, False
+        while not ask("SELECT pg_current_wal_flush_lsn() >= ?::pg_lsn", target)[0][0]:
+            if time.monotonic() >= deadline:
+                return False
+            if not asked:
+                # The WAL writer goes on to the end of each transaction, and not past it: this is one, without a change.
+                ask("SELECT txid_current()")
+                asked = True
+            time.sleep(_PAUSE)
+        return True
 
     @staticmethod
     def _given(ask: Ask, relation: Relation, column: Column) -> tuple[int, int | None]:
