@@ -178,7 +178,8 @@ def row(number: int, text: str) -> bytes:
     return json.dumps({"id": number, "v": text}).encode()
 
 
-@pytest.mark.parametrize("compression", ["none", *also("gzip", "snappy", "lz4", "zstd")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_that_the_topic_does_not_take_are_set_aside(make_topics, compression):
     """Too large alone, or without a key in a compacted one; what is large only together is sent in several batches."""
     section = {"compression": compression, "key_fields": "v", "key": {"encoder": "string"}, "value_fields": "id"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -170,10 +170,11 @@ class SimSender(TransactionalSender):
     def begin(self) -> None:
         self._buffer: list[Any] = []
 
-    def produce(self, record: Any) -> None:
-        self._buffer.append(record)
-        if len(self._buffer) == _CHUNK:
-            self.flush()
+    def produce_all(self, records: Iterable[Any]) -> None:
+        for record in records:
+            self._buffer.append(record)
+            if len(self._buffer) == _CHUNK:
+                self.flush()
 
     def flush(self) -> None:
         some, self._buffer = self._buffer, []
