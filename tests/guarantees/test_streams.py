@@ -244,6 +244,7 @@ def test_a_service_that_does_not_answer(streams):
         flow.coordinator().start(flow.run())
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_is_down(streams, home, tmp_path, monkeypatch):
     """It fails the run, or is skipped: told, with the time of completeness held, until it is back with its records."""
     flow, topic = streams.flow, streams.topic

@@ -140,6 +140,7 @@ def keyed(number: int, version: str | None) -> tuple[bytes, bytes | None]:
 # Topics
 
 
+@pytest.mark.thorough
 def test_topics_are_compared_interval_by_interval_byte_by_byte(make_topics):
     """What an aborted transaction has left is none of it; what can't be compared is told from what differs."""
     section = {"schema": COLUMNS, "key_fields": "id", "headers": {"of": "v"}, "partitioner": "same"}
