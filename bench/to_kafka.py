@@ -17,7 +17,6 @@ import argparse
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,7 +35,7 @@ from bench.broker import embedded_broker
 from bench.jdbc_source import load
 from bench.participants import PEERS, environment, spark_submit
 from bench.report import markdown_table, shown_spread
-from bench.trees import CommandError, Meter
+from bench.trees import Meter
 from bench.worker_side import COLD, Table, WorkerOptions, workers
 from sluice.connectors.connections import ConnectionSettings, to_environment
 from sluice.coordinator import Started
@@ -146,31 +145,16 @@ class Place:
         return count == self.rows and sum(seen[1:]) == self.rows
 
 
-def _plainly(place: Place, commands: list[list[str]], log: Path) -> list[float]:
-    """Run commands one after the other; returns the seconds of each."""
-    seconds = []
-    with log.open("wb") as out:
-        for command in commands:
-            began = time.monotonic()
-            done = subprocess.run(
-                command, env=environment() | place.environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                check=False,
-            )  # fmt: skip
-            seconds.append(time.monotonic() - began)
-            if done.returncode:
-                raise CommandError(log.read_text(errors="replace")[-2000:])
-    return seconds
-
-
 def _run(place: Place, meter: Meter, name: str, side: Side, warm: Table | None, run: int) -> bool:
-    """One run; whether it counts."""
-    topic = warm.file.stem if name == WARM and warm is not None else place.topic()
+    """One run, by a worker that is up where it is of such a table; whether it counts."""
+    topic = place.topic() if warm is None else warm.file.stem
     log = place.folder / f"{name}-{topic}.log"
     with meter.measured() as cost:
-        if name == WARM and warm is not None:
+        if warm is not None:
             steps: list[float] = list(warm.interval(meter, f"run-{run}", COLD, log)[:3])
         else:
-            steps = _plainly(place, place.sluice(topic) if name == "sluice" else place.plain(topic), log)
+            commands = place.sluice(topic) if name == "sluice" else place.plain(topic)
+            steps = [_seconds(meter, command, log) for command in commands]
     if not place.is_whole(topic):
         print(f"{name}: VOID, the topic hasn't each row once", flush=True)
         return False
@@ -182,6 +166,13 @@ def _run(place: Place, meter: Meter, name: str, side: Side, warm: Table | None, 
         side.cpus.append(cost.cpu)
         side.steps.append(tuple(steps))
     return True
+
+
+def _seconds(meter: Meter, command: list[str], log: Path) -> float:
+    """Run a command; returns what it took."""
+    began = time.monotonic()
+    meter.run(command, environment(), log)
+    return time.monotonic() - began
 
 
 def main() -> int:
@@ -223,7 +214,7 @@ def main() -> int:
 
 def _compared(place: Place, runs: int, sides: Mapping[str, Side]) -> bool:
     """Let the sides take turns, after a run of the worker by which it gets warm; whether all runs count."""
-    os.environ.update(place.environment())  # the worker's, too
+    os.environ.update(place.environment())  # of all processes, the worker's too
     meter, good = Meter(), True
     write = {"workers": "bench", "claim_within": "10 minutes"}
     tables = []
@@ -234,7 +225,8 @@ def _compared(place: Place, runs: int, sides: Mapping[str, Side]) -> bool:
         good = _run(place, meter, WARM, sides[WARM], tables[-1], -1)
         for number in range(runs):
             for name in list(sides)[:: 1 if number % 2 else -1]:
-                good = _run(place, meter, name, sides[name], tables[number], number) and good
+                table = tables[number] if name == WARM else None
+                good = _run(place, meter, name, sides[name], table, number) and good
     return good
 
 

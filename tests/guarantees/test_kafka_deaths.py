@@ -115,13 +115,13 @@ def test_who_is_refused_while_it_sends_is_told_that_another_sends(make_topics, r
     """The client tells of it where it waits for what it has sent, and calls back for each record."""
     topics = make_topics(1)
     settings, identity = kafka_settings(topics.bootstrap, "target"), transactional_id(topics.flow.table)
+    record = Record(topics.name, None, b"{}", partition=0)
     with TransactionalSender(settings, identity) as zombie:
         zombie.begin()
-        zombie.produce(Record(topics.name, None, b"{}", partition=0))
+        zombie.produce_all([record])
         zombie.flush()
         with TransactionalSender(settings, identity):
-            for _ in range(records):
-                zombie.produce(Record(topics.name, None, b"{}", partition=0))
+            zombie.produce_all([record] * records)
             with pytest.raises(RetryableError, match="Another process sends"):
                 zombie.flush()
     assert topics.found() == []

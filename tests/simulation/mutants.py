@@ -218,9 +218,7 @@ def _apart(self: KafkaTable, sender: Any, *rest: Any) -> Iterator[Any]:
     """An interval's records are a transaction of their own, and its entry in the log is another."""
     whole = list(_WHOLE(self, sender, *rest))
     entries = [one for one in whole if isinstance(one, Entry)]
-    for one in whole:
-        if not isinstance(one, Entry):
-            sender.produce(one)
+    sender.produce_all(one for one in whole if not isinstance(one, Entry))
     sender.flush()
     sender.commit()
     sender.begin()

@@ -76,14 +76,14 @@ def test_what_topics_take_is_said_by_name_only_where_it_differs_from_most():
     assert from_option(as_option(found)) == [Group(small, ("b",)), Group(compacted, ("d",)), Group(most, ())]
     assert from_option(as_option({"a": small})) == [Group(small, ())]
     assert from_option(as_option({})) == [Group(Takes(LARGEST), ())]
+    ways = {way_of_writing(section().writer("t", None, maintained=False).model_copy(update={"options": {"takes": t}}))
+            for t in ("[]", "[1]")}  # fmt: skip
+    assert len(ways) == 1  # of the same rows, a topic with another limit gets the same records
 
 
 def test_a_start_of_a_release_that_did_not_ask_what_topics_take_says_that_they_take_all():
     assert pinned_takes({}) == [Group(Takes(LARGEST), ())]
     assert pinned_takes({"takes": as_option({"a": Takes(1000)})}) == [Group(Takes(1000), ())]
-    ways = {way_of_writing(section().writer("t", None, maintained=False).model_copy(update={"options": {"takes": t}}))
-            for t in ("[]", "[1]")}  # fmt: skip
-    assert len(ways) == 1  # of the same rows, a topic with another limit gets the same records
 
 
 def test_columns_by_what_they_are_for():

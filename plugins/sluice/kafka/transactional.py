@@ -88,7 +88,7 @@ class TransactionalSender:
         self._refusal = refusal
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
-        self._sent = self._unheard = 0
+        self._sent = 0
         given = settings.client(message_max_bytes=1_000_000_000, linger_ms=20) | dict(client or {})
         given |= {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
         self._producer = Producer(given)
@@ -138,14 +138,10 @@ class TransactionalSender:
         with self._errors("committing the transaction"):
             self._producer.commit_transaction(TIMEOUT)
 
-    def produce(self, record: Record) -> None:
-        """Add a record to the transaction, waiting for room."""
-        self.produce_all((record,))
-
     def produce_all(self, records: Iterable[Record]) -> None:
         """Add records to the transaction one after the other, waiting for room; what is here costs each of them."""
-        queue, delivered, unheard = self._producer.produce, self._delivered, self._unheard
-        for topic, key, value, headers, partition, timestamp in records:
+        queue, delivered = self._producer.produce, self._delivered
+        for number, (topic, key, value, headers, partition, timestamp) in enumerate(records, 1):
             place = _ANY if partition is None else partition
             time_of_it = 0 if timestamp is None or timestamp < 0 else timestamp  # 0 is librdkafka's word for now
             while True:
@@ -157,11 +153,8 @@ class TransactionalSender:
                 except KafkaException as error:
                     self._serve(0)  # which record was refused says more than that the transaction has failed
                     raise self._classified(error.args[0], "sending in a transaction") from error
-            unheard += 1
-            if unheard >= _SERVED:
-                unheard = 0
+            if number % _SERVED == 0:
                 self._serve(0)
-        self._unheard = unheard
 
     def _serve(self, seconds: float) -> None:
         """Hear what has become of records."""

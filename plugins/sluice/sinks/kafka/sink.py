@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, cast
 
 from sluice.errors import ActionRequiredError
@@ -50,7 +50,7 @@ class _Pinned:
 class _Opened:
     """What there is while the table is open: a JVM when it is needed, and what ends with the table."""
 
-    jvm: Callable[[], HudiJvm]
+    jvm: HudiJvm
     stack: ExitStack
 
 
@@ -99,8 +99,7 @@ class KafkaSink:
     @contextmanager
     def _table(self, target: Target, *, writable: bool) -> Iterator[KafkaTable]:
         with ExitStack() as stack:
-            jvm = cache(lambda: cast("HudiJvm", LateJvm(self._jvm, stack)))
-            before, self._opened = self._opened, _Opened(jvm, stack)
+            before, self._opened = self._opened, _Opened(cast("HudiJvm", LateJvm(self._jvm, stack)), stack)
             try:
                 yield self._opened_table(target, self._options, self._pipeline.writer(), writable=writable)
             finally:
@@ -127,11 +126,11 @@ class KafkaSink:
         return self._opened
 
     @staticmethod
-    def _storage(jvm: Callable[[], HudiJvm], staging: str) -> Storage:
+    def _storage(jvm: HudiJvm, staging: str) -> Storage:
         local = local_folder(staging)
         if local is not None:
             return LocalStorage(local)
-        return remote_storage(jvm().jvm, jvm().storage.unwrap(), staging)
+        return remote_storage(jvm.jvm, jvm.storage.unwrap(), staging)
 
     def pin_quarantine(self, table: KafkaTable, writer: TableSpec) -> TableSpec:
         """The topic of bad records, as START-COMMIT names it; see `sluice.connectors.sink`.
@@ -178,7 +177,7 @@ class KafkaSink:
     def _pin(
         self, table: KafkaTable, last: RecordPlan | None, pinner: RecordPinner, topics: tuple[str, ...]
     ) -> tuple[RecordPlan, TableSpec]:
-        jvm, options = self._while_open().jvm(), self._options
+        jvm, options = self._while_open().jvm, self._options
         plan, writer = pinner.pin(_Pinned(table.writer, jvm), last)
         fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
         shape = self._shape(writer, fields)

@@ -5,8 +5,9 @@ A *horizon* is the bound of a column below which no transaction can commit any m
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, Protocol
@@ -207,9 +208,20 @@ class Engine(ABC):
         """
 
 
-ON_DISK_WITHIN = 5.0
-"""Seconds within which what a server has in its log comes to its disk: PostgreSQL's WAL writer takes 0.6 by default,
-and MariaDB's log writer one."""
+# Seconds within which what a server has in its log comes to its disk: PostgreSQL's WAL writer takes 0.6 by default, and
+# MariaDB's log writer one.
+_ON_DISK_WITHIN = 5.0
+_PAUSE = 0.05  # seconds between two looks at the log: nothing tells how far it is
+
+
+def comes_to_disk(is_there: Callable[[], bool]) -> bool:
+    """Whether it is on the server's disk soon: what `is_there` asks for is looked at until it is."""
+    deadline = time.monotonic() + _ON_DISK_WITHIN
+    while not is_there():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True
 
 
 def not_on_disk(now: int) -> Horizon:
@@ -217,7 +229,7 @@ def not_on_disk(now: int) -> Horizon:
 
     A crash takes a number back that isn't there, and the server gives it again, to a row that stays.
     """
-    return Horizon(now, None, "the server's own log to be on its disk", timedelta(seconds=ON_DISK_WITHIN))
+    return Horizon(now, None, "the server's own log to be on its disk", timedelta(seconds=_ON_DISK_WITHIN))
 
 
 def not_exact(why: str, relation: Relation | None = None) -> ActionRequiredError:

@@ -14,7 +14,6 @@ from datetime import timedelta
 from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.dialect import parts_of_type
 from sluice.sources.jdbc.engine import (
-    ON_DISK_WITHIN,
     Ask,
     Bound,
     Column,
@@ -23,6 +22,7 @@ from sluice.sources.jdbc.engine import (
     NumericMapping,
     Reading,
     Relation,
+    comes_to_disk,
     local_text,
     not_exact,
     not_on_disk,
@@ -42,11 +42,11 @@ _RUNNING = (
     "FROM information_schema.processlist WHERE id <> connection_id() AND command NOT IN ('Sleep', 'Daemon', "
     "'Binlog Dump')"
 )
+_CURRENT, _FLUSHED = "innodb_lsn_current", "innodb_lsn_flushed"
 _LOG = (
     "SELECT variable_name, variable_value FROM information_schema.global_status "
-    "WHERE variable_name IN ('INNODB_LSN_CURRENT', 'INNODB_LSN_FLUSHED')"
+    f"WHERE variable_name IN ('{_CURRENT}', '{_FLUSHED}')"
 )
-_PAUSE = 0.05  # seconds between two looks at the log: nothing tells how far it is
 _STALE = 0.12  # seconds: what the server shows of transactions may be a tenth of a second old
 _INTEGERS = {"tinyint": "INT", "smallint": "INT", "mediumint": "INT", "int": "INT", "bigint": "BIGINT", "year": "INT"}
 _UNSIGNED = {"int": "BIGINT", "bigint": "DECIMAL(20,0)"}
@@ -189,17 +189,15 @@ class MariaDb(Engine):
     @staticmethod
     def _comes_to_disk(ask: Ask) -> bool:
         """Whether what InnoDB's log has by now comes to the server's disk soon."""
-        deadline, target = time.monotonic() + ON_DISK_WITHIN, None
-        while True:
-            known = {str(name).lower(): int(value) for name, value in ask(_LOG)}
-            if known.keys() != {"innodb_lsn_current", "innodb_lsn_flushed"}:
+
+        def log() -> dict[str, int]:
+            found = {str(name).lower(): int(value) for name, value in ask(_LOG)}
+            if found.keys() != {_CURRENT, _FLUSHED}:
                 raise not_exact("the server doesn't say how far its log is on its disk")
-            target = target or known["innodb_lsn_current"]
-            if known["innodb_lsn_flushed"] >= target:
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_PAUSE)
+            return found
+
+        target = log()[_CURRENT]
+        return comes_to_disk(lambda: log()[_FLUSHED] >= target)
 
     @staticmethod
     def _require(ask: Ask, relations: Sequence[Relation]) -> None:

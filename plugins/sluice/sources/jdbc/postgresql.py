@@ -14,7 +14,6 @@ from datetime import timedelta
 from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.dialect import parts_of_type
 from sluice.sources.jdbc.engine import (
-    ON_DISK_WITHIN,
     Ask,
     Bound,
     Column,
@@ -23,6 +22,7 @@ from sluice.sources.jdbc.engine import (
     NumericMapping,
     Reading,
     Relation,
+    comes_to_disk,
     local_text,
     not_exact,
     not_on_disk,
@@ -237,16 +237,15 @@ class PostgreSql(Engine):
     def _comes_to_disk(ask: Ask) -> bool:
         """Whether what the log has by now comes to the server's disk soon."""
         ((target,),) = ask("SELECT pg_current_wal_insert_lsn()::text")
-        deadline, asked = time.monotonic() + ON_DISK_WITHIN, False
-        while not ask("SELECT pg_current_wal_flush_lsn() >= ?::pg_lsn", target)[0][0]:
-            if time.monotonic() >= deadline:
-                return False
-            if not asked:
-                # The WAL writer goes on to the end of each transaction, and not past it: this is one, without a change.
-                ask("SELECT txid_current()")
-                asked = True
-            time.sleep(_PAUSE)
-        return True
+
+        def is_there() -> bool:
+            return bool(ask("SELECT pg_current_wal_flush_lsn() >= ?::pg_lsn", target)[0][0])
+
+        if is_there():
+            return True
+        # The WAL writer goes on to the end of each transaction, and not past it: this is one, without a change.
+        ask("SELECT txid_current()")
+        return comes_to_disk(is_there)
 
     @staticmethod
     def _given(ask: Ask, relation: Relation, column: Column) -> tuple[int, int | None]:
