@@ -97,6 +97,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if request.param == "sqlite":
         return SqliteFile(tmp_path_factory.mktemp("sqlite") / "warehouse.db")
     found: Readable = request.getfixturevalue(request.param)
+    found.drop_staging()  # the server is the session's: what another file's tests left is none of this one's
     return found
 
 
@@ -112,8 +113,7 @@ def make_jdbc(
         return jdbc_table(make_flow(partitions, **settings), database, section)
 
     yield made
-    for name in database.staging():  # the next test looks for its own
-        database.run(f'DROP TABLE "{name}"')
+    database.drop_staging()  # the next test looks for its own
 
 
 def _maker(folder: Path, bootstrap: str, jvm: SharedJvm, drivers: Drivers, name: Callable[[str], str]) -> Any:

@@ -86,8 +86,7 @@ def table(make_flow, database: Readable, monkeypatch) -> SetAside:
         return Counter(database.query(f"SELECT id, v FROM {name}") if name in database.tables() else [])
 
     yield SetAside(flow, rows, good)
-    for left in database.staging():
-        database.run(f'DROP TABLE "{left}"')
+    database.drop_staging()
 
 
 @pytest.fixture

@@ -48,6 +48,11 @@ class Readable(ABC):
         """The staging tables that are there."""
         return {n for n in self.tables() if n.startswith("_sluice_")} - {"_sluice_positions", "_sluice_instants"}
 
+    def drop_staging(self) -> None:
+        """Drop the staging tables that are there, which tests of deaths leave behind."""
+        for name in self.staging():
+            self.run(f'DROP TABLE "{name}"')
+
 
 class SqliteFile(Readable):
     """A file of SQLite's."""
