@@ -11,6 +11,7 @@ from typing import Self
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from sluice.jvm.kept import MINUTES
 from sluice.local.environment import DEFAULT_PORT, AirflowEnvironment
 from sluice.local.errors import LocalRuntimeError
 from sluice.local.home import SluiceHome
@@ -21,6 +22,7 @@ from sluice.pipeline.load import FOLDERS_VARIABLE
 __all__ = ["AirflowEnvironment", "LocalAirflow"]
 
 _PORT_FILE = "port"
+_JVM_MINUTES = "5"  # a step's JVM waits so long for the next step; 'make down' ends those that wait
 
 # The triggerer is left out: a deferred task waits for it, but the first page doesn't have to.
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
@@ -51,7 +53,8 @@ class LocalAirflow:
         folder.mkdir(parents=True, exist_ok=True)
         folders = os.pathsep.join(filter(None, (os.environ.get(FOLDERS_VARIABLE), str(folder))))
         # Workers take what they run from the control topic, which any user of this machine may write to.
-        environment = AirflowEnvironment(home, bootstrap, port=last, signed=True, extra={FOLDERS_VARIABLE: folders})
+        extra = {FOLDERS_VARIABLE: folders, MINUTES: os.environ.get(MINUTES, _JVM_MINUTES)}
+        environment = AirflowEnvironment(home, bootstrap, port=last, signed=True, extra=extra)
         found = cls(environment)
         return found if found.running or port is None else cls(replace(environment, port=port))
 
