@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from sluice.control.waiting import steady
 from sluice.errors import SluiceError
@@ -14,8 +16,8 @@ from sluice.participant.claiming import End, Terms
 from sluice.participant.serving import description, serve
 
 
-def main() -> int:
-    """Be a worker; the exit status is 0 when it ended as it should, and another is to be started in its place."""
+def main() -> End | None:
+    """Be a worker until it ends; None where it could not begin."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--group", required=True)
     parser.add_argument("--name", required=True)
@@ -27,7 +29,7 @@ def main() -> int:
     given = parser.parse_args()
     terms = Terms(given.name, given.lease, given.slots, given.longest_stay, description())
     try:
-        end = serve(
+        return serve(
             given.files,
             given.group,
             terms,
@@ -38,11 +40,20 @@ def main() -> int:
         )
     except SluiceError as error:
         log.error(str(error), recovery=error.recovery)
-        return 1
-    return 1 if end in (End.SICK, End.STUCK) else 0
+        return None
+
+
+def leave(end: End | None) -> NoReturn:
+    """End this process: with status 0 when it ended as it should, and another is to be started in its place.
+
+    Python waits for a pool's threads. One that is stuck never ends, and whoever keeps workers would wait for ever.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if end is End.STUCK:
+        os._exit(1)
+    sys.exit(1 if end in (None, End.SICK) else 0)
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.exit(status)
+    leave(main())

@@ -75,6 +75,20 @@ def test_a_claim_runs_out_once_it_was_seen_for_its_lease_whatever_its_time_says(
     assert claims.may_claim(transaction, 0)
 
 
+def test_tables_whose_intervals_share_an_instant_have_leases_of_their_own():
+    clock = Clock()
+    claims, one = Claims(clock), _folded(claim())
+    messages = [start(INSTANT), claim(), claim(takes_over=1)]  # the last claim of each stands at another offset
+    renamed = [m.model_copy(update={"table": "file:///lake/other"}) for m in messages]
+    other = TableLog("file:///lake/other").extend(enumerate(renamed)).transactions[INSTANT]
+    for _ in range(3):
+        assert not claims.may_claim(one, 0)
+        assert not claims.may_claim(other, 0)
+        clock.seconds += 10
+    assert claims.may_claim(one, 0)
+    assert claims.may_claim(other, 0)
+
+
 def test_workers_find_the_same_first_choice_and_none_has_two_ranges_more_than_another():
     chosen = [first_choice(["a", "b", "c"], "t", INSTANT, n) for n in range(8)]
     assert chosen == [first_choice(["c", "a", "b"], "t", INSTANT, n) for n in range(8)]

@@ -179,6 +179,7 @@ class Waiters:
                 # Read again from there: to the others what they have read is no news (`TableLog.extend`).
                 consumer.incremental_unassign([KafkaTopicPartition(topic, 0)])
                 consumer.incremental_assign([place])
+                followed[topic].position = start  # one that begins between these is not to be skipped to
             followed[topic].waiting.append(one)
 
     def _let_go(self, consumer: Consumer, followed: dict[str, _Followed]) -> None:

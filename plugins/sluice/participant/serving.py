@@ -186,18 +186,25 @@ def serve(
     ]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: worker.end())
+    why: End | None = None
     try:
         for follower in followers:
             follower.start()
-        return worker.run()
+        why = worker.run()
+        return why
     finally:
         groups.leave()
         for follower in followers:
             follower.stop()
-        try:
-            spark.stop()
-        except Exception as error:  # a lost JVM shows as any error
-            log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+        if why is not End.STUCK:  # what a thread is stuck in may be stuck for Spark, too: the process ends without it
+            _stop(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # a lost JVM shows as any error
+        log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
 
 
 def _tables_of(topics: Mapping[str, ControlTopic], tables: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
@@ -221,15 +228,19 @@ class Groups:
         self._own = worker
         self._present = [Presence(cluster, _ASK_WITHIN) for cluster in clusters.values()]
         self._known: tuple[str, ...] | None = None
+        self._changes = 0
         self._memberships = [
             Membership(cluster, group, worker, topics[name], self._changed) for name, cluster in clusters.items()
         ]
 
     def workers(self) -> tuple[str, ...]:
         """The names of the workers that are there, as of the last time that one came or went."""
-        if self._known is None:
-            self._known = self._ask()
-        return self._known
+        known = self._known
+        if known is None:
+            changes, known = self._changes, self._ask()
+            if changes == self._changes:  # else somebody came or went meanwhile: it is asked again next time
+                self._known = known
+        return known
 
     def leave(self) -> None:
         """Leave all of them."""
@@ -237,6 +248,7 @@ class Groups:
             membership.leave()
 
     def _changed(self) -> None:
+        self._changes += 1
         self._known = None
 
     def _ask(self) -> tuple[str, ...]:

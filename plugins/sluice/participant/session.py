@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -68,7 +69,8 @@ class KeptSession:
         assert jvm is not None
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
         context.setJobGroup(group, name, interruptOnCancel=True)
-        context.setLocalProperty("spark.scheduler.pool", group)  # FAIR: as many cores for a small range as for a big
+        # FAIR: as many cores for a small range as for a big. Spark keeps a pool for good, so it has a slot's name.
+        context.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
         try:
             yield session, partial(context.cancelJobGroup, group)
         finally:

@@ -37,14 +37,15 @@ class Claims:
 
     def __init__(self, steady: Steady) -> None:
         self._steady = steady
-        self._seen: dict[tuple[str, int], tuple[int, float]] = {}  # the last claim of each range, and when it was seen
+        # The last claim of each range, by table and transaction, and when it was seen. Two tables may share an instant.
+        self._seen: dict[tuple[str, str, int], tuple[int, float]] = {}
 
     def standing(self, transaction: Transaction, number: int) -> Claim | None:
         """The claim on a range that lasts; None where none was made, or it was given back or has run out."""
         offset, claim = transaction.claims.get(number, (0, None))
         if claim is None or claim.released:
             return None
-        now, place = self._steady(), (transaction.id, number)
+        now, place = self._steady(), (transaction.start.table, transaction.id, number)
         known, seen = self._seen.get(place, (NO_LEASE, now))
         if known != offset:
             seen = now
@@ -59,7 +60,7 @@ class Claims:
 
     def forget(self, transactions: Collection[str]) -> None:
         """Drop what is known of claims, but for those of some transactions."""
-        self._seen = {place: seen for place, seen in self._seen.items() if place[0] in transactions}
+        self._seen = {place: seen for place, seen in self._seen.items() if place[1] in transactions}
 
 
 def is_unwritten(transaction: Transaction, number: int) -> bool:
