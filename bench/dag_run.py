@@ -22,7 +22,7 @@ from collections import defaultdict
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bench import records
 from bench.checks import check
@@ -30,6 +30,7 @@ from bench.home import PROJECT
 from bench.measure import machine_busy_seconds
 from bench.report import markdown_table, only_warnings, shown_spread
 from bench.sluice_side import pipeline_file
+from bench.trees import Cost
 from bench.worker_side import CLAIM_WITHIN, COLD, KEPT, Ground, Table, WorkerOptions, ground, workers
 from sluice.jvm.kept import MINUTES
 from sluice.local.airflow import AirflowEnvironment, LocalAirflow
@@ -54,17 +55,9 @@ class FailedRunError(RuntimeError):
     """A DAG run that did not become green."""
 
 
-class Cost(NamedTuple):
-    """Seconds from the trigger until the run was green: on the clock, of processors, and of what else ran."""
-
-    wall: float
-    cpu: float
-    others_cpu: float
-
-
 @dataclass
 class Side:
-    """One way to run a pipeline, and what its runs came to. `tasks`: seconds from the trigger to each task's end."""
+    """One way to run a pipeline, and what its runs cost. `tasks`: when each began and ended, in s after the trigger."""
 
     name: str
     table: Table
@@ -121,21 +114,24 @@ def airflow(there: Ground, minutes: str, folders: list[Path]) -> Iterator[LocalA
         running.stop()
 
 
-def measure(there: Ground, api: AirflowApi, database: Database, side: Side) -> None:
-    """One run, and what it cost."""
+def measure(there: Ground, api: AirflowApi, database: Database, side: Side, *, counts: bool) -> None:
+    """One run until it is green; what it cost is kept if it counts."""
     os.sync()
-    busy, cpu, began, clock = machine_busy_seconds(), there.meter.seconds(), time.monotonic(), time.time()
+    # Not by `Meter.measured`, which waits for orphans to end: Airflow's own processes look like some, and stay.
+    busy, cpu, triggered = machine_busy_seconds(), there.meter.seconds(), time.time()
     run_id = api.trigger(side.name, {})
     while (state := database.state(run_id)) not in ("success", "failed"):
-        if time.monotonic() - began > GIVE_UP:
+        if time.time() - triggered > GIVE_UP:
             raise FailedRunError(f"{side.name}: still {state} after {GIVE_UP:.0f} s")
         time.sleep(POLL)
-    wall, spent = time.monotonic() - began, there.meter.seconds() - cpu
+    spent = there.meter.seconds() - cpu
+    cost = Cost(time.time() - triggered, spent, machine_busy_seconds() - busy - spent)
     if state == "failed":
         raise FailedRunError(f"{side.name}: the run {run_id} failed")
-    side.costs.append(Cost(wall, spent, machine_busy_seconds() - busy - spent))
-    for task, start, end in database.tasks(run_id):
-        side.tasks[task].append((start - clock, end - clock))
+    if counts:
+        side.costs.append(cost)
+        for task, start, end in database.tasks(run_id):
+            side.tasks[task].append((start - triggered, end - triggered))
 
 
 def tables(there: Ground, minutes: str, count: int) -> dict[str, Side]:
@@ -168,14 +164,10 @@ def compare(there: Ground, minutes: str, count: int, runs: int, warm_up: int) ->
                 there.say(f"{STEPS[minutes]}, {side.name}: run {number + 1} of {warm_up + runs}")
                 window = records.Window(number * count, (number + 1) * count)
                 records.produce(there.bootstrap, side.name, there.seed, window, 2)
-                measure(there, api, database, side)
+                measure(there, api, database, side, counts=number >= warm_up)
         idle = there.meter.seconds()
         time.sleep(IDLE)
         idle = (there.meter.seconds() - idle) / IDLE
-    for side in sides.values():
-        del side.costs[:warm_up]
-        for times in side.tasks.values():
-            del times[:warm_up]
     return sides, idle
 
 

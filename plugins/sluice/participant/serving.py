@@ -24,7 +24,7 @@ from sluice.kafka.config import Connections, KafkaSettings
 from sluice.logs import log
 from sluice.participant.claiming import End, ServedTable, Terms
 from sluice.participant.participant import RangeJob
-from sluice.participant.session import KeptSession, spark_session
+from sluice.participant.session import KeptSession, spark_session, stop
 from sluice.participant.spark_job import SparkJob
 from sluice.participant.worker import Worker
 from sluice.pipeline.model import Pipeline
@@ -197,14 +197,7 @@ def serve(
         for follower in followers:
             follower.stop()
         if why is not End.STUCK:  # what a thread is stuck in may be stuck for Spark, too: the process ends without it
-            _stop(spark)
-
-
-def _stop(spark: SparkSession) -> None:
-    try:
-        spark.stop()
-    except Exception as error:  # a lost JVM shows as any error
-        log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+            stop(spark)
 
 
 def _tables_of(topics: Mapping[str, ControlTopic], tables: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

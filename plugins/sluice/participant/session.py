@@ -44,10 +44,15 @@ def own_session(name: str) -> Iterator[tuple[SparkSession, Callable[[], None]]]:
     try:
         yield spark, spark.sparkContext.cancelAllJobs
     finally:
-        try:
-            spark.stop()
-        except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
-            log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
+        stop(spark)
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop the application; where its JVM is lost there is nothing to stop."""
+    try:
+        spark.stop()
+    except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
+        log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
 
 
 class KeptSession:
