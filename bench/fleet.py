@@ -95,13 +95,9 @@ class ControlPlane:
     """Carries out the steps of all pipelines, in some threads; COMMIT before START, so that what is open ends."""
 
     def __init__(self, tables: Sequence[Table], jvm: HudiJvm, lanes: int) -> None:
-        @contextmanager
-        def same() -> Iterator[HudiJvm]:
-            yield jvm
-
         self.settings = kafka(tables[0].bootstrap)
         self._pipelines = [load_pipeline(table.file) for table in tables]
-        self._coordinators = [Coordinator(pipeline, self.settings, jvm=same) for pipeline in self._pipelines]
+        self._jvm = jvm
         self._waiters = Waiters(self.settings)
         self._tasks: queue.PriorityQueue[tuple[int, int, Callable[[], None]]] = queue.PriorityQueue()
         self._number = 0
@@ -133,8 +129,17 @@ class ControlPlane:
         while True:
             self._tasks.get()[2]()
 
+    def _coordinator(self, number: int) -> Coordinator:
+        """One for a single step, as Airflow has a process: no process can have more than a thousand Kafka clients."""
+
+        @contextmanager
+        def same() -> Iterator[HudiJvm]:
+            yield self._jvm
+
+        return Coordinator(self._pipelines[number], self.settings, jvm=same)
+
     def _start(self, number: int, run_id: str, done: Callable[[str | None], None]) -> None:
-        started = self._coordinators[number].start(Run(GROUP, run_id))
+        started = self._coordinator(number).start(Run(GROUP, run_id))
         if isinstance(started, Outcome):
             done(started.summary)
             return
@@ -160,12 +165,12 @@ class ControlPlane:
         if what is not Verdict.WRITTEN:
             done(str(what))
             return
-        self._coordinators[number].commit(offset)
+        self._coordinator(number).commit(offset)
         done(None)
 
 
-def period(shape: Shape, number: int, control: ControlPlane, worker: Worker, every: float) -> Period:
-    """One period, until all pipelines have committed, and not before it is over."""
+def period(on: Ground, shape: Shape, number: int, control: ControlPlane, worker: Worker, every: float) -> Period:
+    """One period, until all pipelines have committed, and not before it is over; failures are told as they come."""
     found, lock, began = Period(), threading.Lock(), time.monotonic()
     cpu, control_cpu, busy = seconds_of(worker.tree), control.seconds(), machine_busy_seconds()
 
@@ -175,6 +180,7 @@ def period(shape: Shape, number: int, control: ControlPlane, worker: Worker, eve
             with lock:
                 if problem is not None:
                     found.failed[pipeline] = problem
+                    on.say(f"pipeline {pipeline} failed after {after:.0f} s: {problem}")
                     return
                 found.committed[pipeline] = after - shape.due(pipeline)
                 found.last = max(found.last, after)
@@ -227,9 +233,7 @@ def fleet(on: Ground, shape: Shape, periods: int, options: WorkerOptions, every:
         for number in range(periods):
             produce(on, shape, number)
             on.say(f"period {number + 1} of {periods}")
-            found.append(period(shape, number, control, worker, every))
-            for pipeline, problem in found[-1].failed.items():
-                on.say(f"pipeline {pipeline} failed: {problem}")
+            found.append(period(on, shape, number, control, worker, every))
             if not found[-1].holds(shape):
                 break  # the next one would begin with what this has left
     wanted = records.expected(on.seed, records.Window(0, len(found) * shape.records))
