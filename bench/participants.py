@@ -11,7 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.ivy import ensure
+
 from bench.home import jars, java_home, spark_home
+from sluice.local.home import SluiceHome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +32,7 @@ HUDI_SESSION = {
 # A streaming query has no adaptive execution: with the default of 200 its index look-up on two cores runs 2,500
 # tasks where the batch query runs 170, which nobody would leave so.
 SHUFFLE_PARTITIONS = 8
+ICEBERG_EVERY = 10.0  # seconds between the commits of Iceberg's sink; it says 300 itself, for files that are larger
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,17 @@ def plain_jdbc_rewritten(job: Job) -> list[list[str]]:
     return [[*plain_jdbc(job)[0], "--rewrite"]]
 
 
+def iceberg_stays(job: Job, every: float) -> list[str]:
+    """Iceberg's sink, which commits every so many seconds; its jars are fetched at first use."""
+    fetched = ensure(SluiceHome.from_env(), "iceberg-sink", PEERS / "iceberg.xml", ("jar", "bundle"))
+    where = ["--jars", str(fetched), "--home", str(job.home), "--every", str(every)]
+    return [sys.executable, str(PEERS / "iceberg_sink.py"), *where, *_window(job)]
+
+
+def iceberg_sink(job: Job) -> list[list[str]]:
+    return [[*iceberg_stays(job, ICEBERG_EVERY), "--records", str(job.records)]]
+
+
 def bare_session(job: Job) -> list[list[str]]:
     return _peer(job, "bare_session.py", hudi=False)
 
@@ -199,6 +214,7 @@ FOREACH_BATCH = Participant(
 DATASOURCE = Participant("hudi_datasource", "(b) Kafka batch, Hudi DataSource", hudi_datasource)
 SKIP_EMPTY = Participant("datasource_skip_empty", "(b') Hudi DataSource, looks first", datasource_skip_empty)
 PARQUET = Participant("plain_parquet", "(c) Kafka batch, plain Parquet", plain_parquet, reads="parquet")
+ICEBERG = Participant("iceberg_sink", "(f) Iceberg's sink for Kafka Connect", iceberg_sink, reads="parquet")
 JDBC = Participant("plain_jdbc", "(e) Kafka batch, df.write.jdbc", plain_jdbc, reads="jdbc")
 JDBC_REWRITTEN = Participant(
     "plain_jdbc_rewritten", "(e') the same, reWriteBatchedInserts", plain_jdbc_rewritten, reads="jdbc"

@@ -2,7 +2,9 @@
 
     python -m bench.workers small                      # 1,000 records, against (a)
     python -m bench.workers append                     # 2,000,000 records, against (c)
+    python -m bench.workers append --against iceberg   # the same, against Iceberg's sink for Kafka Connect
     python -m bench.workers stays                      # against a stream that stays: ten intervals of 10,000 records
+    python -m bench.workers stays --against iceberg    # against Iceberg's sink, which commits at the same rate
     python -m bench.workers two                        # an append over four ranges by one worker, and by two
     python -m bench.workers append --records 20000     # does it work at all?
 
@@ -30,7 +32,8 @@ import psutil
 
 from bench import records
 from bench.checks import check
-from bench.participants import PARQUET, STREAMING, environment, structured_streaming
+from bench.participants import ICEBERG, PARQUET, STREAMING, environment, iceberg_stays, structured_streaming
+from bench.peers.iceberg_sink import committed
 from bench.report import NONE, markdown_table, shown_spread
 from bench.trees import CommandError, Cost, seconds_of
 from bench.worker_side import (
@@ -47,7 +50,7 @@ from bench.worker_side import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from bench.participants import Job, Participant
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 IDLE = 10.0  # seconds over which the worker is watched while nothing is to be done
 POLL = 0.05
+PEERS = {"streaming": STREAMING, "parquet": PARQUET, "iceberg": ICEBERG}
 KINDS = {"Sluice, warm worker, steps cold": COLD, "Sluice, warm worker, steps' JVM kept": KEPT}
 
 
@@ -211,6 +215,16 @@ class Timeline:
         return sum(self._rows.values())
 
 
+class Snapshots:
+    """What of Iceberg's table can be read now."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def rows(self) -> int:
+        return committed(self._home)
+
+
 class Kept(NamedTuple):
     """An interval of a participant that stays: what it used, and the delays to be readable."""
 
@@ -219,33 +233,54 @@ class Kept(NamedTuple):
     since_tick: float
 
 
-class Streaming:
-    """A Structured Streaming query that stays; its own trigger begins its intervals."""
+@dataclass(frozen=True)
+class Staying:
+    """A peer that stays: how it is started with so many seconds between its commits, and where its rows are seen."""
 
-    title = "(a) Structured Streaming that stays"
+    title: str
+    reads: str
+    command: Callable[[Job, int], list[str]]
+    timeline: Callable[[Job], Timeline | Snapshots]
 
-    def __init__(self, ground: Ground, process: subprocess.Popen[bytes], table: Path, topic: str) -> None:
+
+STAYING = {
+    "streaming": Staying(
+        "(a) Structured Streaming that stays",
+        "hudi",
+        lambda job, trigger: [*structured_streaming(job)[0], "--trigger", str(trigger)],
+        lambda job: Timeline(job.table),
+    ),
+    "iceberg": Staying(ICEBERG.title, "parquet", iceberg_stays, lambda job: Snapshots(job.home)),
+}
+
+
+class Peer:
+    """A peer that stays; its own trigger begins its intervals."""
+
+    def __init__(self, ground: Ground, process: subprocess.Popen[bytes], kind: Staying, job: Job) -> None:
         self._ground = ground
         self._process = process
-        self.timeline = Timeline(table)
+        self.title, self.reads = kind.title, kind.reads
+        self.timeline = kind.timeline(job)
         self.tree = psutil.Process(process.pid)
-        self.topic = topic
-        self.place = table
+        self.topic = job.topic
+        self.place = job.table
 
     def seconds(self) -> float:
         return seconds_of(self.tree)
 
     def tick(self, _number: int) -> None:
         if self._process.poll() is not None:
-            raise RuntimeError(f"the stream has ended; see:\n{self._ground.log('stream').read_text()[-1500:]}")
+            raise RuntimeError(f"the peer has ended; see:\n{self._ground.log('peer').read_text()[-1500:]}")
 
 
 class Intervals:
     """Sluice with a worker; START begins when its schedule says so."""
 
     title = "Sluice, warm worker, steps' JVM kept"
+    reads = "hudi"
 
-    def __init__(self, ground: Ground, table: Table, topic: str, others: Streaming) -> None:
+    def __init__(self, ground: Ground, table: Table, topic: str, others: Peer) -> None:
         self._ground = ground
         self._table = table
         self._others = others
@@ -254,30 +289,32 @@ class Intervals:
         self.place = table.place
 
     def seconds(self) -> float:
-        """Of worker, steps and their JVM: of all that isn't the stream's."""
+        """Of worker, steps and their JVM: of all that isn't the peer's."""
         return self._ground.meter.seconds() - self._others.seconds()
 
     def tick(self, number: int) -> None:
         self._table.interval(self._ground.meter, f"run-{number}", KEPT, self._ground.log("steps"))
 
 
-def stays(ground: Ground, count: int, intervals: int, warm_up: int, trigger: int, options: WorkerOptions) -> bool:
+def stays(
+    ground: Ground, kind: Staying, count: int, intervals: int, warm_up: int, trigger: int, options: WorkerOptions
+) -> bool:
     """Intervals of so many records, one side's and then the other's: both stay for all of it.
 
-    Records arrive half a period before the tick at which either side looks for them, since a query's trigger is a
-    multiple of its period, and so is a schedule.
+    Records arrive half a period before the tick at which Sluice and a query look for them, since a query's trigger is a
+    multiple of its period, and so is a schedule. Iceberg's sink counts its periods from when it began.
     """
-    topics = ["stream-events", "sluice-events"]
+    topics = ["peer-events", "sluice-events"]
     for topic in topics:
         records.create_topic(ground.bootstrap, topic)
     job, table = ground.job(topics[0], "peer"), Table.made(ground.job(topics[1], "warm"), options.group)
-    found: dict[str, list[Kept]] = {Streaming.title: [], Intervals.title: []}
     with (
-        _stream(ground, job, trigger) as stream,
+        _staying(ground, kind, job, trigger) as peer,
         workers([table], options, 1, ground.work),
         ThreadPoolExecutor(1) as pool,
     ):
-        sides: tuple[Streaming | Intervals, ...] = (stream, Intervals(ground, table, topics[1], stream))
+        sides: tuple[Peer | Intervals, ...] = (peer, Intervals(ground, table, topics[1], peer))
+        found: dict[str, list[Kept]] = {side.title: [] for side in sides}
         for number in range(warm_up + intervals):
             for side in sides:
                 kept = _kept_interval(ground, side, number, count, trigger, pool)
@@ -285,11 +322,13 @@ def stays(ground: Ground, count: int, intervals: int, warm_up: int, trigger: int
                 if number >= warm_up:
                     found[side.title].append(kept)
     wanted = records.expected(ground.seed, records.Window(0, count * (warm_up + intervals)))
-    problems = [one.problem for one in check([(str(side.place), wanted) for side in sides], "hudi", ground.work)]
     rows: list[tuple[str, ...]] = []
-    for side, problem in zip(sides, problems, strict=True):
-        if problem is not None:
-            ground.say(f"VOID {side.title}: {problem}")
+    good = True
+    for side in sides:
+        (checked,) = check([(str(side.place), wanted)], side.reads, ground.work)
+        if checked.problem is not None:
+            good = False
+            ground.say(f"VOID {side.title}: {checked.problem}")
             rows.append((side.title, "void", NONE, NONE))
         else:
             rows.append(
@@ -298,11 +337,11 @@ def stays(ground: Ground, count: int, intervals: int, warm_up: int, trigger: int
     columns = ("participant", "CPU s an interval", "s from produced to readable", "of them after the tick")
     print(markdown_table(columns, rows))
     print(f"\n{intervals} intervals of {count:,} records, every {trigger} s, after {warm_up} that don't count.")
-    return not any(problems)
+    return good
 
 
 def _kept_interval(
-    ground: Ground, side: Streaming | Intervals, number: int, count: int, trigger: int, pool: ThreadPoolExecutor
+    ground: Ground, side: Peer | Intervals, number: int, count: int, trigger: int, pool: ThreadPoolExecutor
 ) -> Kept:
     """Produce half a period before a tick, and wait until a period is over and all is readable."""
     half = trigger / 2
@@ -327,15 +366,15 @@ def _kept_interval(
 
 
 @contextmanager
-def _stream(ground: Ground, job: Job, trigger: int) -> Iterator[Streaming]:
+def _staying(ground: Ground, kind: Staying, job: Job, trigger: int) -> Iterator[Peer]:
     job.home.mkdir(parents=True)
-    with ground.log("stream").open("wb") as out:
+    with ground.log("peer").open("wb") as out:
         process = subprocess.Popen(
-            [*structured_streaming(job)[0], "--trigger", str(trigger)], env=environment(), stdin=subprocess.DEVNULL,
-            stdout=out, stderr=out, start_new_session=True,
+            kind.command(job, trigger), env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            start_new_session=True,
         )  # fmt: skip
     try:
-        yield Streaming(ground, process, job.table, job.topic)
+        yield Peer(ground, process, kind, job)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -403,6 +442,9 @@ def _shares(writers: dict[int, str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", choices=["small", "append", "stays", "two"])
+    parser.add_argument(
+        "--against", choices=sorted(PEERS), help="streaming in small and stays, else parquet; stays has no parquet"
+    )
     parser.add_argument("--records", type=int, help="1,000 in small, 10,000 an interval in stays, else 2,000,000")
     parser.add_argument("--runs", type=int, help="that count, of each participant; 10 in small and stays, else 3")
     parser.add_argument("--warm-up", type=int, help="intervals that don't count; 4 in small, 2 in stays, else 1")
@@ -415,14 +457,17 @@ def main() -> int:
     count = given.records or {"small": 1_000, "stays": 10_000}.get(given.scenario, 2_000_000)
     runs = given.runs or (10 if given.scenario in ("small", "stays") else 3)
     warm_up = given.warm_up if given.warm_up is not None else {"small": 4, "stays": 2}.get(given.scenario, 1)
+    against = given.against or ("parquet" if given.scenario == "append" else "streaming")
+    if given.scenario == "stays" and against not in STAYING:
+        parser.error(f"stays can be against {' or '.join(STAYING)}")
     options = WorkerOptions(given.scenario, given.slots, given.memory)
     with ground(given.seed) as on:
         if given.scenario == "two":
             good = two(on, count, given.ranges, runs, warm_up, given.memory)
         elif given.scenario == "stays":
-            good = stays(on, count, runs, warm_up, given.trigger, options)
+            good = stays(on, STAYING[against], count, runs, warm_up, given.trigger, options)
         else:
-            good = compare(on, STREAMING if given.scenario == "small" else PARQUET, count, runs, warm_up, options)
+            good = compare(on, PEERS[against], count, runs, warm_up, options)
     return 0 if good else 1
 
 
