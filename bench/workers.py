@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -351,16 +351,18 @@ def _kept_interval(
     cpu = side.seconds()
     records.produce(ground.bootstrap, side.topic, ground.seed, records.Window(number * count, (number + 1) * count))
     produced = time.time()
-    time.sleep(max(0.0, tick - time.time()))
-    done = pool.submit(side.tick, number)
+    ticked: Future[None] | None = None
     while side.timeline.rows() < (number + 1) * count:
         if time.time() > tick + 20 * trigger + 300:
             raise RuntimeError(f"{side.title}: interval {number} can't be read")
-        if done.done():
-            done.result()
+        if ticked is None and time.time() >= tick:
+            ticked = pool.submit(side.tick, number)
+        if ticked is not None and ticked.done():
+            ticked.result()
         time.sleep(POLL)
     readable = time.time()
-    done.result()
+    if ticked is not None:
+        ticked.result()
     time.sleep(max(0.0, tick + half - time.time()))
     return Kept(side.seconds() - cpu, readable - produced, readable - tick)
 

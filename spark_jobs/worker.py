@@ -50,7 +50,7 @@ def leave(end: End | None) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    if end is End.STUCK:
+    if end is not None and end.leaves_threads:
         os._exit(1)
     sys.exit(1 if end in (None, End.SICK) else 0)
 

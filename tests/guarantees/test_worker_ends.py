@@ -29,7 +29,8 @@ runpy.run_path({application!r}, run_name="__main__")
 
 
 @pytest.mark.parametrize(
-    ("end", "stuck", "status"), [("STUCK", True, 1), ("SICK", False, 1), ("OLD", False, 0), ("ASKED", False, 0)]
+    ("end", "stuck", "status"),
+    [("STUCK", True, 1), ("SILENT", True, 1), ("SICK", False, 1), ("OLD", False, 0), ("ASKED", False, 0)],
 )
 def test_the_process_of_a_worker_ends_with_it(end, stuck, status):
     code = STUCK.format(end=end, stuck=stuck, application=str(APPLICATION))

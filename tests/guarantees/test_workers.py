@@ -91,7 +91,7 @@ def test_one_that_begins_leaves_alone_what_has_ended(make_flow, make_worker):
         {control.topic: control},
         {control.topic: frozenset({flow.pipeline.table_id})},
         lambda _topic, messages: heard.append([message for _, message in messages]),
-        lambda _topic, _position: None,
+        lambda _topic, _position, _end: None,
     )
     following.start()
     wait_for(lambda: heard, "what the topic holds")
@@ -290,3 +290,42 @@ def test_the_broker_is_gone_while_it_writes_and_comes_back(
         assert waited(flow, started) == {0: Verdict.WRITTEN}
         flow.commit(started)
         flow.check()
+
+
+@pytest.mark.thorough
+def test_one_whose_jvm_stands_still_leaves_its_group_and_ends(make_flow, make_worker):
+    flow = make_flow(write__workers="mute", write__claim_within="3 seconds")
+    worker = make_worker("mute", flow)
+    jvm = worker.jvm()
+    os.kill(jvm, signal.SIGSTOP)
+    wait_for(lambda: "does not answer" in worker.log.read_text(), "the worker to give itself up")
+    wait_for(lambda: not worker.is_there(), "the group to be without it")
+    flow.produce(20)
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
+    os.kill(jvm, signal.SIGCONT)
+    assert worker.wait(60) not in (0, None), worker.log.read_text()
+    flow.write(started).succeed()
+    flow.commit(started)
+    flow.check()
+
+
+@pytest.mark.thorough
+def test_one_that_begins_while_an_interval_of_another_release_is_open_stays_for_those_that_follow(
+    make_flow, make_worker, monkeypatch
+):
+    flow = make_flow(write__workers="new", write__claim_within="3 seconds")
+    flow.produce(20)
+    with monkeypatch.context() as patch:
+        patch.setattr(starting, "__version__", "0.0.1")
+        left_open = flow.start()
+    worker = make_worker("new", flow)
+    assert waited(flow, left_open) == {0: Verdict.SUBMIT}
+    assert worker.process.poll() is None, worker.log.read_text()
+    flow.write(left_open).succeed()
+    flow.commit(left_open)
+    flow.produce(20)
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.WRITTEN}
+    flow.commit(started)
+    flow.check()

@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from sluice.errors import RetryableError
-from sluice.participant.claiming import Claiming, Place, ServedTable, Terms
+from sluice.participant.claiming import Claiming, End, Place, ServedTable, Terms
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import Claim, ControlMessage, StartCommit
@@ -130,15 +130,15 @@ class SimWorker:
             self._begin,
         )
         self._position = max(0, len(self._messages) - traits.look_back)
-        self._claiming.reads_from(topic, self._position)
+        self._claiming.reads_from(topic, self._position, len(self._messages))
 
     @property
     def _messages(self) -> list[ControlMessage]:
         return self._around.world.topics.get(self._around.control_topic, [])
 
-    def is_well(self) -> bool:
+    def ailment(self) -> End | None:
         """As the worker's application."""
-        return not self._is_sick
+        return End.SICK if self._is_sick else None
 
     def run(self) -> str:
         """Work until it ends; why it does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sluice import __version__
 from sluice.errors import RetryableError
 from sluice.participant.claiming import Claiming, End, Place, ServedTable, Terms
@@ -23,7 +25,7 @@ class Desk:
         self.log: list[ControlMessage] = []
         self.begun: list[Place] = []
         self.cancelled: list[Place] = []
-        self.well = True
+        self.ails: End | None = None
         self.loses_answers = self.loses_claims = False
         self._heard = 0
         served = ServedTable(self, None, 600.0)  # type: ignore[arg-type]
@@ -32,8 +34,8 @@ class Desk:
             self._begin,
         )  # fmt: skip
 
-    def is_well(self) -> bool:
-        return self.well
+    def ailment(self) -> End | None:
+        return self.ails
 
     def send(self, message: ControlMessage) -> int:
         if self.loses_claims:
@@ -190,7 +192,7 @@ def test_when_it_ends_it_gives_back_what_was_claimed_and_not_heard_of_yet():
 def test_a_failure_with_a_full_heap_ends_it():
     desk = Desk()
     desk.step(0, _start())
-    desk.well = False
+    desk.ails = End.SICK
     desk.claiming.ended(desk.begun[0], RetryableError("no memory", next_step="-"))
     desk.step(0, status(INSTANT, error="no memory"))
     assert (desk.claiming.is_over, desk.claiming.why) == (True, End.SICK)
@@ -200,7 +202,7 @@ def test_a_start_is_left_alone_that_looked_at_the_log_before_the_place_where_the
     assert not is_known_from(5, start(INSTANT, read_position=4))
     assert is_known_from(5, start(INSTANT, read_position=5))
     desk = Desk()
-    desk.claiming.reads_from(TOPIC, 5)
+    desk.claiming.reads_from(TOPIC, 5, 5)
     desk.log += [abort("20250101000000000")] * 5
     desk.step(0, _start(read_position=4))
     desk.step(LEASE)
@@ -209,11 +211,33 @@ def test_a_start_is_left_alone_that_looked_at_the_log_before_the_place_where_the
 
 def test_an_interval_whose_start_it_can_t_judge_is_a_turn_all_the_same():
     desk = Desk()
-    desk.claiming.reads_from(TOPIC, 5)
+    desk.claiming.reads_from(TOPIC, 5, 5)
     desk.log += [abort("20250101000000000").model_copy(update={"table": "file:///lake/other"})] * 5
     desk.step(0, _start(read_position=4), _start(instant="20260101000000001", read_position=5))
     desk.step(LEASE)
     assert not desk.begun  # the second one doesn't count: the first stands between it and what it looked at
+
+
+def test_a_full_heap_ends_no_range_that_is_written_and_a_mute_jvm_gives_it_back():
+    desk = Desk()
+    desk.step(0, _start())
+    desk.ails = End.SICK
+    desk.step(1)
+    assert desk.claiming.why is None
+    desk.ails = End.SILENT
+    desk.step(1)
+    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.SILENT)
+    desk.claiming.give_all_back()
+    assert [c.released for c in desk.claims()] == [False, True]
+
+
+@pytest.mark.parametrize(("end", "why"), [(0, End.NEW_CODE), (1, None)], ids=["new", "there before it began"])
+def test_an_interval_of_another_release_ends_it_only_if_that_was_planned_since_it_began(end: int, why: End | None):
+    desk = Desk()
+    desk.claiming.reads_from(TOPIC, 0, end)
+    desk.step(0, _start().model_copy(update={"release": "0.0.1"}))
+    desk.step(LEASE)
+    assert (desk.claiming.why, desk.claims()) == (why, [])
 
 
 def test_without_a_free_slot_it_leaves_a_range_to_others_first():

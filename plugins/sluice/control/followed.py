@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from sluice.control.topic import TIMEOUT, ControlTopic
+from sluice.control.clients import TIMEOUT
+from sluice.control.topic import ControlTopic
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import kafka_errors
@@ -24,7 +25,7 @@ _POLL = 0.2  # seconds; how soon it ends when it is stopped
 
 Found = Callable[[str, Sequence[tuple[int, ControlMessage]]], None]
 """Called with messages of a control topic as they come, each with its offset there."""
-Began = Callable[[str, int], None]
+Began = Callable[[str, int, int], None]
 """Called with a control topic, and the offset from which on it is read."""
 
 
@@ -38,7 +39,7 @@ class Following:
         found: gets the messages, in the order of their topic, from that thread: first all that a topic holds at once,
             since the first ones alone say that intervals are open which the last ones have ended.
         began: is told where reading of a topic begins, before its messages, and where it begins anew after one that
-            can't be read.
+            can't be read; and where the topic ended when reading began: what stands from there on is new.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Following:
         self._began = began
         self._missing = set(topics)
         self._positions: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
         self._held_back: dict[str, list[tuple[int, ControlMessage]]] = {}  # of topics whose end wasn't reached yet
         self._admin = self._new_admin()
         self._stop = threading.Event()
@@ -108,7 +110,8 @@ class Following:
         for topic in there:
             self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)
             self._held_back[topic] = []
-            self._began(topic, self._positions[topic])
+            self._ends[topic] = end[topic]
+            self._began(topic, self._positions[topic], end[topic])
         self._missing -= set(there)
         if there:
             consumer.incremental_assign([KafkaTopicPartition(t, 0, self._positions[t]) for t in there])
@@ -142,7 +145,7 @@ class Following:
             # One of a form that isn't known here, or whose parts could not be fetched. It may be a turn: what rests on
             # it isn't known, and is left to those who can read it.
             log.warning("a message could not be read", reason=str(error_))
-            self._began(topic, offset + 1)
+            self._began(topic, offset + 1, self._ends[topic])
             return
         if message is not None and topic in self._held_back:
             self._held_back[topic].append((offset, message))

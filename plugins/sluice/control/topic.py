@@ -19,8 +19,9 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, TopicDescription
+from confluent_kafka.admin import NewTopic, OffsetSpec, TopicDescription
 
+from sluice.control.clients import TIMEOUT, Clients
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import OLD_LEADER, classify, kafka_errors, until_it_is_known, until_there_is_a_leader
@@ -32,10 +33,8 @@ from sluice.protocol.signing import Signatures
 from sluice.protocol.transaction import TableLog
 from sluice.protocol.wire import MessagePart, assemble, decode, encode
 
-TIMEOUT = 30.0
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
-_LARGEST = 1_000_000_000  # bytes: librdkafka's own maximum. The topic's limit is checked before each message
 _LOOK_FOR_STOP = 0.01  # seconds: librdkafka waits in C, where no event of Python's wakes it
 _TELL = 0.1  # seconds after which a follower is told that there is nothing new
 
@@ -47,20 +46,23 @@ class UnreadableError(ActionRequiredError):
 class ControlTopic:
     """Sends and reads the control messages of one pipeline.
 
+    Args:
+        settings: the cluster's settings.
+        topic: its name.
+        clients: the cluster's clients, where other control topics share them; else it has its own.
+
     Raises (all methods):
         RetryableError: the broker can't be reached in time.
         ActionRequiredError: the topic is missing, has more than one partition, or may not be used.
     """
 
-    def __init__(self, settings: KafkaSettings, topic: str) -> None:
+    def __init__(self, settings: KafkaSettings, topic: str, clients: Clients | None = None) -> None:
         self.settings = settings
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
         self._once = _Once(topic)
         self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned)
-        self._admin = self._new_admin()
-        self._is_connected = False
-        self._producers: list[Producer] = []  # those that wait for their next message
+        self._clients = clients or Clients(settings)
         self._where = {
             "control_topic": topic,
             "connection": settings.name,
@@ -98,7 +100,7 @@ class ControlTopic:
             config={"retention.ms": str(int(RETENTION.total_seconds() * 1000)), "cleanup.policy": "delete"},
         )
         try:
-            self._admin.create_topics([new], request_timeout=TIMEOUT)[self.topic].result()
+            self._clients.admin.create_topics([new], request_timeout=TIMEOUT)[self.topic].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the control topic", **self._where) from error
@@ -115,28 +117,14 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _described(self) -> TopicDescription:
-        # Not kept in a variable: an exception that is in the future would keep itself, this object and all of its
+        # The future isn't kept in a variable: an exception that is in it would keep itself, this object and all of its
         # clients until Python's collector comes round.
-        return self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)[self.topic].result()
+        answers = self._clients.admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
+        return answers.pop(self.topic).result()
 
     def expect_to_send(self) -> None:
-        """Connect a producer in the background: it takes half a second before its first message.
-
-        A new producer asks for its id at once, before any connection is up, and asks again 500 ms later, however near
-        the broker is (`rd_kafka_idemp_pid_timer_restart` of librdkafka).
-        """
-        if not self._producers:
-            self._producers.append(self._producer())
-
-    def _producer(self) -> Producer:
-        return Producer(
-            self.settings.client(
-                enable_idempotence=True,
-                acks="all",
-                message_max_bytes=_LARGEST,
-                delivery_timeout_ms=int(TIMEOUT * 1000),
-            )
-        )
+        """Connect a producer in the background, for the first message."""
+        self._clients.expect_to_send()
 
     def end(self) -> int:
         """The topic's end: the next message will get this offset or a later one."""
@@ -148,23 +136,16 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _offset(self, spec: OffsetSpec) -> int:
-        if not self._is_connected:
-            # librdkafka asks for the leader at once, and if no connection is up yet, again only after 3 seconds
-            # (`rd_kafka_topic_partition_list_query_leaders_async_worker`). This request waits for a connection.
-            self._admin.describe_cluster(request_timeout=TIMEOUT).result()
-            self._is_connected = True
-        answer = self._admin.list_offsets(
+        admin = self._clients.connected_admin()
+        answer = admin.list_offsets(
             {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
         )
         try:
             return int(answer[self._partition].result().offset)
         except KafkaException as error:
             if error.args[0].code() in OLD_LEADER:
-                self._admin, self._is_connected = self._new_admin(), False
+                self._clients.forget(admin)
             raise
-
-    def _new_admin(self) -> AdminClient:
-        return AdminClient(self.settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""
@@ -191,14 +172,9 @@ class ControlTopic:
                 table=message.table,
                 **self._where,
             ) from error
-        try:
-            producer = self._producers.pop()  # another thread that sends at the same time creates its own
-        except IndexError:
-            producer = self._producer()
-        earlier = self._deliver(producer, message, encoded.earlier)
-        offset = self._deliver(producer, message, [encoded.last(earlier)])[0]
-        self._producers.append(producer)  # a producer that failed isn't reused
-        return offset
+        with self._clients.producer() as producer:
+            earlier = self._deliver(producer, message, encoded.earlier)
+            return self._deliver(producer, message, [encoded.last(earlier)])[0]
 
     def _deliver(self, producer: Producer, message: ControlMessage, values: Sequence[bytes]) -> list[int]:
         """Send a message's value, or its parts, and return the offsets once all are acknowledged."""
@@ -226,7 +202,7 @@ class ControlTopic:
 
     def _message_limit(self) -> int:
         with kafka_errors("asking for the control topic's message limit", **self._where):
-            return message_limit(self._admin, self.topic, TIMEOUT) - _OVERHEAD
+            return message_limit(self._clients.admin, self.topic, TIMEOUT) - _OVERHEAD
 
     def table_log(self, table: str, start: int) -> TableLog:
         """Fold a table's messages from offset `start` to the topic's present end."""

@@ -18,6 +18,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from sluice.control.clients import Clients
 from sluice.control.presence import Presence
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
@@ -92,6 +93,7 @@ class Waiters:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
+        self._clients = Clients(settings)
         self._lock = threading.Lock()
         self._new: deque[_One] = deque()
         self._gone: deque[_One] = deque()
@@ -131,6 +133,7 @@ class Waiters:
                 one.told(told)
 
     def _follow(self, followed: dict[str, _Followed]) -> None:
+        self._clients = Clients(self._settings)
         consumer = Consumer(
             self._settings.client(
                 group_id=f"sluice-reader-{uuid.uuid4()}",  # never joined or committed; librdkafka wants one
@@ -173,7 +176,7 @@ class Waiters:
             topic, start = one.awaited.control_topic, one.awaited.control_offset
             place = KafkaTopicPartition(topic, 0, start)
             if topic not in followed:
-                followed[topic] = _Followed(ControlTopic(self._settings, topic), start)
+                followed[topic] = _Followed(ControlTopic(self._settings, topic, self._clients), start)
                 consumer.incremental_assign([place])
             elif start < followed[topic].position:
                 # Read again from there: to the others what they have read is no news (`TableLog.extend`).

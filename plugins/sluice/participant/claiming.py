@@ -79,8 +79,8 @@ class ServedTable:
 class Application(Protocol):
     """What a worker writes by."""
 
-    def is_well(self) -> bool:
-        """Whether it can go on: its JVM runs, and has memory left."""
+    def ailment(self) -> End | None:
+        """Why it can't go on, without waiting; None while its JVM runs, answers, and has memory left."""
         ...
 
 
@@ -88,7 +88,7 @@ class Attempt(Protocol):
     """A range that is being written."""
 
     def cancel(self) -> None:
-        """Make it end soon."""
+        """Make it end soon, without waiting for that."""
         ...
 
 
@@ -104,6 +104,12 @@ class End(StrEnum):
     NEW_CODE = "another release, or other pipeline files, are in use now"
     SICK = "its Spark application can't go on"
     STUCK = "a range did not end when it was cancelled"
+    SILENT = "its JVM does not answer"
+
+    @property
+    def leaves_threads(self) -> bool:
+        """Whether threads are stuck that nobody can end: the process ends without waiting for them."""
+        return self in (End.STUCK, End.SILENT)
 
 
 @dataclass
@@ -127,6 +133,7 @@ class _State:
     waiting: deque[Place] = field(default_factory=deque)
     left: deque[Place] = field(default_factory=lambda: deque(maxlen=1000))  # those that it couldn't write
     first: dict[str, int] = field(default_factory=dict)  # from where on each control topic was read
+    ends: dict[str, int] = field(default_factory=dict)  # where each ended when reading of it began
     changed: set[tuple[str, str]] = field(default_factory=set)  # tables of which something new was heard
     looked: float = float("-inf")  # when it last looked at all of them
 
@@ -171,9 +178,10 @@ class Claiming:
 
     # What it is told ----------------------------------------------------------------------------------------------
 
-    def reads_from(self, topic: str, position: int) -> None:
-        """A control topic is read from an offset on; what stands before isn't known."""
+    def reads_from(self, topic: str, position: int, end: int) -> None:
+        """A topic is read from an offset on: what stands before isn't known, what stands from `end` on is new."""
         self._state.first[topic] = position
+        self._state.ends[topic] = end
 
     def said(self, topic: str, offset: int, message: ControlMessage) -> None:
         """Take a message of a control topic in."""
@@ -198,8 +206,7 @@ class Claiming:
             del self._state.held[place]
         else:  # nothing was reported: somebody else may take it
             self._give_back(place)
-        if not self._application.is_well():
-            self.end(End.SICK)
+        self._end_if_ill()
 
     def end(self, why: End = End.ASKED) -> None:
         """Claim no more, and end with what is being written; from any thread, and from a signal's handler."""
@@ -213,7 +220,7 @@ class Claiming:
     @property
     def is_over(self) -> bool:
         """Whether it has ended, and nothing is being written, or what is can't be waited for."""
-        return self._end is End.STUCK or (self._end is not None and not self._state.held)
+        return self._end is not None and (self._end.leaves_threads or not self._state.held)
 
     def until_next(self) -> float:
         """Seconds after which to step on, though nothing was said."""
@@ -295,13 +302,16 @@ class Claiming:
         if not self._claims.may_claim(transaction, place.number):
             return False
         start = transaction.start
-        if start.release != __version__:
-            log.warning("the interval is of another release", instant=transaction.id, release=start.release)
-            self.end(End.NEW_CODE)
-            return False
         misfit = self._tables[place.topic, place.table].fits(transaction)
         if not is_known_from(self._state.first.get(place.topic, 0), start):
             misfit = "it was planned before what this worker has read of the control topic"
+        if start.release != __version__:
+            if transaction.start_offset >= self._state.ends.get(place.topic, 0):
+                log.warning("the interval is of another release", instant=transaction.id, release=start.release)
+                self.end(End.NEW_CODE)
+                return False
+            # It is older than this worker: one that begins now would be of the same release as this one.
+            misfit = f"it was planned by release {start.release}, before this worker began"
         if misfit is not None and transaction.id not in self._refused:
             self._refused.append(transaction.id)
             log.warning("an interval is left to its own Spark jobs", instant=transaction.id, reason=misfit)
@@ -426,13 +436,24 @@ class Claiming:
             self.end(End.OLD)
         if not self._is_current():
             self.end(End.NEW_CODE)
-        if not self._state.held and not self._application.is_well():
-            self.end(End.SICK)
+        self._end_if_ill(writes_go_on=bool(self._state.held))
         if self._end is not None:
             while self._state.waiting:
                 self._give_back(self._state.waiting.popleft())
         for place, held in self._state.held.items():
             self._cancel_if_late(place, held, now)
+
+    def _end_if_ill(self, *, writes_go_on: bool = False) -> None:
+        """End if its application can't go on. A heap may be full as long as ranges are written; a mute JVM writes none.
+
+        Args:
+            writes_go_on: whether ranges are being written of which none has failed.
+        """
+        ailment = self._application.ailment()
+        if ailment is End.SILENT:
+            self._end = ailment  # whatever it was to end for: what it writes would never end
+        elif ailment is not None and not writes_go_on:
+            self.end(ailment)
 
     def _cancel_if_late(self, place: Place, held: _Held, now: float) -> None:
         timeout = self._tables[place.topic, place.table].timeout

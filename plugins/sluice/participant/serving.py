@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sluice.connectors.data import reader_of, writer_of
+from sluice.control.clients import Clients
 from sluice.control.followed import Following
 from sluice.control.presence import Membership, Presence
 from sluice.control.topic import ControlTopic
@@ -34,6 +36,9 @@ from sluice.protocol.transaction import Transaction
 
 _LOOK_AT_FILES = 10.0  # seconds
 _ASK_WITHIN = 2.0  # seconds: its claims are renewed by the thread that asks
+_PROMPT = 0.2  # seconds in which a JVM answers that does nothing else just then
+_ANSWERS_WITHIN = 30.0  # in which one does, whatever it does: a collection of the whole heap, too
+_LOOKS = 20
 _FULLEST = 0.9  # of the heap's oldest part, after a collection
 _OLD = ("Old", "Tenured")  # how its pool is called, by all collectors but the one that small machines have
 
@@ -41,11 +46,29 @@ _OLD = ("Old", "Tenured")  # how its pool is called, by all collectors but the o
 class SparkApplication:
     """A worker's Spark application; see `worker.Application`."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, steady: Steady) -> None:
         self._spark = spark
+        self._steady = steady
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="sluice-asking")
+        self._asked: Future[bool] | None = None
+        self._since = 0.0  # when it was asked
+        self._looks = 0  # at an answer that hadn't come
 
-    def is_well(self) -> bool:
-        """Whether its JVM answers, its context runs, and its heap has room after a collection."""
+    def ailment(self) -> End | None:
+        """SICK if its JVM is lost, its context stopped, or its heap full after a collection; SILENT if it's mute."""
+        if self._asked is None:
+            self._asked, self._since, self._looks = self._asking.submit(self._is_well), self._steady(), 0
+        try:
+            is_well = self._asked.result(_PROMPT)
+        except TimeoutError:
+            self._looks += 1
+            # Looks count too: a machine that stood still has let time go by in which no JVM could answer.
+            is_mute = self._looks >= _LOOKS and self._steady() - self._since >= _ANSWERS_WITHIN
+            return End.SILENT if is_mute else None
+        self._asked = None
+        return None if is_well else End.SICK
+
+    def _is_well(self) -> bool:
         context = self._spark.sparkContext
         try:
             assert context._jvm is not None
@@ -166,12 +189,15 @@ def serve(
     spark = spark_session(f"sluice worker {terms.name}")
     sessions = KeptSession(spark)
     clusters: dict[str, KafkaSettings] = {}
+    clients: dict[str, Clients] = {}
     topics: dict[str, dict[str, ControlTopic]] = defaultdict(dict)
     tables: dict[tuple[str, str], ServedTable] = {}
     for pipeline in pipelines:
         source, control = settings(pipeline)
         clusters[control.name] = control
-        topic = topics[control.name].setdefault(pipeline.control_topic, ControlTopic(control, pipeline.control_topic))
+        shared = clients.setdefault(control.name, Clients(control))
+        of_cluster = topics[control.name]
+        topic = of_cluster.setdefault(pipeline.control_topic, ControlTopic(control, pipeline.control_topic, shared))
         topic.ensure()  # nobody is a member of a group none of whose topics is there
         known = connections(pipeline)
         job: RangeJob = SparkJob(source, known, sessions)
@@ -179,7 +205,7 @@ def serve(
         timeout = pipeline.write.timeout.total_seconds()
         tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
     groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
-    worker = Worker(terms, tables, SparkApplication(spark), groups.workers, steady, of_files.are_same)
+    worker = Worker(terms, tables, SparkApplication(spark, steady), groups.workers, steady, of_files.are_same)
     followers = [
         Following(clusters[name], of, _tables_of(of, tables), worker.said, worker.reads_from)
         for name, of in topics.items()
@@ -196,7 +222,8 @@ def serve(
         groups.leave()
         for follower in followers:
             follower.stop()
-        if why is not End.STUCK:  # what a thread is stuck in may be stuck for Spark, too: the process ends without it
+        # What a thread is stuck in may be stuck for Spark, too: the process ends without it.
+        if why is None or not why.leaves_threads:
             stop(spark)
 
 

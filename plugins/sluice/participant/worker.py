@@ -7,6 +7,7 @@ others: of messages by those that follow the control topics, of ranges that have
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,12 +30,23 @@ class _Ended:
 class _Began:
     topic: str
     position: int
+    end: int
 
 
 @dataclass(frozen=True)
 class _Said:
     topic: str
     messages: Sequence[tuple[int, ControlMessage]]
+
+
+class _Attempt:
+    """A participant's, cancelled in a thread of its own: Spark may not answer, and the thread that decides goes on."""
+
+    def __init__(self, participant: Participant) -> None:
+        self._participant = participant
+
+    def cancel(self) -> None:
+        threading.Thread(target=self._participant.cancel, name="sluice-cancelling", daemon=True).start()
 
 
 class Worker:
@@ -64,9 +76,9 @@ class Worker:
         self._pool = ThreadPoolExecutor(terms.slots, thread_name_prefix="sluice-range")
         self._claiming = Claiming(terms, tables, application, workers, steady, is_current, self._begin)
 
-    def reads_from(self, topic: str, position: int) -> None:
-        """Note from where on a control topic is read; called by who follows it, before `said`."""
-        self._told.put(_Began(topic, position))
+    def reads_from(self, topic: str, position: int, end: int) -> None:
+        """Note from where on a control topic is read, and where it ended; called by who follows it, before `said`."""
+        self._told.put(_Began(topic, position, end))
 
     def said(self, topic: str, messages: Sequence[tuple[int, ControlMessage]]) -> None:
         """Take messages in, with their offsets, all before it decides anything; called by who follows the topic."""
@@ -88,7 +100,8 @@ class Worker:
         finally:
             claiming.give_all_back()
             # A range that doesn't end has its thread for good: the process ends without it.
-            self._pool.shutdown(wait=claiming.why is not End.STUCK, cancel_futures=True)
+            stuck = claiming.why is not None and claiming.why.leaves_threads
+            self._pool.shutdown(wait=not stuck, cancel_futures=True)
         why = claiming.why or End.ASKED
         log.info("worker ends", name=self._terms.name, because=why.value)
         return why
@@ -104,7 +117,7 @@ class Worker:
                 for offset, message in news.messages:
                     self._claiming.said(news.topic, offset, message)
             elif isinstance(news, _Began):
-                self._claiming.reads_from(news.topic, news.position)
+                self._claiming.reads_from(news.topic, news.position, news.end)
             elif news is not None:
                 self._claiming.ended(news.place, news.error)
             try:
@@ -112,10 +125,10 @@ class Worker:
             except queue.Empty:
                 return
 
-    def _begin(self, place: Place, assignment: Assignment, served: ServedTable) -> Participant:
+    def _begin(self, place: Place, assignment: Assignment, served: ServedTable) -> _Attempt:
         participant = Participant(assignment, served.control, served.job)
         self._pool.submit(self._write, place, participant)
-        return participant
+        return _Attempt(participant)
 
     def _write(self, place: Place, participant: Participant) -> None:
         error: Exception | None = None
