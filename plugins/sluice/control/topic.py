@@ -117,10 +117,10 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _described(self) -> TopicDescription:
-        # The future isn't kept in a variable: an exception that is in it would keep itself, this object and all of its
+        # Not kept in a variable: an exception that is in the future would keep itself, this object and all of its
         # clients until Python's collector comes round.
-        answers = self._clients.admin.describe_topics(TopicCollection([self.topic]), request_timeout=TIMEOUT)
-        return answers.pop(self.topic).result()
+        admin, wanted = self._clients.admin, TopicCollection([self.topic])
+        return admin.describe_topics(wanted, request_timeout=TIMEOUT)[self.topic].result()
 
     def expect_to_send(self) -> None:
         """Connect a producer in the background, for the first message."""
