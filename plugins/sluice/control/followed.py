@@ -26,7 +26,7 @@ _POLL = 0.2  # seconds; how soon it ends when it is stopped
 Found = Callable[[str, Sequence[tuple[int, ControlMessage]]], None]
 """Called with messages of a control topic as they come, each with its offset there."""
 Began = Callable[[str, int, int], None]
-"""Called with a control topic, and the offset from which on it is read."""
+"""Called with a control topic, the offset from which on it is read, and where it ended when reading began."""
 
 
 class Following:
