@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import psutil
@@ -27,10 +28,10 @@ def _threads() -> int:
     return psutil.Process().num_threads()
 
 
-def test_control_topics_share_their_clients_and_each_gets_its_own_messages_in_order(bootstrap, create_topic):
+def test_control_topics_share_their_clients_and_each_gets_its_own_messages_in_order(bootstrap):
     settings = kafka_settings(bootstrap)
     clients = Clients(settings)
-    topics = [ControlTopic(settings, create_topic("control"), clients) for _ in range(TOPICS)]
+    topics = [ControlTopic(settings, f"control-{uuid.uuid4()}", clients) for _ in range(TOPICS)]
 
     def send(control: ControlTopic) -> list[int]:
         control.ensure()

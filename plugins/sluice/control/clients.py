@@ -51,7 +51,10 @@ class Clients:
         return admin
 
     def forget(self, admin: AdminClient) -> None:
-        """Let go of one that asks, since it knows leaders of before an election, for minutes."""
+        """Let go of one that asks, since it holds on to leaders of before an election, or to a topic's absence.
+
+        Both for minutes: once a topic was described that isn't there, its offsets can't be asked for when it has come.
+        """
         with self._lock:
             if self._admin is admin:
                 self._admin = None

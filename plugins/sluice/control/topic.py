@@ -143,7 +143,7 @@ class ControlTopic:
         try:
             return int(answer[self._partition].result().offset)
         except KafkaException as error:
-            if error.args[0].code() in OLD_LEADER:
+            if error.args[0].code() in (*OLD_LEADER, KafkaError._NOENT):
                 self._clients.forget(admin)
             raise
 
