@@ -25,6 +25,7 @@ def _start_fails(flow: Flow, expected: type[SluiceError], message: str, **where:
 
 def test_an_unreachable_broker(make_flow, monkeypatch, shared_jvm):
     monkeypatch.setattr("sluice.control.topic.TIMEOUT", 2)
+    monkeypatch.setattr("sluice.control.clients.TIMEOUT", 2)
     monkeypatch.setattr("sluice.sources.kafka.cluster.TIMEOUT", 2)
     flow = make_flow()
     nowhere = f"127.0.0.1:{free_port()}"

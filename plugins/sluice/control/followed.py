@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from sluice.control.clients import TIMEOUT
+from sluice.control.clients import TIMEOUT, Clients
 from sluice.control.topic import ControlTopic
 from sluice.errors import SluiceError
 from sluice.kafka.config import KafkaSettings
@@ -59,12 +59,9 @@ class Following:
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._held_back: dict[str, list[tuple[int, ControlMessage]]] = {}  # of topics whose end wasn't reached yet
-        self._admin = self._new_admin()
+        self._clients = Clients(settings)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="sluice-following", daemon=True)
-
-    def _new_admin(self) -> AdminClient:
-        return AdminClient(self._settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
 
     def start(self) -> None:
         """Begin."""
@@ -105,7 +102,7 @@ class Following:
             first, end = (self._offsets(there, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
         except SluiceError as error:
             log.warning("the control topics can't be looked for; it is tried again", reason=str(error))
-            self._admin = self._new_admin()  # this one may know leaders of before an election, for minutes
+            self._clients.forget(self._clients.admin)
             return
         for topic in there:
             self._positions[topic] = max(first[topic], end[topic] - _LOOK_BACK)
@@ -121,8 +118,7 @@ class Following:
             return {}
         wanted = {KafkaTopicPartition(topic, 0): spec for topic in topics}
         with kafka_errors("asking for the control topics' offsets", connection=self._settings.name):
-            self._admin.describe_cluster(request_timeout=TIMEOUT).result()  # see ControlTopic: waits for a connection
-            answers = self._admin.list_offsets(
+            answers = self._clients.connected_admin().list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
             )
             return {partition.topic: int(answer.result().offset) for partition, answer in answers.items()}
