@@ -16,7 +16,7 @@ ARCHIVES := $(DATA)/archive/stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos lint format bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos fuzz lint format bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,13 +79,18 @@ simulate: install ## Play ten thousand broken histories of the protocol (others 
 chaos: install ## Kill, freeze and starve real processes for 300 rounds, and compare all rows (fewer with ARGS="--rounds 20")
 	$(RUN) -m tests.chaos $(ARGS)
 
-lint: install ## Check style, types, and who imports whom
+fuzz: install ## Hand hostile inputs to every parser and route for an hour (less with ARGS="--minutes 5"; what it finds, it says how to play again)
+	$(RUN) -m tests.fuzz $(ARGS)
+
+lint: install ## Check style, types, who imports whom, and the pages' links and words
 	$(RUN) -m ruff check $(wildcard $(SOURCES))
 	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
 	$(RUN) tools/layers.py
 	$(RUN) tools/capabilities.py
 	$(RUN) tools/openapi.py
+	$(RUN) tools/links.py
+	$(RUN) tools/words.py
 
 format: install ## Format the sources, and correct what can be corrected by itself
 	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))

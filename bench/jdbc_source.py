@@ -81,6 +81,7 @@ def load(server: PostgreSql, rows: int) -> None:
     """Make the table of so many rows."""
     server.run(ROWS.format(rows))
     server.run("ALTER TABLE events ALTER changed SET NOT NULL")
+    server.run("ALTER TABLE events ALTER changed SET DEFAULT now()")
     server.run("CREATE INDEX ON events (changed)")
     server.run("ANALYZE events")
 

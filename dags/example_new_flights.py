@@ -1,9 +1,9 @@
 """Example of a DAG that follows a table: it runs after each commit of the pipeline `flights`, and reads its new rows.
 
-Each commit updates the table as an Airflow asset; an empty interval doesn't. The asset's events say
-at which instant the table stands. How far this DAG has read, it keeps itself, in Airflow's state store of the asset, so
-that no row is left out, whatever happens to a run of it. New are the rows that were committed after the one instant and
-not after the other.
+Each commit updates the table as an Airflow asset; an empty interval doesn't. The asset's events carry the table's last
+instant. This DAG keeps its own position in Airflow's state store of the asset, so that no row is skipped or read twice,
+even if runs fail or events come out of order. New rows are those committed after that position, up to the event's
+instant.
 
 It needs hudi-rs (`pip install hudi`), which reads Hudi tables without Spark. Switch the DAG on in Airflow's pages.
 """
@@ -19,9 +19,10 @@ from airflow.sdk import DAG, task
 from sluice.airflow.assets import table_asset
 from sluice.pipeline import load_pipeline
 
-# The same as Asset("<the table's path>"), which is all that a DAG of another repository needs to know.
+# The same as Asset("<the table's path>"): a DAG of another repository needs only the path.
 FLIGHTS = table_asset(load_pipeline(Path(__file__).with_name("pipelines") / "flights.yaml"))
 READ_UP_TO = "example_new_flights.read_up_to"
+LATEST = 20  # events to look at
 
 with DAG(
     dag_id="example_new_flights",
@@ -38,9 +39,12 @@ with DAG(
         """New rows of each carrier, since this task last succeeded."""
         from hudi import HudiQueryType, HudiReadOptions, HudiTableBuilder
 
-        latest = inlet_events[FLIGHTS].ascending(False).limit(1)[0].extra
+        events = [event.extra for event in inlet_events[FLIGHTS].ascending(False).limit(LATEST)]
+        latest = max(events, key=lambda extra: extra["instant"])  # not the last sent: one may have been delayed
         store = asset_state_store[FLIGHTS]
         since, until = store.get(READ_UP_TO, default="0"), latest["instant"]
+        if until <= since:  # rows that this task has read aren't read again
+            return {}
         # Hudi's incremental queries go by the time at which a commit was complete, which is later than its instant. So
         # the instant bounds the files to be read, from below, and the rows' own column says which of them are new.
         new = [("_hoodie_commit_time", ">", since), ("_hoodie_commit_time", "<=", until)]

@@ -1,4 +1,4 @@
-"""Shows wrong pipeline files as an import error in Airflow, with file, line, key and remedy. It has no DAG of its own.
+"""Shows wrong pipeline files as an import error in Airflow, with file, line, key and remedy. It defines no DAG.
 
 Airflow 3.3 keeps one import error for each Python file of the DAGs folder, and stops scheduling all DAGs of that
 file. So the DAGs are built in `sluice_pipelines.py`, which leaves wrong files out, and the mistakes are raised here,

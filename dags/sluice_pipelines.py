@@ -1,8 +1,8 @@
 """One Airflow DAG for each pipeline file of `pipelines/` and of the folders in SLUICE_PIPELINE_FOLDERS.
 
-Nothing is computed here but the reading of the files: no broker is asked, and no JVM starts. A file that is wrong is
-left out, so that the others go on; what is wrong with it shows as the import error of `sluice_pipeline_errors.py`. It
-can't be an import error of this file: Airflow takes all DAGs of a file with an import error off the schedule.
+This file only reads the pipeline files: it contacts no broker, and starts no JVM. A wrong file is left out, so that the
+others keep running; its mistakes show as the import error of `sluice_pipeline_errors.py`. They can't be an import error
+of this file: Airflow takes all DAGs of a file with an import error off the schedule.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shows a wrong file of `workers/` as an import error in Airflow, with file, line, key and remedy.
 
-It has no DAG of its own: Airflow stops all DAGs of a file that has an import error.
+It defines no DAG: Airflow stops all DAGs of a file with an import error.
 """
 
 from __future__ import annotations

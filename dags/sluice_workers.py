@@ -1,6 +1,6 @@
-"""One Airflow DAG for each file of `workers/`, which keeps workers of the group that the file is named after.
+"""One Airflow DAG for each file of `workers/`, which keeps the workers of the group named like the file.
 
-A file that is wrong is left out; what is wrong with it shows as the import error of `sluice_worker_errors.py`.
+A wrong file is left out; its mistakes show as the import error of `sluice_worker_errors.py`.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from sluice.participant.service import ServiceAssignment, ServiceJob, in_spark
 
 
 def main() -> int:
-    """Run the service; the exit status is 0 when its ACK-COMMIT stands in the control topic."""
+    """Run the service; the exit status is 0 when its ACK-COMMIT is in the control topic."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, help="the table's path, which keys its messages")
     parser.add_argument("--control-topic", required=True)
-    parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
-    parser.add_argument("--start-digest", help="of the START-COMMIT that must stand there")
+    parser.add_argument("--control-offset", required=True, type=int, help="offset of START-COMMIT")
+    parser.add_argument("--start-digest", help="digest of the START-COMMIT at that offset")
     arguments = parser.parse_args()
     leave_the_time_to_the_parent()
     assignment = ServiceAssignment(

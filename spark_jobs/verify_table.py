@@ -18,7 +18,7 @@ from sluice.verification.verify import Verification, as_json
 
 
 def main() -> int:
-    """Run the comparison; the answer says what it found, whatever that is."""
+    """Run the comparison, and write its result."""
     task, answer = map(Path, sys.argv[1:])
     spark = spark_session("sluice verify")
     try:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,8 +27,11 @@ def main() -> End | None:
     parser.add_argument("--lease", required=True, type=float, help="seconds for which a claim lasts")
     parser.add_argument("--longest-stay", type=float, help="seconds after which it ends")
     parser.add_argument("--trust-control-topic", action="store_true")
+    parser.add_argument("--ends-with-stdin", action="store_true", help="end when standard input is closed")
     parser.add_argument("files", nargs="+", type=Path)
     given = parser.parse_args()
+    if given.ends_with_stdin:
+        threading.Thread(target=_end_with_stdin, name="sluice-keeper", daemon=True).start()
     terms = Terms(given.name, given.lease, given.slots, given.longest_stay, description())
     try:
         return serve(
@@ -43,16 +48,26 @@ def main() -> End | None:
         return None
 
 
-def leave(end: End | None) -> NoReturn:
-    """End this process: with status 0 when it ended as it should, and another is to be started in its place.
+def _end_with_stdin() -> None:
+    """End as on SIGTERM when the process that keeps the worker has ended, however it did."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    with Path(os.devnull).open("wb") as nowhere:  # its output is a pipe of that process as well
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere.fileno(), stream.fileno())
+    os.kill(os.getpid(), signal.SIGTERM)
 
-    Python waits for a pool's threads. One that is stuck never ends, and whoever keeps workers would wait for ever.
+
+def leave(end: End | None) -> NoReturn:
+    """End this process: with status 0 if it ended regularly, and a new worker should replace it.
+
+    Python joins a pool's threads. A stuck one never ends, and the process that keeps workers would wait for ever.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     if end is not None and end.leaves_threads:
         os._exit(1)
-    sys.exit(1 if end in (None, End.SICK) else 0)
+    sys.exit(1 if end in (None, End.UNHEALTHY, End.CONTROL_TOPICS_LOST) else 0)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from sluice.participant.spark_job import participant
 
 
 def main() -> int:
-    """Run one participant; the exit status is 0 when its WRITE-STATUS stands in the control topic."""
+    """Run one participant; the exit status is 0 when its WRITE-STATUS is in the control topic."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--table", required=True, help="the table's path, which keys its messages")
     parser.add_argument("--control-topic", required=True)
-    parser.add_argument("--control-offset", required=True, type=int, help="where START-COMMIT stands")
+    parser.add_argument("--control-offset", required=True, type=int, help="offset of START-COMMIT")
     parser.add_argument("--range", required=True, type=int, help="number of the range in the plan, from 0")
-    parser.add_argument("--start-digest", help="of the START-COMMIT that must stand there")
+    parser.add_argument("--start-digest", help="digest of the START-COMMIT at that offset")
     arguments = parser.parse_args()
     leave_the_time_to_the_parent()
     assignment = Assignment(

@@ -37,6 +37,8 @@ ROWS: dict[str, Callable[[SinkCapabilities], bool | str]] = {
     "backfill and ranges, out of their order": lambda can: not can.upsert or can.keeps_newer,
     "the last version of a key is its row": lambda can: can.upsert,
     "change data: deletes": lambda can: can.delete,
+    "change data: a value that the database did not log stays": lambda can: can.keeps_unavailable,
+    "records without a key beside those with one": lambda can: not can.upsert or can.keyless,
     "change data: `truncate: apply`": lambda can: can.truncate,
     "deletes of a table that is read in bulk": lambda can: can.mirrors,
     "keys may move between partitions": lambda can: can.upsert and not can.finds_keys_by_partition,

@@ -38,6 +38,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
             "__version__",
             "errors",
             "failpoints",
+            "identifiers",
             "logs",
             "packed",
             "private",
@@ -45,6 +46,8 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
             "redact",
             "runtime",
             "sections",
+            "untrusted",
+            "yaml_text",
         )
     },
     {"records": ("records",)},
@@ -101,6 +104,31 @@ OWN_WORDS = {
     # On the wire of version 1 a committable's counts have these names.
     r"numWrites|numDeletes|totalWrite\w+": ("sinks/hudi/", "protocol/committable.py"),
 }
+# One decision, one place: what only these files may say, and what others use in its stead.
+ONE_PLACE = {
+    # Spark's defaults cut times to milliseconds and leave fields out that are null.
+    r"(?:(?<![.\w])(?<!def )to_json\(|(?:F|functions)\.to_json\b|StructsToJson)": (
+        ("records/json_text.py", "rows/json_text.py"),
+        "use json_sql or as_json, which write values as JSON for all sinks",
+    ),
+    # Spark's own parser takes a time of day for one of today, and a number for a year.
+    r"(?i:to_timestamp\w*\(|\bto_date\(|timestamp_(?:seconds|millis|micros)\(|date_from_unix_date\(|date_add\()": (
+        (
+            "records/times.py",
+            "rows/times.py",
+            "connect/transforms.py",  # steps of the user's
+            "sinks/files/partitioning.py",  # from the number of a stretch
+            "sources/jdbc/mariadb.py",  # from a number that the database was asked for
+            "sources/jdbc/postgresql.py",
+            "sources/jdbc/reader.py",
+        ),
+        "use of_text or of_number of records/times.py or rows/times.py, which know what it means as a time",
+    ),
+    r"(?<!def )\bfrom_(?:json|csv)\(": (
+        ("rows/converters/csv.py", "rows/converters/json.py", "rows/converters/json_schema.py", "sinks/jdbc/rows.py"),
+        "use a converter, whose options are those of records.times.reading: by Spark's own a time of day is today's",
+    ),
+}
 # What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
 FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
 PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connect", "connectors")
@@ -151,6 +179,14 @@ def strange_words(file: str, text: str) -> Iterator[tuple[int, str]]:
                 yield from ((number, found.group()) for found in re.finditer(rf"\b(?:{words})", line))
 
 
+def second_places(file: str, text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, word and what to use instead, where a file of the package makes a decision that is another file's."""
+    for words, (places, instead) in ONE_PLACE.items():
+        if file not in places:
+            for number, line in enumerate(text.splitlines(), 1):
+                yield from ((number, found.group(), instead) for found in re.finditer(words, line))
+
+
 def wrong(own: str, imported: str) -> bool:
     """Whether a room may not import this."""
     if imported in FOREIGN:
@@ -193,6 +229,11 @@ def main() -> int:
         "capabilities"
         for file in sorted(PACKAGE.rglob("*.py"))
         for line, word in strange_words(file.relative_to(PACKAGE).as_posix(), file.read_text())
+    ]
+    errors += [
+        f"{file.relative_to(PROJECT)}:{line}: {word.rstrip('(')}: {instead}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, word, instead in second_places(file.relative_to(PACKAGE).as_posix(), file.read_text())
     ]
     before, begin, rest = DESIGN.read_text().partition(BEGIN)
     drawn = f"{before}{begin}\n{picture()}\n{END}{rest.partition(END)[2]}"

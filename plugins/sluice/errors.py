@@ -34,12 +34,12 @@ class SluiceError(Exception):
         return f"{self.what}{f' [{place}]' if place else ''} Next step: {self.next_step}"
 
     def reword(self, words: Callable[[str], str]) -> None:
-        """Say it in other words, in place: whoever passes an error on may know better what the reader calls things."""
+        """Replace the wording in place, for a caller that knows the user's terms."""
         self.what, self.next_step = words(self.what), words(self.next_step)
         self.args = (str(self),)
 
     def locate(self, **where: Any) -> None:
-        """Say more of the place, in place: whoever passes an error on may know for what it was asked."""
+        """Add context to `where` in place, for a caller that knows the error's occasion."""
         self.where = {**where, **self.where}
         self.args = (str(self),)
 
@@ -71,7 +71,13 @@ class ActionRequiredError(SluiceError):
 
 
 class PipelineFileError(ActionRequiredError):
-    """A pipeline file that can't be used; `where` names file, line and key."""
+    """A pipeline file that can't be used; `where` names file, line and key.
+
+    Attributes:
+        mistakes: each mistake as the file's key and its value's fault, where several can be named.
+    """
+
+    mistakes: tuple[tuple[str, str], ...] = ()
 
 
 def from_report(recovery: str, message: str) -> SluiceError:

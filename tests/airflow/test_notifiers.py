@@ -9,8 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tenacity import wait_none
 
-from sluice.airflow.alerting import AlertOperator, _from_control_topic
+from sluice.airflow import alerting
+from sluice.airflow.alerting import AlertOperator, _from_control_topic, tell_all
 from sluice.airflow.dag import build_dag
 from sluice.airflow.notifiers import with_our_words
 from sluice.airflow.webhook import WebhookNotifier
@@ -31,12 +33,13 @@ class Server:
     def __init__(self) -> None:
         self.bodies: list[Any] = []
         self.statuses: dict[str, int] = {}
+        self.failures: list[int] = []  # of the next requests, before `statuses` counts
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 outer.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(outer.statuses.get(self.path, 200))
+                self.send_response(outer.failures.pop(0) if outer.failures else outer.statuses.get(self.path, 200))
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -130,6 +133,22 @@ def test_one_notifier_that_fails_stops_no_other_and_only_it_is_called_again(serv
     task._tell([ALERT], context)
     assert server.bodies[2:] == [{"to": "a"}]
     assert context["task_state_store"] == {}
+
+
+def test_what_an_alert_says_is_no_template_of_the_next_attempt(server: Server, monkeypatch: Any) -> None:
+    """Not even where the first one was refused; with it the notifier's own address and headers would be told."""
+    told = "{{ url }} {{ headers }} {{ 7 * 7 }} {% for x in range(3) %}x{% endfor %}"
+    body = {"text": "{{ sluice.text }}", "json": "{{ sluice.json }}"}
+    pipeline = a_pipeline(hook(server.url, body=body, headers={"X-Key": SECRET}))
+    server.failures = [503, 503]
+    monkeypatch.setattr(alerting, "wait_exponential", lambda _: wait_none())
+    alert = Alert("failure", "on_failure", "error", told, told, True, (("Topic", told),), {"topic": told})
+    tell_all(pipeline, alert, {})
+    assert len(server.bodies) == 3
+    assert server.bodies[2] == server.bodies[0]
+    assert told in server.bodies[2]["text"]
+    assert json.loads(server.bodies[2]["json"])["topic"] == told
+    assert SECRET not in str(server.bodies)
 
 
 def test_a_pipeline_that_tells_somebody_has_one_more_task_that_changes_nothing_of_the_outcome() -> None:

@@ -58,6 +58,7 @@ def test_each_service_is_one_task(services: TableServices, operation: str, tasks
     assert dag.dag_id == "orders.table_services"
     assert {t.task_id for t in dag.tasks} == tasks
     assert not any(t.downstream_task_ids for t in dag.tasks), "one that fails must stop no other, and must show"
+    assert {t.execution_timeout for t in dag.tasks} == {timedelta(hours=6, minutes=40)}, "what hangs is ended"
     assert (dag.max_active_runs, dag.max_active_tasks, dag.catchup) == (1, 1, False)
     by_weight = sorted(dag.tasks, key=lambda t: -t.priority_weight)
     assert [t.task_id for t in by_weight][-3:] == ["cleaning", "metadata_compaction", "archiving"]
@@ -124,7 +125,7 @@ def test_the_note_of_a_failed_sync_says_that_the_data_stand() -> None:
         TaskNote("abort", -1, "success"),
     ]
     note = compose(tasks, succeeded=False)
-    assert note.startswith("Committed instant 1: 20 rows. Its data stand. Failed in catalog_sync: The catalog")
+    assert note.startswith("Committed instant 1: 20 rows. Its data is in. Failed in catalog_sync: The catalog")
 
 
 def test_the_note_of_a_services_run_tells_what_each_has_done() -> None:

@@ -1,7 +1,7 @@
 """What people and programs who watch a pipeline are told by real runs: mail, webhook, metrics, asset, lineage.
 
-One story: a good run, an empty one, two that fail, and one that recovers; beside it a run that hangs, and another
-pipeline that warns.
+One story: a good run, an empty one, two that fail, one that recovers, the commit of the first done again by hand, and
+one more good run; beside it a run that hangs, one whose commit a person marks as successful, and a pipeline that warns.
 """
 
 from __future__ import annotations
@@ -64,6 +64,21 @@ dag = build_dag(Pipeline(
     source=Source(kafka=Kafka(topics="{topic}")), sink=Sink(hudi=Hudi(path="{path}", schema="carrier STRING")),
 ))
 """
+# Its commit dies, and is tried again an hour later.
+MARKED = """
+import os
+from airflow.sdk import get_parsing_context
+from sluice.airflow.dag import build_dag
+from sluice.pipeline import Alerts, Hudi, Kafka, Notifier, Pipeline, Sink, Source
+
+if get_parsing_context().task_id == "commit":
+    os.environ["SLUICE_FAILPOINT"] = "coordinator.before_end_commit=kill"
+hook = Notifier(notifier="sluice.airflow.webhook.WebhookNotifier", arguments={{"http_conn_id": "hook"}})
+dag = build_dag(Pipeline(
+    name="marked", retry_delay="1 hour", alerts=Alerts(on_failure=(hook,)),
+    source=Source(kafka=Kafka(topics="{topic}")), sink=Sink(hudi=Hudi(path="{path}", schema="carrier STRING")),
+))
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,9 @@ class Story:
     empty: Run
     failed: list[Run]
     recovered: Run
+    again: Run
     limits: Run
+    marked: Run
 
 
 def _to_both(live: Live, topic: str, *values: bytes) -> None:
@@ -98,12 +115,13 @@ def story(live: Live) -> Iterator[Story]:
             "limits": LIMITS.format(topic=other, path=live.lake / "limits"),
         },
         hangs=HANGS.format(topic=topic, path=live.lake / "hangs", never=never),
+        marked=MARKED.format(topic=topic, path=live.lake / "marked"),
         **{EXAMPLE: (PROJECT / "dags" / f"{EXAMPLE}.py").read_text()},
     )
     live.api.until("the example", lambda: live.api.call(f"/api/v2/dags/{EXAMPLE}"))
     live.api.call(f"/api/v2/dags/{EXAMPLE}", {"is_paused": False}, method="PATCH")
     try:
-        hanging, limits = live.start("hangs"), live.start("limits")
+        hanging, limits, marked = live.start("hangs"), live.start("limits"), live.start("marked")
         two = [live.start("flights"), live.start("flights")]
         committed, empty = (live.ended("flights", run) for run in two)
         # Two runs that meet a record that is not of its column's type: in each of two partitions, and in one of them.
@@ -115,9 +133,28 @@ def story(live: Live) -> Iterator[Story]:
         _delete(live, topic, partition=1, up_to=3)
         live.send(topic, b'{"carrier": "DL", "dep_delay": 0.0}')
         recovered = live.run("flights")
-        yield Story(topic, hanging, committed, empty, failed, recovered, live.ended("limits", limits))
+        _clear_commit(live, committed)
+        live.send(topic, b'{"carrier": "B6", "dep_delay": 3.0}')
+        again = live.run("flights")
+        _mark_commit(live, marked)
+        ended = [live.ended(dag_id, run) for dag_id, run in (("limits", limits), ("marked", marked))]
+        yield Story(topic, hanging, committed, empty, failed, recovered, again, *ended)
     finally:
         never.touch()  # what hangs would hold up the stop
+
+
+def _clear_commit(live: Live, run: Run) -> None:
+    """Have the task `commit` of a run that has ended done again, as a person may; returns once the run has ended."""
+    only = {"dag_run_id": run.run_id, "task_ids": ["commit"], "only_failed": False, "dry_run": False}
+    live.api.call(f"/api/v2/dags/{run.dag_id}/clearTaskInstances", only)
+    live.ended(run.dag_id, run.run_id)
+
+
+def _mark_commit(live: Live, run_id: str) -> None:
+    """Mark the task `commit` as successful while it waits for its next attempt."""
+    task = f"/api/v2/dags/marked/dagRuns/{run_id}/taskInstances/commit"
+    live.api.until("the retry", lambda: live.api.call(task)["state"] == "up_for_retry")
+    live.api.call(task, {"new_state": "success"}, method="PATCH")
 
 
 def _delete(live: Live, topic: str, partition: int, up_to: int) -> None:
@@ -162,7 +199,7 @@ def test_two_failed_tasks_are_one_mail_and_one_post(live: Live, story: Story) ->
     posts = [post for post in live.inbox.posted("flights") if post["kind"] == "failure"]
     assert [post["run_id"] for post in posts] == [run.run_id for run in story.failed]
     subjects = [mail["subject"] for mail in live.inbox.mailed("oncall@example.com")]
-    assert subjects[:2] == ["[sluice] flights: an interval failed in write[0]; somebody must act"] * 2
+    assert subjects[:2] == ["[sluice] flights: an interval failed in write[0]; action required"] * 2
 
 
 def test_a_failure_says_where_what_stands_and_what_to_do(live: Live, story: Story) -> None:
@@ -176,7 +213,7 @@ def test_a_failure_says_where_what_stands_and_what_to_do(live: Live, story: Stor
     assert post["links"]["run"] == f"{live.environment.url}/dags/flights/runs/{run_id}"
     mail = live.inbox.mailed("oncall@example.com")[0].get_body(("html",))
     assert mail is not None
-    for part in ("offset=2", "Next step", "Somebody must act", "next offsets: ", post["links"]["log"]):
+    for part in ("offset=2", "Next step", "Fix the cause", "next offsets: ", post["links"]["log"]):
         assert part in mail.get_content().replace("=\n", "")
 
 
@@ -211,17 +248,26 @@ def test_a_run_that_hangs_is_told_by_the_deadline(live: Live, story: Story) -> N
     assert live.api.call(f"/api/v2/dags/hangs/dagRuns/{story.hanging}")["state"] == "running"
 
 
+def test_a_commit_that_a_person_marks_as_successful_is_told_as_failed(live: Live, story: Story) -> None:
+    assert (story.marked.state, story.marked.tasks["alert"]) == ("success", "success")
+    (post,) = live.inbox.posted("marked")
+    assert (post["kind"], [one["task"] for one in post["failed"]]) == ("failure", ["commit"])
+    assert "marked as successful by hand" in post["failed"][0]["what"]
+
+
 def test_commits_and_nothing_else_update_the_asset(live: Live, story: Story) -> None:
-    first, second = _asset_events(live)
-    assert [first["source_run_id"], second["source_run_id"]][1] == story.recovered.run_id
+    first, second, third = _asset_events(live)  # the commit that was done again has none
+    runs = [story.committed.run_id, story.recovered.run_id, story.again.run_id]
+    assert [event["source_run_id"] for event in (first, second, third)][1:] == runs[1:]
     assert (first["extra"]["previous_instant"], first["extra"]["rows"]) == (None, 4)
     assert second["extra"]["previous_instant"] == first["extra"]["instant"]
+    assert third["extra"]["previous_instant"] == second["extra"]["instant"]
     assert [at["end"] for at in second["extra"]["offsets"]] == [4, 3]
     assert second["extra"]["valid_through"]
 
 
 def test_a_dag_that_the_asset_starts_reads_just_the_new_rows(live: Live, story: Story) -> None:
-    assert _counted(live, 2) == [{"AA": 2, "UA": 2}, {"DL": 1}]
+    assert _counted(live, 3) == [{"AA": 2, "UA": 2}, {"DL": 1}, {"B6": 1}]
 
 
 def test_metrics_are_counted_with_their_tags(live: Live, story: Story) -> None:
@@ -231,8 +277,8 @@ def test_metrics_are_counted_with_their_tags(live: Live, story: Story) -> None:
         metric = f"airflow.sluice.{name},{tags}{more}:"
         return [line.removeprefix(metric) for line in live.inbox.metrics if line.startswith(metric)]
 
-    assert values("commits") == ["1|c", "1|c"]
-    assert values("records_written") == ["4|c", "1|c"]
+    assert values("commits") == ["1|c"] * 3
+    assert values("records_written") == ["4|c", "1|c", "1|c"]
     assert values("empty_intervals") == ["1|c"]
     assert values("aborts") == ["1|c", "1|c"]
     assert all(int(value.removesuffix("|c")) > 0 for value in values("bytes_written"))

@@ -101,6 +101,22 @@ class MariaDb:
         """Start it again after it was killed."""
         self._start([])
 
+    def replica(self) -> MariaDb:
+        """A server that follows this one from its beginning, which has to have a binary log; it is to be stopped."""
+        made = MariaDb(self._programs, **{**self._settings, "server-id": 2})
+        made.password = self.password
+        made.start()
+        where = f"master_host = '{LOOPBACK}', master_port = {self.port}, master_user = 'sluice'"
+        with contextlib.closing(made.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SET sql_log_bin = 0")
+            cursor.execute(
+                f"CHANGE MASTER TO {where}, master_password = '{self.password}', master_use_gtid = slave_pos"
+            )
+            ((position,),) = self.query("SELECT @@global.gtid_binlog_pos")
+            cursor.execute(f"SET GLOBAL gtid_slave_pos = '{position}'")
+            cursor.execute("START SLAVE")
+        return made
+
     def kill(self) -> None:
         """As a crash ends it."""
         assert self._server is not None
@@ -181,6 +197,22 @@ class PostgreSql:
         settings = {"port": self.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
         self._options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self.restart()
+
+    def replica(self) -> PostgreSql:
+        """A server that follows this one, and has the same logins; it is to be stopped."""
+        made = PostgreSql(self._programs)
+        made.password = self.password
+        if made._account:
+            shutil.chown(made._folder, made._account, pwd.getpwnam(made._account).pw_gid)
+        process = made._process()
+        process["env"] = {**process["env"], "PGPASSWORD": self.password}
+        where = [f"--host={LOOPBACK}", f"--port={self.port}", "--username=airflow", "--checkpoint=fast", "--no-sync"]
+        command = [self._programs / "pg_basebackup", "-D", made.data, "--write-recovery-conf", *where]
+        subprocess.run(command, check=True, capture_output=True, timeout=300, **process)
+        settings = {"port": made.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
+        made._options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        made.restart()
+        return made
 
     def restart(self) -> None:
         """Start it again after it was killed."""

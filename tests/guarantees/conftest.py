@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,19 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sluice.local.broker import LocalBroker
+from sluice.private import VARIABLE as PRIVATE
 from sluice.registry.config import VARIABLE
 
 from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
 from ..registry import LocalRegistry
+from ..s3 import LocalS3, class_paths, ensure_s3
 from .harness import Drivers, Flow, SharedJvm
 from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
 from .harness.jdbc import Table, jdbc_table
 from .harness.streams import Streams
 from .harness.topics import Topics, topics_of
 from .harness.topics import environment as target_environment
+from .harness.windows import COLUMNS
 
 _OTHER_DATABASES = {
     "test_jdbc_sink": ("sqlite", "mariadb"),
@@ -28,6 +32,7 @@ _OTHER_DATABASES = {
     "test_jdbc_merge": ("sqlite",),
     "test_jdbc_conformance": ("postgresql", "mariadb"),
     "test_jdbc_source_horizons": ("mariadb",),
+    "test_jdbc_source_exact": ("mariadb",),
     "test_verify_of_sinks": ("sqlite", "mariadb"),
     "test_quarantine_of_sinks": ("sqlite", "mariadb"),
     "test_jdbc_tables": ("sqlite", "mariadb"),
@@ -58,6 +63,40 @@ def shared_jvm() -> Iterator[SharedJvm]:
 
 @pytest.fixture(scope="session")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    pool = Drivers(tmp_path_factory.mktemp("drivers"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def s3(home, tmp_path_factory) -> Iterator[LocalS3]:
+    """A server; processes of these tests have its settings by HADOOP_CONF_DIR, and the login by environment."""
+    folder = tmp_path_factory.mktemp("s3")
+    with LocalS3(ensure_s3(home), folder / "server") as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLUICE_JARS", str(class_paths(home, folder / "class-paths")))
+        entries = "".join(
+            f"<property><name>{k}</name><value>{v}</value></property>" for k, v in server.settings.items()
+        )
+        (folder / "core-site.xml").write_text(f"<configuration>{entries}</configuration>")
+        patch.setenv("HADOOP_CONF_DIR", str(folder))
+        login = {f"spark.hadoop.{name}": value for name, value in server.login.items()}
+        patch.setenv(PRIVATE, json.dumps({"conf": login}))
+        patch.setenv(
+            "AWS_ACCESS_KEY_ID", server.key
+        )  # what was not started for one pipeline has it as AWS's clients do
+        patch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_jvm(s3) -> Iterator[SharedJvm]:
+    shared = SharedJvm()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def s3_drivers(s3, tmp_path_factory) -> Iterator[Drivers]:
     pool = Drivers(tmp_path_factory.mktemp("drivers"))
     yield pool
     pool.close()
@@ -99,6 +138,50 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     found: Readable = request.getfixturevalue(request.param)
     found.drop_staging()  # the server is the session's: what another file's tests left is none of this one's
     return found
+
+
+@pytest.fixture
+def table(database: Readable, topic_name: Callable[[str], str]) -> Iterator[str]:
+    """A table whose rows have a number and a time, both of the database's."""
+    name = topic_name("h").replace("-", "_")
+    database.run(f"CREATE TABLE {name} ({COLUMNS[database.name]})")
+    yield name
+    database.run(f"DROP TABLE {name}")
+
+
+@pytest.fixture
+def on_postgresql(postgresql: PostgresDatabase, topic_name: Callable[[str], str]) -> Iterator[str]:
+    """The same on PostgreSQL."""
+    name = topic_name("h").replace("-", "_")
+    postgresql.run(f"CREATE TABLE {name} ({COLUMNS['postgresql']})")
+    yield name
+    postgresql.run(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture
+def on_mariadb(mariadb: MariaDatabase, topic_name: Callable[[str], str]) -> Iterator[str]:
+    """The same on MariaDB."""
+    name = topic_name("h").replace("-", "_")
+    mariadb.run(f"CREATE TABLE {name} ({COLUMNS['mariadb']})")
+    yield name
+    mariadb.run(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.fixture(scope="module")
+def preparing() -> Iterator[PostgresDatabase]:
+    """A PostgreSQL server of a file's own, which may be killed, and on which transactions can be prepared."""
+    lacks, programs = missing(), postgresql_programs()
+    if lacks is not None or programs is None:
+        pytest.skip(str(lacks))
+    server = PostgreSql(programs)
+    try:
+        server.start()
+        server.run("ALTER SYSTEM SET max_prepared_transactions = 5")
+        server.kill()
+        server.restart()
+        yield PostgresDatabase(server)
+    finally:
+        server.stop()
 
 
 @pytest.fixture

@@ -178,3 +178,20 @@ def avro_envelope(*columns: Mapping[str, Any]) -> str:
         "connect.name": "shop.public.orders.Envelope",
     }
     return json.dumps(envelope)
+
+
+PROTO_EVENT = """
+syntax = "proto3";
+package shop.public.orders;
+message Envelope {
+  Value before = 1;
+  Value after = 2;
+  Source source = 3;
+  string op = 5;
+  optional int64 ts_ms = 6;
+  message Value { int64 id = 1; optional string v = 2; optional string p = 3; }
+  message Source { string connector = 1; string snapshot = 2; optional int64 lsn = 3; }
+}
+"""
+"""What the Protobuf converter registers for such a table's values, without the fields that nobody reads."""
+PROTO_KEY = 'syntax = "proto3"; package shop.public.orders; message Key { int64 id = 1; }'

@@ -96,6 +96,13 @@ def read_all(path: str, metadata: bool) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in frame.select(*own).collect()]
 
 
+def where(path: str, condition: str) -> list[int]:
+    """Ids of the rows that a reader finds by a condition, for which it may leave out table partitions."""
+    spark = SparkSession.builder.getOrCreate()
+    frame = spark.read.format("hudi").option("hoodie.file.index.enable", "true").load(path)
+    return sorted(row["id"] for row in frame.where(condition).select("id").collect())
+
+
 def decode(start: str, kafka: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[int, str]]:
     """What a write job would make of an interval's records: its rows, and what is wrong with the others by offset."""
     from sluice.connectors.data import reader_of
@@ -123,9 +130,48 @@ def append(path: str, ddl: str, rows: list[tuple[Any, ...]], options: dict[str, 
     frame.write.format("hudi").options(**options).mode("append").save(path)
 
 
+def restore(path: str, instant: str) -> None:
+    """Hudi's savepoint at an instant, and its restore to it, by its own procedures."""
+    spark = SparkSession.builder.getOrCreate()
+    extension = spark._jvm.org.apache.spark.sql.hudi.HoodieSparkSessionExtension()
+    with_hudi = spark._jvm.org.apache.spark.sql.SparkSession.builder().withExtensions(extension)
+    sessions = spark._jvm.org.apache.spark.sql.SparkSession
+    sessions.clearActiveSession()
+    sessions.clearDefaultSession()
+    try:
+        session = with_hudi.getOrCreate()
+        for procedure in ("create_savepoint", "rollback_to_savepoint"):
+            name = "commit_time" if procedure == "create_savepoint" else "instant_time"
+            session.sql(f"CALL {procedure}(path => '{path}', {name} => '{instant}')").collectAsList()
+    finally:
+        sessions.setDefaultSession(spark._jsparkSession)
+        sessions.setActiveSession(spark._jsparkSession)
+
+
+def cluster(path: str, planned: str | None) -> str:
+    """Another writer's clustering: plan it, or carry a plan out; its instant."""
+    spark = SparkSession.builder.getOrCreate()
+    options = spark._jvm.java.util.HashMap()
+    for name, value in {"hoodie.clustering.inline.max.commits": "1", "hoodie.embed.timeline.server": "false"}.items():
+        options.put(name, value)
+    given = spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(options)
+    nothing = spark._jvm.scala.Option.empty()
+    client = spark._jvm.org.apache.hudi.HoodieCLIUtils.createHoodieWriteClient(
+        spark._jsparkSession, path, given, nothing
+    )
+    try:
+        if planned is None:
+            return str(client.scheduleClustering(spark._jvm.org.apache.hudi.common.util.Option.empty()).get())
+        client.cluster(planned)
+        return planned
+    finally:
+        client.close()
+
+
 def serve(address: str) -> None:
     tasks = {"write": write, "service": service, "read": read, "columns": columns, "append": append}
     tasks |= {"verify": verify, "read_all": read_all, "decode": decode}
+    tasks |= {"restore": restore, "cluster": cluster, "where": where}
     with Client(address, "AF_UNIX") as harness:
         while True:
             try:

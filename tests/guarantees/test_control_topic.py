@@ -90,7 +90,8 @@ def test_a_write_job_takes_the_start_that_its_coordinator_has_sent(make_flow: Ca
 
 # Whose messages count, and which can be read -----------------------------------------------------------------------
 
-SECRET = {"sluice.control.secret": "hunter2"}
+SECRET = {"sluice.control.secret": "hunter2, and then some"}
+NEW = {"sluice.control.secret": "another one that is new"}
 
 
 def with_secret(flow: Flow, **secrets: str) -> Coordinator:
@@ -138,8 +139,8 @@ def test_with_a_secret_only_signed_messages_count(
     assert len(told) == 1, told
     flow.produce(2)
     with pytest.raises(ActionRequiredError, match="signed with another secret"):
-        with_secret(flow, **{"sluice.control.secret": "new"}).start(flow.run())
-    one_interval(flow, **{"sluice.control.secret": "new", "sluice.control.secret.previous": "hunter2"})
+        with_secret(flow, **NEW).start(flow.run())
+    one_interval(flow, **NEW, **{"sluice.control.secret.previous": SECRET["sluice.control.secret"]})
     flow.check()
 
 
@@ -155,15 +156,19 @@ def test_a_message_that_cannot_be_read_stops_its_table_alone(make_flow: Callable
         one.produce(4)
         one.interval()
         one.produce(4)
-    bad = flow.produce_to(flow.control_topic, flow.table.encode(), b'{"type": "OF-THE-FUTURE"}')
-    with pytest.raises(ActionRequiredError, match=rf"offset={bad}\D.*sluice control set-aside"):
+    of_the_future, deep = (
+        flow.produce_to(flow.control_topic, flow.table.encode(), value)
+        for value in (b'{"type": "OF-THE-FUTURE"}', b"[" * 1000 + b"]" * 1000)
+    )
+    with pytest.raises(ActionRequiredError, match=rf"offset={of_the_future}\D.*sluice control set-aside"):
         flow.start()
     other.interval()
     other.check()
     readable = set_aside(flow, 0)
     assert (readable.status, "which can be read" in readable.err) == (1, True), readable.err
-    done = set_aside(flow, bad)
-    assert done.status == 0, done.err
+    for bad in (of_the_future, deep):
+        done = set_aside(flow, bad)
+        assert done.status == 0, done.err
     flow.interval()
     flow.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from datetime import UTC, date, datetime
 
 import pytest
@@ -62,6 +63,20 @@ def test_key_and_value_apart_with_parts_of_the_record(make_flow, asked, client):
     assert {offset: (says, bad[offset]) for offset, says in offsets.items() if says not in bad[offset]} == {}
 
 
+def numbers(flow, place):
+    """Kafka's serializers of numbers, whose width is all that tells them apart."""
+    flow.set(
+        source__kafka__key={"converter": "double", "as": "key"},
+        source__kafka__value={"converter": "integer", "as": "n"},
+    )
+    flow.set(source__kafka__starting_offsets={flow.topic: {0: place + 1}})
+    least, most = (flow.produce_raw(struct.pack(">i", n), key=struct.pack(">d", n / 3)) for n in (-(2**31), 2**31 - 1))
+    short = flow.produce_raw(b"\x00\x01", key=None)
+    rows, bad = flow.decoded()
+    assert rows == {n: {"n": value, "key": value / 3} for n, value in ((least, -(2**31)), (most, 2**31 - 1))}
+    assert bad == {short: "the value has 2 bytes, and 4 are needed"}
+
+
 def test_text_and_bytes_and_a_converter_of_ones_own(make_flow):
     flow = typed_flow(make_flow, "string", **{"as": "line"})
     flow.set(source__kafka__key={"converter": "bytes", "as": "key"})
@@ -78,6 +93,7 @@ def test_text_and_bytes_and_a_converter_of_ones_own(make_flow):
     rows, bad = flow.decoded()
     assert rows == {fourth: {"id": 42, "name": "Mark"}}
     assert bad == {third: "the value is not 8 bytes long"}
+    numbers(flow, fourth)
 
 
 def test_schemas_from_files(make_flow):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 
 from sluice.errors import ActionRequiredError
+from sluice.registry.config import VARIABLE
 
+from ..registry import LocalRegistry, ensure_registry
 from .avro_records import NEW_AVRO, OLD_AVRO, avro, avro_expected, avro_row, avro_schema
 from .converters import ROWS, Wild, plain, typed_flow, write
 
@@ -31,7 +34,7 @@ def test_avro_of_old_and_new_schemas(make_flow, asked, client):
     flow.produce_raw(write(flow, old, more))
     asked.requests()
     flow.interval()
-    assert asked.requests() == [f"GET {subject}/latest"]
+    assert asked.requests() == [f"GET {subject}/latest", f"GET {subject}"]
     expected[ROWS] = plain(avro_expected(more, new=False))
     assert {row["id"]: plain(row) for row in flow.all_columns()} == expected
 
@@ -78,6 +81,43 @@ def test_a_schema_that_does_not_fit_the_newest_makes_bad_records(make_flow, aske
     with pytest.raises(ActionRequiredError, match=f"schema {number} doesn't fit.*offset=2"):
         flow.commit(started)
     assert flow.abort(run).state == "aborted"
+
+
+def test_a_version_that_was_registered_and_deleted_between_two_intervals_is_read(make_flow, asked, client):
+    flow = typed_flow(make_flow, "avro")
+    old, new = ([avro("id", "long")], [avro("id", "long"), avro("v", ["null", "string"], default=None)])
+    first, second, third = ({"id": 1}, {"id": 2, "v": "came and went"}, {"id": 3})
+    old_one, new_one = (AvroSerializer(client, avro_schema(*fields)) for fields in (old, new))
+    flow.produce_raw(write(flow, old_one, first))
+    flow.interval()
+    flow.produce_raw(write(flow, new_one, second))
+    client.delete_version(f"{flow.topic}-value", 2)
+    flow.produce_raw(write(flow, old_one, third))
+    flow.interval()
+    rows = {row["id"]: row["v"] for row in flow.all_columns()}
+    assert rows == {1: None, 2: "came and went", 3: None}
+
+
+@pytest.mark.thorough
+def test_an_id_that_names_another_schema_now_stops_the_interval(make_flow, home, tmp_path, monkeypatch):
+    """A registry that was set up anew begins at the same ids; Avro has no checksum, so any bytes can be read by any."""
+    with LocalRegistry(ensure_registry(home), tmp_path / "registry") as registry:
+        monkeypatch.setenv(VARIABLE, registry.url)
+        flow = typed_flow(make_flow, "avro")
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            schema = avro_schema(avro("id", "long"), avro("v", "long"))
+            flow.produce_raw(write(flow, AvroSerializer(client, schema), {"id": 1, "v": 2}))
+        flow.interval()
+        registry.stop()
+        registry.start()
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            schema = avro_schema(avro("id", "long"), avro("w", "string"))
+            value = write(flow, AvroSerializer(client, schema), {"id": 2, "w": "two"})
+        flow.produce_raw(value)
+        with pytest.raises(ActionRequiredError, match="another schema under an id that it gave before") as caught:
+            flow.start()
+        assert caught.value.where["id"] == int.from_bytes(value[1:5], "big")
+        assert [(row["id"], row["v"]) for row in flow.all_columns()] == [(1, 2)]
 
 
 def test_a_subject_of_many_versions(make_flow, asked, client):

@@ -9,9 +9,10 @@ import pytest
 from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import StartCommit
+from sluice.sources.kafka.cluster import KafkaCluster
 
 from ..thorough import also
-from .harness import Flow, wait_for
+from .harness import Flow, kafka_settings, wait_for
 
 _HOUR = 3_600_000
 _YEAR_2099 = 4_070_908_800_000
@@ -102,6 +103,17 @@ def test_what_spark_cannot_hold_is_told_and_can_be_passed_over(flow):
     flow.interval()
     flow.check(complete=False)
     assert len(flow.covered()) == 4
+
+
+def test_a_window_that_ends_in_the_future_is_complete_up_to_now_at_most(flow):
+    """A run's logical date may lie ahead, and records beyond it end the window before the log's end."""
+    now = datetime.now(UTC)
+    flow.produce(2, dated=_ms(now))
+    flow.produce(2, dated=_ms(now) + 2 * _HOUR)
+    cluster = KafkaCluster(kafka_settings(flow.bootstrap))
+    for bounds in cluster.state((flow.topic,), now + timedelta(hours=1)).partitions:
+        assert bounds.window_end == 1
+        assert now <= bounds.valid_through <= datetime.now(UTC)
 
 
 def test_an_open_kafka_transaction_bounds_what_is_complete(flow):

@@ -123,9 +123,9 @@ def test_killed_at_every_chunk(make_flow):
     started = flow.start()
     flow.write_all(started)
     for failpoint, seen in (
-        ("kafka.before_commit_transaction_1", 0),
+        ("kafka.before_commit_transaction", 0),
         ("coordinator.dead_letters_5000", 5_000),
-        ("kafka.before_commit_transaction_1", 5_000),  # of the process that goes on: the second chunk's
+        ("kafka.before_commit_transaction", 5_000),  # of the process that goes on: the second chunk's
         ("coordinator.dead_letters_10000", 10_000),
     ):
         step = flow.step("commit", "--control-offset", str(started.control_offset), failpoint=f"{failpoint}=kill")

@@ -5,6 +5,7 @@ Intervals are run by the product's own commands, as processes of their own where
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections import Counter
@@ -345,3 +346,23 @@ def test_a_takeover_is_refused_for_streams(make_files, bootstrap, west):
     file.touch()
     with pytest.raises(ActionRequiredError, match="streams may be on several"):
         flow.start()
+
+
+def test_a_record_whose_field_is_no_time_is_a_bad_one_and_others_have_their_folders(make_files):
+    """A text that ISO 8601 doesn't know as a time, and a number beyond all times."""
+    by_time = {"partitioner": "daily", "timestamp_extractor": "record_field", "timestamp_field": "v"}
+    flow = make_files(1, errors__tolerance="all", **{f"sink__files__{name}": value for name, value in by_time.items()})
+    good = {
+        "2024-02-29T22:15Z": "02/day=29", "2024-02-29T23:30-02:00": "03/day=01", "2024-03-02T01:00:00,5Z": "03/day=02",
+        "2024-03-03": "03/day=03",
+    }  # fmt: skip
+    wrong = ["10:15:00", "T07:00", "neither", "2024", "2024-W09-4"]
+    for number, at in enumerate([*good, *wrong]):
+        flow.produce_raw(json.dumps({"id": number, "v": at}).encode())
+    flow.produce_raw(b'{"id": 9}')
+    outcome = flow.interval()
+    assert outcome.records == len(good) + 1
+    assert sum(m.records_quarantined for m in flow.messages() if isinstance(m, WriteStatus)) == len(wrong)
+    folders = {name.split("/", 2)[2].rpartition("/")[0] for name in flow.files()}
+    assert folders == {*(f"year=2024/month={day}" for day in good.values()), "__HIVE_DEFAULT_PARTITION__"}
+    assert flow.verify().exit_code == 0

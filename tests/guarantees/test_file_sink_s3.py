@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.s3 import LocalS3, class_paths, ensure_s3
+from tests.s3 import LocalS3
 from tests.s3.reader import ArrowS3, read_by_arrow
 
 from sluice.airflow.connections import private_settings_of, source_connections
@@ -47,40 +47,6 @@ from .test_quarantine_of_sinks import KILLS, SetAside, committed_by_another, kil
 from .test_verify_of_sinks import numbers, told
 
 STEPS = tuple((S3Storage, name) for name in ("create", "copy", "_copy", "delete", "make_folder", "replace"))
-
-
-@pytest.fixture(scope="module")
-def s3(home, tmp_path_factory) -> Iterator[LocalS3]:
-    """A server; processes of these tests have its settings by HADOOP_CONF_DIR, and the login by environment."""
-    folder = tmp_path_factory.mktemp("s3")
-    with LocalS3(ensure_s3(home), folder / "server") as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLUICE_JARS", str(class_paths(home, folder / "class-paths")))
-        entries = "".join(
-            f"<property><name>{k}</name><value>{v}</value></property>" for k, v in server.settings.items()
-        )
-        (folder / "core-site.xml").write_text(f"<configuration>{entries}</configuration>")
-        patch.setenv("HADOOP_CONF_DIR", str(folder))
-        login = {f"spark.hadoop.{name}": value for name, value in server.login.items()}
-        patch.setenv(PRIVATE, json.dumps({"conf": login}))
-        patch.setenv(
-            "AWS_ACCESS_KEY_ID", server.key
-        )  # what was not started for one pipeline has it as AWS's clients do
-        patch.setenv("AWS_SECRET_ACCESS_KEY", server.secret)
-        yield server
-
-
-@pytest.fixture(scope="module")
-def s3_jvm(s3) -> Iterator[SharedJvm]:
-    shared = SharedJvm()
-    yield shared
-    shared.close()
-
-
-@pytest.fixture(scope="module")
-def s3_drivers(s3, tmp_path_factory) -> Iterator[Drivers]:
-    pool = Drivers(tmp_path_factory.mktemp("drivers"))
-    yield pool
-    pool.close()
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_what_cannot_be_known_is_refused_and_nothing_is_written(connector):
     assert "has no offsets of" in connector.imported()
     empty = connector.folder / "empty.properties"
     empty.write_text("")
-    assert "Nobody says in which topic" in connector.imported("--worker", str(empty))
+    assert "isn't named" in connector.imported("--worker", str(empty))
     connector.store((connector.fqn("a.public"), {"incrementing": 1}), (connector.fqn("b.public"), {"incrementing": 2}))
     assert "of several tables" in connector.imported()
     connector.store((connector.fqn("a.public"), None), (connector.fqn("b.public"), {"incrementing": "seven"}))

@@ -32,17 +32,34 @@ def test_a_value_that_does_not_fit_is_told_with_its_place(make_jdbc, database):
 
 def test_a_constraint_that_is_broken_stops_the_interval_whole(make_jdbc, database):
     name = f"unique_{database.name}"
-    database.run(f"CREATE TABLE {name} (id BIGINT, v VARCHAR(20) UNIQUE)")
+    database.run(f"CREATE TABLE {name} (id BIGINT, v VARCHAR(40) UNIQUE)")
     table = make_jdbc(1, section={"table": name, "auto_create": False})
     table.flow.produce(3, partitions=[0])
     table.flow.interval()
     table.flow.produce_raw(b'{"id": 9, "v": "new"}')
-    table.flow.produce_raw(b'{"id": 10, "v": "a1"}')
+    told = "a1) already exists.\n' for key 'x"  # as a database's own words
+    table.flow.produce_raw(json.dumps({"id": 10, "v": told}).encode())
+    table.flow.produce_raw(json.dumps({"id": 11, "v": told}).encode())
     error = refused(table.flow)
     assert isinstance(error, ActionRequiredError)
     assert "The database refuses the rows" in str(error)
     assert ("duplicate" if isinstance(database, MariaDatabase) else "unique") in str(error).lower()
+    assert "a1" not in str(error)
+    named = {"mariadb": "for key 'v'", "postgresql": f'"{name}_v_key"', "sqlite": f"{name}.v"}[database.name]
+    assert named in str(error)
     assert (len(table.rows()), table.position(), table.staging()) == (3, {0: 3}, set())
+
+
+def test_what_a_check_refuses_is_not_quoted(make_jdbc, database):
+    name = f"checked_{database.name}"
+    database.run(f"CREATE TABLE {name} (id BIGINT, v VARCHAR(40), CONSTRAINT short CHECK (length(v) < 9))")
+    table = make_jdbc(1, section={"table": name, "auto_create": False})
+    table.flow.produce_raw(json.dumps({"id": 170017, "v": "first line\nsecond line"}).encode())
+    error = str(refused(table.flow))
+    assert "The database refuses the rows" in error
+    assert "short" in error
+    assert "line" not in error
+    assert "170017" not in error
 
 
 def test_a_null_that_the_table_has_no_place_for_is_told_with_its_place(make_jdbc, database):

@@ -12,12 +12,13 @@ from unittest import mock
 import pytest
 
 from sluice.connectors.data import writer_of
+from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, quoted, staging_table
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
 from sluice.sinks.jdbc.sink import JdbcSink
 from sluice.sinks.jdbc.statements import Target
 from sluice.testing import SinkConformance, UpsertConformance, Version
@@ -66,7 +67,7 @@ class TestAppend(SinkConformance):
             target = Target(dialect, schema, name_of(folder), ("id",))
             name = staging_table(dialect.canonical(schema, target.name), instant, attempt, 1)
             database.create_staging(target, name)
-            columns = ", ".join(map(quoted, ("id", LOG, OFFSET, DELETED)))
+            columns = ", ".join(map(sql_quoted, ("id", LOG, OFFSET, DELETED)))
             for row in rows:
                 database.run(f"INSERT INTO {target.own(name)} ({columns}) VALUES ({row}, 't[0]', {row}, 0)")
         return [Committable(rows=len(rows), path=name)]

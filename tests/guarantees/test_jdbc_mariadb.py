@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from kafka_secrets import Authority, written
 
 from sluice.connectors.connections import VARIABLE
-from sluice.errors import ActionRequiredError
+from sluice.databases.client import asked
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.dialect import DatabaseColumn
 
@@ -61,6 +66,9 @@ NOT_HELD = [
     ("bigint(20) unsigned", "9223372036854775807L", "long", None),
     ("tinyint(4)", "128", "integer", "not from -128 to 127"),
     ("decimal(5,2)", "1.001", "decimal(10,4)", "more than 5 digits with 2"),
+    ("decimal(5,2)", "'1.001'", "string", "more than 5 digits with 2"),
+    ("decimal(5,2)", "'001.10\n'", "string", "no decimal number"),
+    ("decimal(65,30)", "'-12345678901234567890123456789012345.1'", "string", None),
     ("timestamp(3)", "timestamp'2026-07-01T10:00:00.1234Z'", "timestamp", "more than 3 digits"),
     ("timestamp", "timestamp'2040-01-01T00:00:00Z'", "timestamp", "after 2038"),
     ("timestamp", "timestamp'1970-01-01T00:00:00Z'", "timestamp", "before 1970"),
@@ -131,6 +139,38 @@ def test_a_row_that_no_packet_holds_is_told(make_jdbc, database):
     assert (table.rows(), table.position(), table.staging()) == ([], {}, set())
     table.flow.interval()
     assert len(table.rows()) == 4
+
+
+@pytest.mark.parametrize(
+    ("of_host", "mode", "answers"),
+    [
+        (None, "verify-full", True),
+        ("elsewhere.example", "verify-full", False),
+        ("elsewhere.example", "verify-ca", True),
+    ],
+)
+def test_a_server_of_another_name_is_not_asked(database, monkeypatch, of_host, mode, answers):
+    """The authority is one of the machine's, as a public one is: its certificate alone says nothing of the server."""
+    authority = Authority()
+    identity = authority.identify("server", of_host=of_host)
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the server has an account that isn't the test's
+        files = written(Path(folder), ca_pem=authority.pem, cert_pem=identity.pem, key_pem=identity.key_pem())
+        server = MariaDb(mariadb_programs(), **{"ssl-cert": files["cert_pem"], "ssl-key": files["key_pem"]})
+        try:
+            server.start()
+            monkeypatch.setenv("SSL_CERT_FILE", files["ca_pem"])
+            settings = MariaDatabase(server).connection
+            address = address_of(replace(settings, extra={"properties": {"sslMode": mode}}))
+            if answers:
+                with asked(address) as ask:
+                    ((_, cipher),) = ask("SHOW STATUS LIKE 'Ssl_cipher'")
+                    assert cipher
+            else:
+                with pytest.raises(RetryableError, match="CERTIFICATE_VERIFY_FAILED"), asked(address):
+                    pass
+        finally:
+            server.stop()
 
 
 @pytest.mark.thorough

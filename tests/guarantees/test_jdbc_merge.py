@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from sluice.errors import IntervalError
+from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.failures import RowsRefusedError
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, quoted, staging_table
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
 from sluice.sinks.jdbc.sink import JdbcSink
 from sluice.sinks.jdbc.statements import Target
 
@@ -94,7 +95,7 @@ class Loader:
             target = Target(dialect, schema, self.name, ("id", "v"), ("id",))
             name = staging_table(dialect.canonical(schema, self.name), instant, "a", part)
             database.create_staging(target, name)
-            columns = ", ".join(map(quoted, ("id", "v", LOG, OFFSET, DELETED)))
+            columns = ", ".join(map(sql_quoted, ("id", "v", LOG, OFFSET, DELETED)))
             values = ", ".join(
                 f"({key}, {'NULL' if value is None else repr(value)}, 't[0]', {offset}, {int(value is None)})"
                 for key, value, offset in records

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from sluice.connectors.connections import given
-from sluice.connectors.views import commit_log_of
+from sluice.connectors.views import commit_log_of, quarantine_reader_of
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import dotted, sql_quoted
 from sluice.protocol.messages import AckCommit
 from sluice.protocol.offsets import OFFSETS_KEY
+from sluice.protocol.quarantine import quarantine_path
 
 from .debezium import Log, event, mysql
 from .harness.databases import MariaDatabase, PostgresDatabase
@@ -41,6 +43,28 @@ def test_every_record_is_a_row_once_over_several_intervals_and_write_jobs(make_j
     _shown_without_a_jvm(table)
 
 
+NAMES = ['Order-Lines "Ü"? 100%', "select.eu"]
+
+
+def test_a_table_is_called_as_its_database_calls_it(make_jdbc, database):
+    """Dash, blank, quote, dot, upper case and a word of SQL's, for the table and that of its bad records."""
+    for number, name in enumerate(NAMES):
+        section = {**UPSERT, "pk_mode": "record_value", "delete_enabled": False}
+        table = make_jdbc(1, section={**section, "table": dotted(name)})
+        table.flow.set(errors={"tolerance": "all"})
+        for values in ([{"id": number, "v": "a"}, {"id": "bad"}], [{"id": number, "v": name}]):
+            table.flow.produce_values([json.dumps(value).encode() for value in values])
+            assert table.flow.interval().records == 1
+        assert database.query(f"SELECT id, v FROM {sql_quoted(name)}") == [(number, name)]
+        assert {name, f"{name}_quarantine"} <= database.tables()
+        assert table.staging() == set()
+        assert len(commit_log_of("jdbc", table.flow.pipeline.table_id).read().instants) == 2
+        path = quarantine_path(table.flow.pipeline.table_id, table.flow.pipeline.errors)
+        reader = quarantine_reader_of("jdbc", table.flow.pipeline.sink.options, path)
+        ((instant, paths),) = reader.committed().items()
+        assert [one.value for one in reader.records(paths)] == [b'{"id": "bad"}'], instant
+
+
 def _shown_without_a_jvm(table: Table) -> None:
     """The page's look at the table's own commits, and what it says where it may not."""
     log = commit_log_of("jdbc", table.flow.pipeline.table_id)
@@ -61,20 +85,26 @@ def _shown_without_a_jvm(table: Table) -> None:
 def test_values_are_in_the_table_as_they_were_in_the_records(make_jdbc, database):
     ddl = (
         "id BIGINT, b BOOLEAN, s SMALLINT, i INT, d DOUBLE, f FLOAT, m DECIMAL(38,18), t TIMESTAMP, n TIMESTAMP_NTZ, "
-        "day DATE, v STRING, x BINARY, a ARRAY<INT>"
+        "day DATE, v STRING, x BINARY, a ARRAY<INT>, s_ STRUCT<at: TIMESTAMP, no: STRING, days: MAP<STRING, TIMESTAMP>>"
     )
     table = make_jdbc(1, section={"schema": ddl})
     rows = [
         {"id": 1, "b": True, "s": -32768, "i": 2**31 - 1, "d": 0.1, "f": 1.5,
          "m": "12345678901234567890.123456789012345678", "t": "2026-03-29T01:30:00.123456Z",
-         "n": "2026-03-29T02:30:00.654321", "day": "1582-10-04", "v": "ü\t'\"\\ 🙂", "x": "AP8B", "a": [1, None, 3]},
+         "n": "2026-03-29T02:30:00.654321", "day": "1582-10-04", "v": "ü\t'\"\\ 🙂", "x": "AP8B", "a": [1, None, 3],
+         "s_": {"at": "2026-03-29T03:04:05.123456+02:00", "days": {"a": "1582-10-04T00:00:00.000001Z", "b": None}}},
         {"id": 2, "t": "0001-01-01T00:00:00.000001Z", "n": "9999-12-31T23:59:59.999999", "day": "9999-12-31", "v": ""},
         {"id": 2**63 - 1},
     ]  # fmt: skip
     table.flow.produce_values([json.dumps(row).encode() for row in rows])
     assert table.flow.interval().records == 3
-    first, second, third = sorted(table.rows("id, b, s, i, d, f, m, t, n, day, v, x, a"))
-    assert third == (2**63 - 1, *[None] * 12)
+    first, second, third = sorted(table.rows("id, b, s, i, d, f, m, t, n, day, v, x, a, s_"))
+    assert third == (2**63 - 1, *[None] * 13)
+    assert (json.loads(first[13]) if isinstance(first[13], str) else first[13]) == {
+        "at": "2026-03-29T01:04:05.123456Z",
+        "no": None,
+        "days": {"a": "1582-10-04T00:00:00.000001Z", "b": None},
+    }
     moment, local = datetime(2026, 3, 29, 1, 30, 0, 123456, UTC), datetime(2026, 3, 29, 2, 30, 0, 654321)
     decimal = Decimal("12345678901234567890.123456789012345678")
     plain = (1, True, -32768, 2**31 - 1, 0.1, 1.5)
@@ -220,15 +250,18 @@ def test_events_of_debezium_s_come_to_the_rows_of_their_source(make_jdbc):
 def test_a_key_in_two_partitions_is_refused_unless_a_column_orders_its_versions(make_jdbc):
     section = {**UPSERT, "schema": "id BIGINT NOT NULL, v STRING, ts BIGINT", "delete_enabled": False}
     table = make_jdbc(2, section=section, source__kafka__key={"converter": "json"})
-    table.flow.produce_keyed([keyed(1, "a", ts=1)], partition=1)
-    table.flow.produce_keyed([keyed(1, "b", ts=2)], partition=0)
+    table.flow.produce_keyed([keyed(170017, "a", ts=1)], partition=1)
+    table.flow.produce_keyed([keyed(170017, "b", ts=2)], partition=0)
     error = refused(table.flow)
     assert "A key is in two partitions" in str(error)
-    assert "id=1" in str(error)
+    topic = table.flow.topic
+    assert error.where["key"] == "id"
+    assert error.where["one_of_its_versions"] in (f"{topic}[0]@0", f"{topic}[1]@0")
+    assert "170017" not in str(error)
     assert table.rows() == []
     table.flow.set(sink__jdbc__ordering_field="ts")
     table.flow.interval()
-    assert table.rows() == [(1, "b")]
+    assert table.rows() == [(170017, "b")]
 
 
 def test_an_update_changes_rows_that_are_there_and_adds_none(make_jdbc, database):
@@ -256,7 +289,7 @@ def test_what_the_table_has_already_is_not_read_again_out_of_its_order(make_jdbc
     table.flow.produce(5, partitions=[0])
     # A window ahead would be in order, and what is before it out of order from then on.
     ahead = table.flow.run(kind="range", offsets={table.flow.topic: {0: (5, 7)}})
-    with pytest.raises(ActionRequiredError, match="let runs read on from where the table stands"):
+    with pytest.raises(ActionRequiredError, match="let runs read on from the table's position"):
         table.flow.coordinator().start(ahead)
     table.flow.interval()
     assert len(table.rows()) == 8

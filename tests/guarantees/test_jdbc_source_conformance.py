@@ -11,8 +11,8 @@ from sluice.connectors.connections import VARIABLE
 from sluice.sources.jdbc import source, tables
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.reader import JdbcReader
+from sluice.sources.jdbc.rows import row_schema
 from sluice.sources.jdbc.source import source_of
-from sluice.sources.jdbc.tables import row_schema
 from sluice.testing import SourceConformance
 
 from .harness import wait_for

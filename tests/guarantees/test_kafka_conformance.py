@@ -93,8 +93,9 @@ class TestTopic(SinkConformance):
         by_column = zip(zip(*records, strict=True), _STAGED, strict=True)
         columns = [pa.array(list(one), kind.type) for one, kind in by_column]
         pq.write_table(pa.table(columns, schema=_STAGED), own / "part-0.parquet")
-        size = (own / "part-0.parquet").stat().st_size
-        return [committable(f"{instant}/{attempt}", {"part-0.parquet": size}, len(rows), 0)]
+        content = (own / "part-0.parquet").read_bytes()
+        found = (len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+        return [committable(f"{instant}/{attempt}", {"part-0.parquet": found}, len(rows), 0)]
 
     def rows(self, folder):
         return [int(one.value or b"") for one in consume(self._bootstrap, self.topic(folder))]

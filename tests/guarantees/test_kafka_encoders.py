@@ -61,8 +61,8 @@ longs, ints = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-days = st.dates(date(1600, 1, 1), date(9999, 12, 31))
-moments = st.datetimes(datetime(1902, 1, 1), datetime(2200, 1, 1)).map(lambda t: t.replace(tzinfo=UTC))
+days = st.dates(date(1, 1, 1), date(9999, 12, 31))
+moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)).map(lambda t: t.replace(tzinfo=UTC))
 # The last of these are None by what a struct has, not by their absence: each row has all columns.
 ROW = st.tuples(
     longs, maybe(st.booleans()), maybe(ints), maybe(singles), maybe(doubles), maybe(decimals(38, 10)),

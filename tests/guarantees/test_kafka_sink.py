@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sluice.connectors.connections import ConnectionSettings, given
 from sluice.connectors.views import commit_log_of, shows_commits
-from sluice.errors import RetryableError
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.config import CONTROL_SECRET
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.registry.config import VARIABLE
 from sluice.sinks.kafka import commits
 from sluice.sinks.kafka.rows import table_rows
 
-from .harness.topics import TARGET, consume, create, set_config
+from ..thorough import also
+from .harness.processes import wait_for
+from .harness.topics import TARGET, consume, create, environment, set_config
 from .protobuf_records import message_class
 
 
@@ -83,6 +89,123 @@ def test_the_page_shows_the_log_s_intervals_and_verify_knows_which_it_can_compar
     with given([ConnectionSettings(TARGET, "kafka", extra=secret)]), pytest.raises(RetryableError) as caught:
         commit_log_of("kafka", table).read()
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_was_written_to(make_topics):
+    """Found at START and at the commit; the pipeline may say to write on. Nor may keys move to other partitions."""
+    section = {"key_fields": "id", "tombstones": True, "topic_settings": {"create": True, "partitions": 2}}
+    key = {"source__kafka__key": {"converter": "json"}, "changes": {"format": "tombstones"}}
+    topics = make_topics(1, section=section, targets=0, **key)
+    flow, admin = topics.flow, AdminClient({"bootstrap.servers": topics.bootstrap, "log_level": 0})
+
+    def send(*numbers: int) -> None:
+        flow.produce_keyed([(b'{"id":%d}' % n, b'{"id":%d,"v":"a%d"}' % (n, n)) for n in numbers])
+
+    def make_again() -> None:
+        admin.delete_topics([topics.name])[topics.name].result(30)
+        wait_for(lambda: topics.name not in admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+
+    send(1, 2)
+    flow.interval()
+    make_again()
+    send(3)
+    with pytest.raises(ActionRequiredError, match=rf"{topics.name} was deleted\.") as caught:
+        flow.start()
+    assert "on_topic_change" in caught.value.next_step
+    assert topics.name not in admin.list_topics(timeout=10).topics
+    create(topics.bootstrap, topics.name, 2)
+    with pytest.raises(ActionRequiredError, match="was deleted and made again"):
+        flow.start()
+    flow.set(sink__kafka__on_topic_change="continue")
+    flow.interval()
+    flow.set(sink__kafka__on_topic_change="fail")
+    assert topics.rows() == [(3, "a3")]
+    send(4)
+    started = flow.start(run := flow.run())
+    flow.write_all(started)
+    make_again()
+    create(topics.bootstrap, topics.name, 2)
+    with pytest.raises(ActionRequiredError, match="was deleted and made again"):
+        flow.commit(started)
+    assert topics.rows("read_committed") == []
+    flow.abort(run)
+    flow.set(sink__kafka__on_topic_change="continue")
+    flow.interval()
+    flow.set(sink__kafka__on_topic_change="fail")
+    assert topics.rows() == [(4, "a4")]
+    admin.create_partitions([NewPartitions(topics.name, 3)])[topics.name].result(30)
+    send(5)
+    with pytest.raises(ActionRequiredError, match="has 3 partitions, and had 2, so that keys move"):
+        flow.start()
+
+
+def test_with_a_secret_no_record_of_others_moves_the_offsets(make_topics, monkeypatch):
+    """What isn't signed doesn't count, nor does a copy; what may hide the last commit stops the table."""
+    topics = make_topics()
+    flow, log = topics.flow, f"_sluice.{topics.name}"
+    signed = environment(topics.bootstrap, **{CONTROL_SECRET: "a secret of the tests, of some length"})
+    flow.secret_environment.update(signed)
+    for variable, value in signed.items():
+        monkeypatch.setenv(variable, value)
+    for count in (20, 10):
+        flow.produce(count)
+        flow.interval()
+    first, second = (one for one in consume(topics.bootstrap, log) if (one.key or b"").startswith(b"commit:"))
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "log_level": 0})
+
+    def forge(number: int, key: bytes | None = None, headers: Sequence[tuple[str, bytes | None]] = ()) -> None:
+        """The first commit's offsets, as those of another commit."""
+        forged = {**json.loads(first.value or b""), "number": number}
+        value = first.value if headers else json.dumps(forged).encode()
+        producer.produce(log, value, key or b"commit:%d" % number, headers=list(headers))
+        assert producer.flush(30) == 0
+
+    forge(9)
+    forge(2, headers=first.headers, key=first.key)  # signed: a copy of the first one
+    producer.produce(log, b"{", b"\xff")
+    assert producer.flush(30) == 0
+    flow.produce(5)
+    flow.interval()
+    topics.check()
+    assert first.headers
+    assert second.headers
+    forge(4)
+    with pytest.raises(ActionRequiredError, match="isn't signed, or by another secret, in the place of its next"):
+        flow.start()
+    topics.check()
+
+
+@pytest.mark.parametrize("encoder", ["avro", *also("json_schema")])
+def test_a_column_may_be_added_where_the_registry_asks_for_backward_compatibility(make_topics, asked, client, encoder):
+    """As Confluent's does by default. And a time that no record can have makes a bad record, rather than now."""
+    section = {"value": {"encoder": encoder, "registry": "judge"}, "timestamp": "at",
+               "schema": "id BIGINT NOT NULL, at TIMESTAMP, v STRING"}  # fmt: skip
+    topics = make_topics(1, section=section, errors__tolerance="all")
+    flow, subject = topics.flow, f"{topics.name}-value"
+
+    def send(number: int, at: str, **more: object) -> None:
+        flow.produce_raw(json.dumps({"id": number, "at": at, "v": "a", **more}).encode())
+
+    send(1, "2020-02-03T04:05:06Z")
+    for number, old in enumerate(("1960-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z"), 10):
+        send(number, old)
+    flow.interval()
+    client.set_compatibility(subject, "BACKWARD")
+    flow.set(sink__kafka__schema=f"{section['schema']}, note STRING, more STRUCT<x: BIGINT, y: STRING>")
+    send(2, "2020-02-03T04:05:06Z", note="n", more={"x": 1})
+    flow.interval()
+    flow.set(sink__kafka__schema=f"{section['schema']}, note STRING, more STRUCT<x: BIGINT, y: STRING, z: DATE>")
+    send(3, "2020-02-03T04:05:06Z")
+    flow.interval()
+    assert len(client.get_versions(subject)) == 3
+    assert {one.timestamp for one in topics.found()} == {1_580_702_706_000}
+    if encoder == "avro":
+        judge = AvroDeserializer(client, client.get_latest_version(subject).schema)
+        context = SerializationContext(topics.name, MessageField.VALUE)
+        rows = [judge(one.value, context) for one in topics.found()]
+    else:
+        rows = [json.loads((one.value or b"")[5:]) for one in topics.found()]
+    assert {row["id"]: row.get("note") for row in rows} == {1: None, 2: "n", 3: None}
 
 
 @pytest.mark.thorough

@@ -70,6 +70,17 @@ def test_records_arrive_as_they_are_tombstones_headers_and_times_too(copied):
         assert [(one.key, one.value, one.headers, one.timestamp) for one in there] == records
 
 
+def test_records_without_a_key_stand_beside_tombstones(copied):
+    """One topic may have both; a record that has neither key nor value says nothing, and is a bad one."""
+    section = {**COPY, "schema": COPY["schema"].replace(" NOT NULL", "")}
+    topics = copied(section, **AS_IT_IS, errors__tolerance="all")
+    sent = [(b"k", b"1"), (None, b"2"), (b"k", None), (None, None), (None, b"3")]
+    topics.flow.produce_keyed(sent)
+    topics.flow.interval()
+    found = [(one.key, one.value) for one in topics.found()]
+    assert sorted(found, key=repr) == sorted((one for one in sent if one != (None, None)), key=repr)
+
+
 def test_a_pipeline_filters_masks_and_gives_other_keys(copied):
     """To topics that it creates, whose names are made of the source's."""
     section = {

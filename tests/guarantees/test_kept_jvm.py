@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
 
 from sluice.coordinator import Run
-from sluice.jvm.gateway import HudiJvm
+from sluice.jvm.gateway import HudiJvm, lean_jvm
 from sluice.jvm.kept import MINUTES, WAITING, end_kept, kept_jvm
 
 from ..thorough import also
@@ -255,3 +257,21 @@ def test_a_kept_jvm_carries_out_interval_after_interval(make_flow, run_folder):
         pids |= {child.pid for keeper in _keepers(run_folder) for child in keeper.children()}
     assert len(pids) == 1
     flow.check()
+
+
+def test_an_exception_is_read_in_the_jvm_that_threw_it(spark: Any) -> None:
+    """A Spark session in the same process has objects of other classes at the same ids of its JVM."""
+    classes = [spark._jvm.java.lang.Class.forName("java.lang.String") for _ in range(20)]
+    with lean_jvm() as lean:
+        while _number(lean.jvm.java.lang.Object()) < _number(classes[0]) - 1:
+            pass
+        lists = lean.jvm.java.util.ArrayList()
+        with pytest.raises(Py4JJavaError) as failed:
+            lists.get(0)
+        assert _number(classes[0]) <= _number(failed.value.java_exception) <= _number(classes[-1])
+        assert failed.value.java_exception.getClass().getName() == "java.lang.IndexOutOfBoundsException"
+        assert f"{lists._target_id}.get" in str(failed.value)
+
+
+def _number(held: JavaObject) -> int:
+    return int(held._target_id.removeprefix("o"))

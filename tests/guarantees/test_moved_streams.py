@@ -111,7 +111,7 @@ def test_without_a_mirror_both_are_read_in_one_commit(make_streams, dying, new):
         streams.send("new", topic, 30, partitions=(0, 1, 2))
         move(streams)
         shown = streams.shown()
-        assert "orders of cluster new goes on from" in shown["changes"][0].replace(flow.topic + "-", "")
+        assert "orders of cluster new continues from" in shown["changes"][0].replace(flow.topic + "-", "")
         assert {(r["cluster"], r["state"]) for r in shown["streams"]} == {("old", "draining"), ("new", "active")}
         started = flow.start()
         flow.write_all(started)
@@ -185,12 +185,12 @@ def test_by_mirror_maker_under_load(make_streams, home, tmp_path, dying, new, se
         send("old", 12)
         assert flow.interval().records == 12, "the table is ahead of the mirror"
         move(streams, mirror="mirror_maker")
-        with pytest.raises(RetryableError, match="hasn't told an offset yet"):
+        with pytest.raises(RetryableError, match="hasn't recorded an offset yet"):
             flow.coordinator().start(flow.run())
         mirror.go_on()
         send("old", 20)
         wait_for(lambda: sum(copied()) == 79, "the mirror", pause=0.2)
-        wait_for(lambda: "goes on from its mirror" in str(_planned(flow)), "the mirror's last pairs", pause=0.5)
+        wait_for(lambda: "continues from its mirror" in str(_planned(flow)), "the mirror's last pairs", pause=0.5)
         outcome = flow.interval()
         assert flow.note()["streams"]["moves"]["new"][topic]["mirrored"]
         send("old", 9)
@@ -300,10 +300,10 @@ def test_what_can_not_be_moved_is_refused(make_streams, make_flow, bootstrap, ne
     streams.map(old=topic, new=topic)
     streams.read().interval()
     move(streams, mirror="mirror_maker", offset_syncs=mirror.syncs)
-    _refused(flow, "has read the topic that another is said to be moved to")
+    _refused(flow, "has already read the topic to which another is moved")
     elsewhere = {"topics": topic, "connection": "new", "moved_from": {"cluster": "unknown"}}
     streams.map(old=topic, new=elsewhere)
-    _refused(flow, "moved from one that the table doesn't know")
+    _refused(flow, "moves a topic from one that the table doesn't know")
     streams.map(old=topic, new={**elsewhere, "moved_from": {"cluster": "old"}})
     _refused(flow, "mapped twice")
 
@@ -317,7 +317,7 @@ def test_a_moved_topic_is_not_mapped_again(make_streams):
     mirror.copy(0, range(10))
     mirror.tell(0, 9, 9)
     move(streams, mirror="mirror_maker", offset_syncs="no-such-topic")
-    _refused(flow, "no topic in which MirrorMaker tells")
+    _refused(flow, "no topic of MirrorMaker's offset syncs")
     move(streams, mirror="mirror_maker", offset_syncs=mirror.syncs)
     with pytest.raises(ActionRequiredError, match="to be moved first"):
         flow.coordinator().start(flow.run(kind="range", offsets={f"new/{topic}": {0: (0, 4)}}))

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sluice.errors import ActionRequiredError
-from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.coordinator import Coordinator
+from sluice.errors import ActionRequiredError, IntervalError
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY
 
-from .harness import Flow, wait_for
+from .harness import Flow, kafka_settings, wait_for
+from .without_ids import BrokerWithoutIds
 
 
 def _lost_from_retention(flow: Flow) -> None:
@@ -173,3 +175,50 @@ def test_records_removed_while_the_interval_runs_are_not_passed_over(make_flow):
     assert "on_offset_loss" in caught.value.next_step
     flow.abort(run)
     assert flow.commits() == []
+
+
+@pytest.fixture(scope="module")
+def old(home, tmp_path_factory):
+    with BrokerWithoutIds(home, tmp_path_factory.mktemp("old") / "broker") as broker:
+        yield broker
+
+
+def test_a_broker_without_topic_ids_that_is_upgraded(make_flow, old, bootstrap):
+    """Before, a topic made again can't be told from one that was truncated; after, its first id is no other one."""
+    flow, made_again = make_flow(partitions=0), make_flow()  # the latter's topic is on another cluster as well
+    for one in (flow, made_again):
+        one.move(old.bootstrap, one.connection)
+        one.create_topic(2)
+        one.produce(20)
+        one.interval()
+    made_again.produce(4)
+    started = made_again.start()
+    made_again.write_all(started)
+    control = kafka_settings(old.bootstrap, "control")
+    elsewhere = Coordinator(made_again.pipeline, kafka_settings(bootstrap), control, made_again.jvm)
+    with pytest.raises(IntervalError, match="leads to another cluster"):
+        elsewhere.commit(started.control_offset)
+    _recreate(made_again)
+    made_again.produce(8)
+    made_again.set(source__kafka__on_offset_loss="earliest")
+    with pytest.raises(ActionRequiredError, match="is unknown whether the log is another one"):
+        made_again.start()
+    (topic,) = json.loads(flow.commits()[-1][OFFSETS_KEY])["clusters"][flow.connection]["topics"].values()
+    assert topic.get("topic_id") is None
+    flow.produce(10)
+    started = flow.start()  # planned before, committed after
+    old.upgrade()
+    flow.write_all(started)
+    flow.commit(started)
+    flow.produce(10)
+    flow.interval()
+    flow.check()
+    (topic,) = json.loads(flow.commits()[-1][OFFSETS_KEY])["clusters"][flow.connection]["topics"].values()
+    assert len(topic["topic_id"]) == 22
+    loaded = flow.expected()
+    _recreate(flow)
+    flow.sent = []
+    flow.produce(60)
+    with pytest.raises(ActionRequiredError, match="deleted and created again"):
+        flow.start()
+    assert flow.rows(metadata=True) == loaded

@@ -39,6 +39,24 @@ def test_another_writer_that_rolls_our_instant_back_makes_the_commit_fail_and_no
     flow.check()
 
 
+def test_a_pending_instant_that_the_control_topic_doesnt_name_is_warned_of(make_flow, capsys):
+    """As a table has one that was copied with an interval open: its copy's own topic knows nothing of it."""
+    flow = make_flow()
+    flow.produce(20)
+    flow.interval()
+    timeline = flow.path / ".hoodie" / "timeline"
+    for state in ("commit.requested", "inflight"):
+        (timeline / f"20200101000000000.{state}").touch()
+    flow.produce(20)
+    capsys.readouterr()
+    flow.interval()
+    warned = [line for line in capsys.readouterr().out.splitlines() if "this control topic doesn't name" in line]
+    assert len(warned) == 1
+    assert "20200101000000000" in warned[0]
+    flow.check()
+    assert flow.jvm.pending(str(flow.path)) == ["20200101000000000"]
+
+
 @pytest.mark.thorough
 def test_offsets_are_found_in_the_archive_and_archived_files_are_not_swept(make_flow):
     flow = make_flow(sink__hudi__record_key="id")

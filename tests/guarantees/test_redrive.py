@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from sluice.cli import app
@@ -134,6 +135,23 @@ def test_what_came_from_a_topic_that_was_made_again_is_not_sent(make_flow):
     assert _sent(flow, "--instant", new) == 0
 
 
+def test_what_others_write_among_the_notes_changes_nothing(make_flow):
+    """Nothing takes a record out of that topic again, so one that is no note of ours is passed over."""
+    flow = make_flow(1, **TOLERANT)
+    send(flow, BAD)
+    flow.interval()
+    assert _sent(flow) == 1
+    producer = Producer({"bootstrap.servers": flow.bootstrap, "log_level": 0})
+    for junk in (b"x", b"[" * 5000, b'{"places": 5}', None):
+        producer.produce(f"{flow.pipeline.control.topic}.redriven", junk, b"anything")
+    assert producer.flush(30) == 0
+    assert _sent(flow) == 0
+    send(flow, BAD)
+    flow.interval()
+    assert _sent(flow) == 2  # what was sent again is a bad record still
+    assert _sent(flow) == 0
+
+
 @pytest.mark.thorough
 def test_what_was_set_aside_before_rows_had_ids_is_judged_by_the_tables_own_commits(make_flow, monkeypatch):
     flow = make_flow(1, **TOLERANT)
@@ -166,7 +184,7 @@ def test_as_newest_lets_what_is_sent_again_win(make_flow):
     flow.interval()
     assert (flow.read("id", "v"), places(quarantine(flow))) == ([(7, "b7")], [(0, 0)])
     flow.set(errors__max_record_bytes=None)
-    with pytest.raises(ActionRequiredError, match="wins over all that came after it") as caught:
+    with pytest.raises(ActionRequiredError, match="wins over all records that came after it") as caught:
         _json(flow, "redrive")
     assert "--as-newest" in caught.value.next_step
     assert flow.log_ends() == {0: 2}

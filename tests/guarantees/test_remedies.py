@@ -190,8 +190,8 @@ REFUSED: dict[tuple[Any, str], tuple[type[SluiceError], str]] = {
 REFUSED_BY_TABLE: dict[tuple[Any, str], tuple[type[SluiceError], str]] = {
     (range_of_offsets, "upsert"): _UNORDERED,
     (backfill, "upsert"): _UNORDERED,
-    (redrive, "upsert"): (ActionRequiredError, "wins over all that came after it"),
-    (redrive, "tombstones"): (ActionRequiredError, "wins over all that came after it"),
+    (redrive, "upsert"): (ActionRequiredError, "wins over all records that came after it"),
+    (redrive, "tombstones"): (ActionRequiredError, "wins over all records that came after it"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 
 from ..thorough import also
 from .harness import DDL
@@ -86,6 +86,28 @@ def test_records_that_are_gone_from_kafka_keep_their_rows(make_flow):
     with pytest.raises(ActionRequiredError, match="the source doesn't have all of its offsets"):
         flow.start(flow.run(kind="replay", instant=instants[0]))
     flow.check()
+
+
+def test_a_replay_of_what_another_writers_clustering_is_about_to_rewrite_waits_for_it(make_flow):
+    """The clustering's job rewrites its plan's files, whatever has replaced them: the rows would be there twice."""
+    flow = make_flow()
+    first, second, _ = _three_intervals(flow)
+    running, run = flow.run(kind="replay", instant=first), flow.run(kind="replay", instant=second)
+    started = flow.start(running)
+    flow.write_all(started)
+    planned = flow.cluster_by_spark()
+    with pytest.raises(IntervalError, match="another writer's clustering is about to rewrite them"):
+        flow.commit(started)  # planned while the replay ran
+    with pytest.raises(RetryableError, match="another writer's clustering is about to rewrite them") as caught:
+        flow.start(run)
+    assert caught.value.where["planned_in"] == planned
+    flow.produce(20)
+    flow.interval()  # the schedule is not held up
+    flow.check()
+    assert flow.cluster_by_spark(planned) == planned
+    flow.check()
+    with pytest.raises(ActionRequiredError, match="its rows are in other file groups now"):
+        flow.start(run)
 
 
 @pytest.mark.thorough

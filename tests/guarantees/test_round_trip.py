@@ -42,9 +42,9 @@ def decimals(precision: int, scale: int) -> Any:
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
-days = st.dates(date(1600, 1, 1), date(9999, 12, 31))
+days = st.dates(date(1, 1, 1), date(9999, 12, 31))
 zones = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
-instants = st.datetimes(datetime(1901, 1, 1), datetime(2300, 1, 1), timezones=zones)
+instants = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones)  # in UTC these are years 1 to 9999
 ROW = st.fixed_dictionaries(
     {},
     optional={
@@ -61,7 +61,7 @@ ROW = st.fixed_dictionaries(
         "bytes": maybe(st.binary(max_size=20)),
         "day": maybe(days),
         "at": maybe(instants),
-        "local_at": maybe(st.datetimes(datetime(1901, 1, 1), datetime(2300, 1, 1))),
+        "local_at": maybe(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31))),
         "list": maybe(st.lists(maybe(decimals(20, 5)), max_size=3)),
         "map": maybe(st.dictionaries(texts, maybe(st.lists(maybe(instants), max_size=2)), max_size=3)),
         "deep": maybe(

@@ -105,6 +105,18 @@ class TestAppendTable(SinkConformance):
             assert not file.exists()
             assert not markers.exists()
 
+    def test_a_late_file_is_found_among_the_files_of_thousands_of_intervals(self, tmp_path):
+        """Of so many the pattern by which files are found has the beginnings."""
+        ended = {f"202601{day:02}{minute:06}000": set() for day in range(1, 5) for minute in range(1000)}
+        with self._table(tmp_path) as table:
+            instant, (late,) = self._late(tmp_path, table)
+            others = [f"a_0-0-0_{name}.parquet" for name in ("20260102000017001", "20250102000017000")]
+            strays = [f"a_0-0-0_{min(ended)}.parquet", f".b_{max(ended)}.log.1_0-0-0"]
+            for name in (*others, *strays):
+                (tmp_path / "table" / name).write_bytes(b"begun")
+            assert sorted(table.sweep({**ended, instant: set()}, {""})) == sorted([*strays, late.path])
+            assert all((tmp_path / "table" / name).exists() for name in others)
+
 
 @contextmanager
 def _begun_in_time(table: Path, instant: str) -> Iterator[None]:

@@ -59,6 +59,29 @@ def test_limits_leave_the_rest_for_the_next_interval(make_flow):
     assert len(flow.commits()) == 3
 
 
+def test_a_topic_that_is_made_while_a_run_waits_for_another_is_read(make_flow):
+    """The run takes the bounds and the time of completeness of when its turn has come."""
+    flow = make_flow()
+    flow.set(source__kafka__topics=None, source__kafka__topics_pattern=f"{flow.topic}(-new)?")
+    flow.produce(10)
+    flow.interval()
+    flow.produce(10)
+    holder = flow.run()
+    flow.start(holder)
+    first, new = flow.topic, f"{flow.topic}-new"
+
+    def is_running(_dag_id: str, _run_id: str) -> bool:
+        flow.topic = new
+        flow.create_topic(1)
+        flow.produce(4, partitions=[0])
+        flow.topic = first
+        flow.abort(holder)
+        return True
+
+    started = flow.coordinator(is_running).start(flow.run())
+    assert {r.topic for ranges in started.ranges for r in ranges} == {first, new}
+
+
 def test_a_topic_that_a_pattern_finds_later_is_read_from_its_start(make_flow):
     """What was written to it before it was found must not be passed over."""
     flow = make_flow(source__kafka__starting_offsets="latest")

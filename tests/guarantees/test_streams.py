@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.local.broker import LocalBroker
+from sluice.protocol.messages import StartCommit
 from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint
 from sluice.sources.kafka import cluster
 
@@ -143,6 +145,33 @@ def test_what_was_removed_is_drained_and_goes_on_where_it_was(streams):
     streams.check(*_logs(streams, "east", "west"))
 
 
+def test_what_a_transaction_has_open_when_its_topic_is_removed_is_read(streams):
+    """It commits after the interval that confirms the removal, and has to be in the table before the topic is left."""
+    flow = streams.flow
+    streams.send("west", streams.topic, 4)
+    flow.interval()
+    before = datetime.now(UTC) - timedelta(milliseconds=1)  # records have no finer times
+    with streams.at("west", streams.topic) as there:
+        commit = there.begin_transaction(6)
+    since = datetime.now(UTC)
+    streams.map(east=streams.topic)
+    for _ in range(2):  # missed, and then confirmed
+        flow.interval()
+    assert any("an open Kafka transaction holds back" in remark for remark in flow.note()["remarks"])
+    assert _known(streams)["west"][streams.topic]["status"] == "draining"
+    (*_, start) = (m for m in flow.messages() if isinstance(m, StartCommit))
+    assert sum(r.log_end - r.end for r in start.idle if r.cluster == "west") == 6
+    flow.interval_is_empty()
+    empty = flow.coordinator().start(flow.run())
+    assert (empty.state, empty.lag_records) == ("empty", 6), "records that are held back are a lag"
+    assert before <= empty.valid_through <= since
+    commit()
+    assert flow.interval().records == 6
+    flow.interval()
+    assert "west" not in _known(streams)
+    streams.check(*_logs(streams, "west"))
+
+
 @pytest.mark.parametrize("policy", ["fail", "drop"])
 def test_what_is_removed_by_other_policies(streams, policy):
     flow = streams.flow
@@ -158,7 +187,7 @@ def test_what_is_removed_by_other_policies(streams, policy):
         return
     left = streams.sent["west", streams.topic][4:]
     flow.interval()
-    assert any("is left" in remark for remark in flow.note()["remarks"])
+    assert any("are skipped" in remark for remark in flow.note()["remarks"])
     flow.interval_is_empty()
     streams.check(*_logs(streams, "west"), but_not=lambda s: s in left)
 
@@ -198,6 +227,21 @@ def test_one_cluster_under_two_names_is_refused(streams):
     streams.map(east=streams.topic, also={"topics": streams.topic, "connection": "east"})
     with pytest.raises(ActionRequiredError, match="one cluster under two names, also and east"):
         streams.flow.coordinator().start(streams.flow.run())
+
+
+def test_a_connection_that_the_pipeline_does_not_allow_is_refused(streams):
+    """A mapping of others' making can't have a table loaded from any cluster that Airflow knows."""
+    flow = streams.flow
+    streams.map(east=streams.topic, west=streams.topic)
+    for allowed, other in ([], "east"), (["east"], "west"):
+        flow.set(source__kafka__mapped_connections=allowed)
+        with pytest.raises(ActionRequiredError, match=f"names the connection {other}, which this pipeline doesn't"):
+            flow.coordinator().start(flow.run())
+    flow.set(source__kafka__mapped_connections=["east"])
+    streams.map(east={"topics": streams.topic, "connection": "east", "registry": "payroll"})
+    with pytest.raises(ActionRequiredError, match="names the connection payroll"):
+        flow.coordinator().start(flow.run())
+    assert flow.messages() == []
 
 
 def test_another_cluster_under_a_known_name_is_refused(streams):

@@ -119,7 +119,7 @@ def test_bad_records_are_told_and_sent_again_by_cluster(make_streams, tmp_path):
     flow.set(source__kafka__on_removed="drop")
     streams.map(far_west={"topics": topic, "connection": "west"})
     flow.interval()
-    with pytest.raises(ActionRequiredError, match="isn't read any more, so nobody would load them"):
+    with pytest.raises(ActionRequiredError, match="isn't read any more, so they would never be loaded"):
         _json(streams, "quarantine", "redrive", own)
 
 

@@ -7,12 +7,12 @@ from threading import Thread
 
 import pytest
 
-from sluice.coordinator import Outcome
+from sluice.coordinator import Outcome, Started
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import AbortCommit, AckCommit, StartCommit
 
 from ..thorough import also
-from .harness import Flow, Pause, finish
+from .harness import Flow, Pause, finish, once_the_lease_is_free
 
 UPSERT = {
     "sink__hudi__operation": "upsert",
@@ -124,6 +124,46 @@ def test_a_cleaning_that_died_holds_nobody_up(make_flow):
     flow.check()
     aborted = [m for m in flow.messages() if isinstance(m, AbortCommit)]
     assert [m.transaction for m in aborted] == [s.transaction for s in services_of(flow)]
+
+
+def test_one_that_hangs_has_the_table_for_its_time_alone(make_flow):
+    """Airflow takes its run for running all the while: its task waits for executors, or its process stands still."""
+    flow = upsert_with_two_intervals(make_flow)
+    flow.set(table_services={**SMALL, **UPSERT["table_services"], "timeout": "5 seconds"})
+    flow.set(control__commit_timeout="12 seconds")
+    planned = flow.plan("compaction")
+    flow.produce(20, ids=range(30, 50), values="c")
+    _interval_beside_what_runs(flow)
+    assert flow.carry_out(planned).wait() == 1
+    flow.check()
+    pause = Pause("service.during_work", flow.folder)
+    cleaning = flow.spawn_service("cleaning", failpoint=pause.failpoint)
+    pause.wait(cleaning)
+    flow.produce(20, ids=range(40, 60), values="d")
+    _interval_beside_what_runs(flow)
+    pause.release()
+    step = finish(cleaning)
+    assert (step.status, "lost its hold on the table" in step.err) == (1, True), step.err
+    flow.produce(20, ids=range(50, 70), values="e")
+    flow.interval()
+    flow.check()
+    held = [s.transaction for s in services_of(flow)]
+    assert {m.transaction for m in flow.messages() if isinstance(m, AbortCommit)} <= set(held)
+
+
+def _interval_beside_what_runs(flow: Flow) -> None:
+    """An interval of a coordinator that takes each other run for running."""
+    started: list[Started] = []
+    coordinator = flow.coordinator(lambda _dag_id, _run_id: True)
+    run = flow.run()
+    starting = Thread(
+        target=lambda: started.append(once_the_lease_is_free(lambda: coordinator.start(run))), daemon=True
+    )
+    starting.start()
+    starting.join(180)
+    assert started, "the service still holds the table"
+    flow.write_all(started[0])
+    flow.commit(started[0])
 
 
 def test_clustering_makes_few_files_of_many_keeps_the_rows_and_may_die(make_flow):

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from sluice.jvm.catalyst import unseen
+from sluice.records.settings import Transform
+from sluice.records.structs import field, struct
+
 from .debezium import Log, event, postgresql
 from .harness import Flow
 from .test_change_data import ORDERS, check, rows
@@ -100,3 +106,52 @@ def test_a_row_that_may_change_its_table_partition_needs_its_values(make_flow):
     assert job.wait() == 1
     assert "the database did not log the value of v" in job.text()
     assert "REPLICA IDENTITY FULL" in job.text()
+
+
+@pytest.mark.parametrize(
+    ("steps", "becomes"),
+    [
+        ([], "kept"),
+        ([{"select": ["*", "id + 1 AS next"]}, {"filter": "id > 3"}], "kept"),
+        ([{"select": ["id", " `NOTE` "]}, {"set": {"doc": "concat('note', id)"}}], "kept"),
+        ([{"filter": "id IN (SELECTED) -- note"}, {"mask": {"columns": "id", "with": "text", "text": "note"}}], "kept"),
+        ([{"drop": ["note"]}, {"set": {"doc": "to_json(struct(*))"}}], "dropped"),
+        ([{"select": ["id"]}, {"python": "any:function"}], "dropped"),
+        ([{"select": ["id", "struct(*) AS doc"]}], "seen"),
+        ([{"set": {"doc": "to_json(struct(*))"}}], "seen"),
+        ([{"set": {"doc": "md5(concat_ws('|', *))"}}, {"drop": "note"}], "seen"),
+        ([{"set": {"doc": "upper(IDENTIFIER('no' || 'te'))"}}], "seen"),
+        ([{"set": {"first": "upper(`NOTE`)"}}, {"drop": ["note", "first"]}], "seen"),
+        ([{"select": ["id", "selected", "note AS n", "n || id AS doc"]}], "seen"),
+        ([{"rename": {"note": "n"}}], "seen"),
+        ([{"filter": "length(note) > 3"}], "seen"),
+        ([{"route": {"by": "note", "is": "a", "others": ["b"]}}], "seen"),
+        ([{"python": "any:function"}], "seen"),
+    ],
+)
+def test_what_a_step_looks_at_the_analyzed_plan_says(shared_jvm, steps, becomes):
+    """A `*`, another spelling, a computed name: a text of the step doesn't say it."""
+    columns = struct([field("id", "long"), field("note", "string"), field("selected", "long")])
+    with shared_jvm() as jvm:
+        found = unseen(jvm.jvm, columns, [Transform.model_validate(step) for step in steps])
+    assert ("kept" if "note" in found.kept else "dropped" if "note" in found.dropped else "seen") == becomes
+
+
+def test_a_step_that_takes_all_columns_gets_no_placeholder(make_flow):
+    """A document of the whole row would have it, where no merge finds it; a column that is dropped keeps nothing up."""
+    flow = make_flow(
+        partitions=1, **{**ORDERS, "sink__hudi__schema": "id BIGINT NOT NULL, p STRING, doc STRING"},
+        source__kafka__value={"schema": "id BIGINT, v STRING, p STRING, long STRING"},
+        transforms=[{"drop": "long"}, {"set": {"doc": "to_json(struct(*))"}}, {"drop": "v"}],
+        errors={"tolerance": "all"},
+    )  # fmt: skip
+    first = {**row(1, "text"), "long": "long"}
+    send(
+        flow,
+        event("c", postgresql(100), after=first),
+        event("u", postgresql(110), None, {**first, "p": "south", "long": PLACEHOLDER}),
+        event("u", postgresql(120), None, {**first, "p": "west", "v": PLACEHOLDER}),
+    )
+    flow.interval()
+    assert flow.read("id", "p", "doc") == [(1, "south", '{"id":1,"v":"text","p":"south"}')]
+    assert flow.note()["records_quarantined"] == 1

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from sluice.errors import ActionRequiredError
+
 from ..thorough import also
-from .harness import Flow
+from .harness import Flow, finish
 from .harness.databases import CONNECTION, PostgresDatabase
 from .harness.files import FileFlow
 from .harness.topics import set_config
@@ -170,3 +172,115 @@ def test_topics_are_compared_interval_by_interval_byte_by_byte(make_topics):
     refused = flow.verify()
     assert refused.exit_code == 1
     assert "can't be compared: retention has taken" in str(refused.exception or refused.output)
+
+
+# Nothing to compare
+
+
+def refused(flow: Flow) -> ActionRequiredError:
+    """Why `sluice verify` compares nothing; it says so and fails, also where no row differs."""
+    done = flow.verify()
+    assert done.exit_code == 1, done.output
+    assert isinstance(done.exception, ActionRequiredError), done.exception or done.output
+    assert "can't be compared" in done.exception.what
+    return done.exception
+
+
+def abort_one(flow: Flow) -> None:
+    run = flow.run()
+    flow.start(run)
+    flow.abort(run)
+
+
+def on_another_control_topic(flow: Flow) -> None:
+    flow.control_topic = f"{flow.control_topic}-other"
+    flow.set(control__topic=flow.control_topic)
+
+
+def is_refused_without_its_intervals(flow: Flow) -> None:
+    """Before the first commit, and where the control topic is another."""
+    abort_one(flow)
+    assert "no interval of it has been committed yet" in refused(flow).what
+    flow.interval()
+    on_another_control_topic(flow)
+    assert "the control topic has no committed interval" in refused(flow).what
+
+
+def test_a_table_by_another_name_than_that_of_its_intervals_is_not_called_right(make_flow, tmp_path):
+    """The same folder by other paths: messages name a table as the pipeline file does."""
+    flow = make_flow(1)
+    flow.produce(10, partitions=[0])
+    instant = flow.interval().instant
+    own, folder = flow.table, flow.path
+    link = tmp_path / "a link"
+    link.symlink_to(folder.parent)
+    for other in (f"{link}/{folder.name}", f"{folder}/../{folder.name}"):
+        flow.set(sink__hudi__path=other)
+        assert flow.table != own
+        error = refused(flow)
+        assert (error.where["table"], error.where["named"]) == (flow.table, own)
+        assert (error.where["last_interval"], own in error.next_step) == (instant, True)
+    listed = finish(flow._spawn("transactions", str(flow.file), failpoint=""))
+    assert "has no transaction of" in " ".join(listed.out.split())
+    flow.set(sink__hudi__path=f"{own}/")
+    assert numbers(told(flow)) == [(10, 10, True)]
+
+
+def test_an_append_without_intervals_or_records_is_not_called_right(make_flow):
+    flow = make_flow(1)
+    flow.produce(10, partitions=[0])
+    abort_one(flow)
+    assert "no interval of it has been committed yet" in refused(flow).what
+    flow.interval()
+    on_another_control_topic(flow)
+    error = refused(flow)
+    assert "the control topic has no committed interval of it, though the table has 10 offsets" in error.what
+    flow.produce(5, partitions=[0])
+    flow.interval()
+    done = flow.verify()
+    assert done.exit_code == 0, done.output
+    assert "10 offsets of the table are of no interval that the control topic names" in " ".join(done.output.split())
+    assert (numbers(found := told(flow)), found["offsets_left_out"]) == ([(5, 5, True)], 10)
+    flow.delete_records({0: 15})
+    assert "of none of its 1 intervals" in refused(flow).what
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pk_mode", ["none", "kafka"])
+def test_nor_is_a_databases_table(jdbc, pk_mode):
+    flow = jdbc(1, {"schema": COLUMNS, "pk_mode": pk_mode})
+    send(flow)
+    abort_one(flow)
+    assert "no interval of it has been committed yet" in refused(flow).what
+    flow.interval()
+    assert numbers(told(flow)) == [(5, 5, True)]
+    on_another_control_topic(flow)
+    if pk_mode == "none":  # rows without an interval of theirs are compared with the table's offsets
+        assert numbers(told(flow)) == [(5, 5, True)]
+    else:
+        assert "the control topic has no committed interval" in refused(flow).what
+
+
+@pytest.mark.thorough
+def test_nor_are_rows_of_which_no_key_has_an_order(jdbc):
+    upsert = {"insert_mode": "upsert", "pk_mode": "record_key", "pk_fields": "id"}
+    flow = jdbc(2, {"schema": "id BIGINT NOT NULL, v STRING", **upsert}, source__kafka__key={"converter": "json"})
+    for partition in (0, 1):
+        flow.produce_keyed([keyed(1, "a"), keyed(2, "a")], partition=partition)
+        flow.interval()
+    assert "each of the 2 keys has versions in several partitions" in refused(flow).what
+
+
+@pytest.mark.thorough
+def test_nor_are_files(tmp_path, bootstrap, shared_jvm, drivers, topic_name):
+    flow = FileFlow(tmp_path, bootstrap, shared_jvm, drivers, topic_name("t"))
+    flow.create_topic(1)
+    flow.produce(10, partitions=[0])
+    is_refused_without_its_intervals(flow)
+
+
+@pytest.mark.thorough
+def test_nor_is_a_topic(make_topics):
+    flow = make_topics(1).flow
+    flow.produce(10, partitions=[0])
+    is_refused_without_its_intervals(flow)

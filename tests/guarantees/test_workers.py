@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from sluice.control.followed import Following
 from sluice.control.topic import ControlTopic
@@ -54,7 +55,10 @@ def _claims_of(flow: Flow, started) -> list[Claim]:
 def test_intervals_of_several_tables_are_written_without_a_spark_job_of_their_own(make_flow, make_worker):
     first = make_flow(write__workers="shared", write__ranges=2)
     second = make_flow(write__workers="shared", sink__hudi__operation="upsert", sink__hudi__record_key="id")
-    worker = make_worker("one", first, files=(first.file, second.file))
+    bad = make_flow(write__workers="shared", control__topic=f"wide-{first.topic}")
+    bad.admin.create_topics([NewTopic(f"wide-{first.topic}", 2)])[f"wide-{first.topic}"].result(30)
+    worker = make_worker("one", first, files=(bad.file, first.file, second.file))
+    assert "a pipeline is left to its own Spark jobs" in worker.log.read_text()
     for flow in (first, second):
         for _ in range(2):
             flow.produce(60)
@@ -92,6 +96,7 @@ def test_one_that_begins_leaves_alone_what_has_ended(make_flow, make_worker):
         {control.topic: frozenset({flow.pipeline.table_id})},
         lambda _topic, messages: heard.append([message for _, message in messages]),
         lambda _topic, _position, _end: None,
+        lambda: None,
     )
     following.start()
     wait_for(lambda: heard, "what the topic holds")
@@ -207,6 +212,40 @@ def test_frozen_with_its_claim_another_that_is_there_writes_the_range_within_the
     flow.check()
 
 
+def test_one_whose_connection_leads_to_another_cluster_reads_nothing_of_it(make_flow, make_worker, west):
+    """Its environment is its own: a topic of that name on the other cluster has other records at the same offsets.
+
+    A job of the range's own whose environment leads there fails, and one that leads where the plan was made writes it.
+    """
+    flow = make_flow(
+        write__workers="astray", write__claim_within="2 seconds", control__connection="control_cluster",
+        write__kafka_options={},
+    )  # fmt: skip
+    with_control = kafka_settings(flow.bootstrap, "control_cluster").to_environment("control")
+    elsewhere = {**kafka_settings(west).to_environment("source"), **with_control}
+    flow.produce(20)
+    own = flow.bootstrap, flow.admin, flow.sent, flow._next_id
+    flow.move(west, flow.connection)
+    flow.sent = []
+    flow.create_topic(2)
+    flow.produce(20, values="west")
+    flow.bootstrap, flow.admin, flow.sent, flow._next_id = own
+    worker = make_worker("astray", flow, connections=elsewhere)
+    started = flow.start()
+    assert waited(flow, started) == {0: Verdict.SUBMIT}
+    assert "planned on another cluster" in worker.log.read_text()
+    assert worker.wait(0) is None, "it would begin with the same connection again"
+    flow.secret_environment = elsewhere
+    job = flow.write(started)
+    assert job.wait() == 1
+    assert "planned on another cluster" in job.text()
+    assert not [m for m in flow.messages() if isinstance(m, WriteStatus) and m.error is None]
+    flow.secret_environment = {}
+    flow.write(started).succeed()
+    flow.commit(started)
+    flow.check()
+
+
 @pytest.mark.thorough
 def test_a_worker_of_another_release_than_the_plan_leaves_it_alone_and_ends_for_a_new_one(
     make_flow, make_worker, monkeypatch
@@ -237,7 +276,7 @@ def test_its_jvm_is_killed_and_it_ends_with_status_1_and_the_retry_is_a_job(make
     os.kill(worker.jvm(), signal.SIGKILL)
     pause.release()
     assert worker.process.wait(60) == 1, worker.log.read_text()
-    assert "its Spark application can't go on" in worker.log.read_text()
+    assert "its Spark application is lost or out of memory" in worker.log.read_text()
     assert waited(flow, started) == {0: Verdict.SUBMIT}
     flow.write(started).succeed()
     flow.commit(started)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
+from sluice.protocol.confine import STAT_FIELDS
 from sluice.protocol.messages import PartitionResult, WriteStatus
 
 from .harness import Flow
@@ -70,6 +72,31 @@ def _forged(flow: Flow, started, **changes) -> WriteStatus:
         records_written=read, partitions=partitions, stats=({"numWrites": read},),
     )  # fmt: skip
     return status.model_copy(update=changes)
+
+
+def test_a_status_whose_stat_has_anything_but_hudis_fields_does_not_count(make_flow):
+    flow = make_flow()
+    flow.produce(40)
+    started = flow.start()
+    read = sum(r.end - r.start for r in started.ranges[0])
+    for named in (
+        {"tempPath": "/etc/passwd"},
+        {"prevCommit": "../x"},
+        {"cdcStats": {"../../other/x.cdc": 9}},
+        {"somewhere": "../x"},
+    ):
+        stats = (Committable.of_wire({"numWrites": read, **named}),)
+        flow.send_as_it_is(_forged(flow, started, stats=stats))  # the first whole status of a range would count
+    flow.write_all(started)
+    assert flow.commit(started).records == 40
+    flow.check()
+
+
+def test_the_fields_of_a_write_stat_are_those_of_hudi(shared_jvm):
+    with shared_jvm() as jvm:
+        hudi = jvm.jvm.org.apache.hudi.common
+        stat = hudi.model.HoodieDeltaWriteStat()
+        assert set(json.loads(hudi.util.JsonUtils.toString(stat))) == STAT_FIELDS
 
 
 def test_an_audit_that_does_not_add_up_refuses_the_commit(make_flow):

@@ -185,7 +185,7 @@ def test_where_no_worker_was_there_it_is_said():
     killer = WorkerKiller(told.append)
     killer.look_at("flights", [_interval(status(INSTANT))])
     killer.sum_up()
-    assert told == ["No worker has taken anything: each range had a Spark job of its own."]
+    assert told == ["No worker has claimed anything: each range had a separate Spark job."]
 
 
 def _interval(*messages: Any) -> Interval:

@@ -393,7 +393,7 @@ def _environment(home: SluiceHome, bootstrap: str, base: Path, dags: Path) -> Ai
     kafka = {"bootstrap.servers": bootstrap, "security.protocol": "PLAINTEXT", **login}
     auth = {
         "AUTH_MANAGER": "guarded.GuardedAuthManager",
-        "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,editor:user,guest:viewer",
+        "SIMPLE_AUTH_MANAGER_USERS": "admin:admin,editor:user,guest:viewer,runner:viewer",
     }
     return AirflowEnvironment(
         home,

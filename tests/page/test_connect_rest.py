@@ -176,7 +176,7 @@ def test_validate_says_of_each_key_of_connect_s_what_becomes_of_it(site: Site) -
         "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
         "aws.secret.access.key": PASSWORD, "no.such.key": "1",
     }  # fmt: skip
-    status, answer, _ = site.ask("PUT", f"{AT}/connector-plugins/S3SinkConnector/config/validate", "guest", config)
+    status, answer, _ = site.ask("PUT", f"{AT}/connector-plugins/S3SinkConnector/config/validate", "admin", config)
     assert status == 200, answer
     assert answer.keys() == {"name", "error_count", "groups", "configs"}
     keys = {one["value"]["name"]: one for one in answer["configs"]}
@@ -188,9 +188,30 @@ def test_validate_says_of_each_key_of_connect_s_what_becomes_of_it(site: Site) -
     assert keys["no.such.key"]["value"]["errors"]
     assert answer["error_count"] == sum(len(one["value"]["errors"]) for one in answer["configs"]) >= 1
     assert PASSWORD not in json.dumps(answer)
-    for body in (b"{", b"[" * 100_000, b"[]", json.dumps({"connector.class": "x.Other"}).encode()):
-        status, answer, _ = site.ask("PUT", f"{AT}/connector-plugins/S3SinkConnector/config/validate", "guest", body)
+    for body in (b"{", b"[" * 60_000, b"[]", json.dumps({"connector.class": "x.Other"}).encode()):
+        status, answer, _ = site.ask("PUT", f"{AT}/connector-plugins/S3SinkConnector/config/validate", "admin", body)
         assert (status, answer["error_code"]) == (400, 400)
+    assert site.ask("PUT", f"{AT}/connector-plugins/S3SinkConnector/config/validate", "admin", b"[" * 66_000)[0] == 413
+
+
+def test_a_configuration_is_checked_for_editors_of_dags_alone_and_its_patterns_are_not_run(site: Site) -> None:
+    """One whose matching takes hours would hold up every other request of the API server."""
+    config = {
+        "connector.class": "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "topics": "a" * 60 + "!",
+        "connection.url": "jdbc:postgresql://db/shop",
+        "transforms": "r",
+        "transforms.r.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.r.regex": "(a+)+b",
+        "transforms.r.replacement": "c",
+    }
+    path = f"{AT}/connector-plugins/JdbcSinkConnector/config/validate"
+    # Airflow's right to edit all DAGs, not some.
+    assert [site.ask("PUT", path, user, config)[0] for user in ("guest", "editor")] == [403, 403]
+    status, answer, _ = site.ask("PUT", path, "admin", config)
+    assert status == 200, answer
+    said = {one["value"]["name"]: one["value"]["errors"] for one in answer["configs"]}
+    assert said["transforms.r.regex"]
 
 
 # What it changes -----------------------------------------------------------------------------------------------------
@@ -230,6 +251,20 @@ def _ranges(site: Site, dag_id: str, run_id: str, *states: str | None) -> None:
     site.write(planned, dag_id, run_id, len(states))
 
 
+def _fails_with(site: Site, dag_id: str, run_id: str, number: int, words: str) -> None:
+    """The XCom by which a range's task says why it failed."""
+    (dag_run,) = site.write("select id from dag_run where dag_id = ? and run_id = ?", dag_id, run_id)
+    site.write(
+        "insert into xcom (dag_run_id, task_id, map_index, key, dag_id, run_id, value, timestamp)"
+        " values (?, 'write', ?, 'sluice_note', ?, ?, ?, current_timestamp)",
+        dag_run[0],
+        number,
+        dag_id,
+        run_id,
+        json.dumps(words),
+    )
+
+
 def test_an_interval_s_ranges_are_tasks_and_a_stopped_connector_has_none(site: Site) -> None:
     name = "exported"
     site.add_run(name, "first", "running")
@@ -240,6 +275,9 @@ def test_an_interval_s_ranges_are_tasks_and_a_stopped_connector_has_none(site: S
     assert [(t["id"], t["state"]) for t in status["tasks"]] == [(0, "RUNNING"), (1, "FAILED"), (2, "UNASSIGNED")]
     assert status["tasks"][1]["trace"]
     assert _get(site, f"/connectors/{name}/tasks/1/status") == status["tasks"][1]
+    _fails_with(site, name, "first", 1, "no space left on db-7")
+    told = {user: _get(site, f"/connectors/{name}/tasks/1/status", user)["trace"] for user in ("guest", "runner")}
+    assert told == {"guest": "no space left on db-7", "runner": "The task's log in Airflow says why."}
     assert site.ask("GET", f"{AT}/connectors/{name}/tasks/3/status")[0] == 404
     assert site.ask("GET", f"{AT}/connectors/{name}/tasks/x/status")[0] == 400
     assert [t["id"] for t in _get(site, f"/connectors/{name}/tasks")] == [
@@ -263,7 +301,8 @@ def test_an_interval_s_ranges_are_tasks_and_a_stopped_connector_has_none(site: S
     assert site.ask("PUT", f"{AT}/connectors/{name}/resume", "editor")[0] == 202
     failed = _state(site, name)
     assert failed["connector"]["state"] == "FAILED"
-    assert failed["connector"]["trace"].startswith("Failed in write[0] ")  # the run's note
+    note = "Failed in write[1] (2 more failed): no space left on db-7"
+    assert failed["connector"]["trace"] == note  # the run's
     assert site.ask("POST", f"{AT}/connectors/{name}/tasks/0/restart", "editor")[0] == 409
     # It is run once more from its first step, and no second time while it waits.
     for _ in range(2):

@@ -175,7 +175,7 @@ def test_a_pipeline_with_a_user_s_source_and_sink_is_shown_as_any_other(site: Si
     (other,) = found["others"]["commits"]
     assert (other["action"], other["facts"]["rows"], other["facts"]["files"]) == ("manifest", 1, 1)
     gone = site.data("transaction", key="visits", instant=found["transactions"][-1]["instant"])
-    assert any("doesn't hold the commit any more" in b["text"] for b in gone["banners"])
+    assert any("no longer on the table's timeline" in b["text"] for b in gone["banners"])
 
 
 @pytest.mark.parametrize("key", ["exported", "orders"])

@@ -86,3 +86,21 @@ def test_a_hidden_pipeline_is_as_if_it_were_not_there(site: Site, route: str) ->
     assert hidden == site.get(f"/sluice/api/v1/{route}?key=no", "guest")
     assert hidden[0] == 404
     assert site.get(f"/sluice/api/v1/{route}?key=flights", None)[0] == 401
+
+
+def test_what_airflow_guards_apart_from_runs_is_guarded_here(site: Site) -> None:
+    """The file is the DAG's code, and START-COMMIT has all that it says."""
+    site.until("all are read", lambda: bool(site.data("pipeline", key="flights")["transactions"]))
+    instant = site.data("pipeline", key="flights")["transactions"][0]["instant"]
+    messages = f"/sluice/api/v1/messages?key=flights&instant={instant}"
+    assert site.get(messages, "guest")[0] == 200
+    refused, answer = site.get(messages, "runner")
+    assert (refused, "the right to read the DAG's code" in answer["detail"]) == (403, True)
+    connectors = "/sluice/connect/connectors"
+    assert site.get(f"{connectors}/flights/config", "guest")[0] == 200
+    assert site.get(f"{connectors}/flights/config", "runner")[0] == 403
+    for shown in (
+        site.get(f"{connectors}/flights", "runner")[1],
+        site.get(f"{connectors}?expand=info", "runner")[1]["flights"]["info"],
+    ):
+        assert shown["config"].keys() == {"name", "connector.class"}

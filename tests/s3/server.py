@@ -150,6 +150,9 @@ class LocalS3:
     def put(self, key: str, content: bytes) -> None:
         self._ask("put", f"/{key}", data=content)
 
+    def delete(self, key: str) -> None:
+        self._ask("delete", f"/{key}")
+
     def _ask(self, method: str, path: str = "", **more: Any) -> requests.Response:
         url = f"{self.endpoint}/{_BUCKET}{path}"
         found = self._session.request(method, url, headers=self._signed, timeout=30, **more)

@@ -30,6 +30,8 @@ _TOPICS = 80
 """By this number the histories that docs/simulation.md names for other rules write no topic."""
 _ROWS = 74
 """By this number they read no table of a database."""
+_LEFTOVERS = 125_288
+"""And their tables can't list what intervals have left."""
 _MOST_SWITCHES = 60_000
 """Of a history's processes. Three runs that supersede each other, since nobody asks Airflow, take up to 40,000: each
 START looks at every instant that was aborted since the last commit."""
@@ -105,6 +107,7 @@ class History(Workers):
         of_kafka = self.mapped is not None or self.world.dates is not None or self.asks is _BY_TIME
         if self.sink == "hudi" and not of_kafka and not has_workers(seed) and rows.random() < 0.06:
             operation = self._lay_rows(rows)
+        self.world.lists_leftovers = Random(f"{seed}, leftovers {_LEFTOVERS}").random() < 0.15
         table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
         self._lay_workers(seed)

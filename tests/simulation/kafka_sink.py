@@ -16,6 +16,7 @@ from sluice.kafka.transactional import Record as Sent
 from sluice.kafka.transactional import TransactionalSender
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
+from sluice.protocol.notes import SignedNotes
 from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.table import KafkaTable
 from sluice.sinks.kafka.takes import LARGEST
@@ -155,7 +156,7 @@ class SimSender(TransactionalSender):
 
     def __init__(self, world: World, process: Process) -> None:
         self._world, self._process = world, process
-        self._failed, self._sent, self._buffer = [], 0, []
+        self._failed, self._buffer = [], []
         self._producer = self
         self._owner: int = world.call(process, "takes the transactional id", self._brokers.take)
 
@@ -221,6 +222,8 @@ class _Log(TableLog):
         self._world, self._process = world, process
         self._topic = LOG
         self._where: dict[str, str] = {}
+        self._notes = SignedNotes(LOG, (), lambda _offset, _reason: None)
+        self._left_out, self._last_at = {}, -1
         self._position = 0
         self.opened, self._commits = {}, {}
 
@@ -233,7 +236,7 @@ class _Log(TableLog):
             return brokers.log[self._position :]
 
         for key, value in self._world.call(self._process, "reads the sink's log", look):
-            self._take(key, value)
+            self._take(self._position, key or b"", value, ())
             self._position += 1
         return self
 
@@ -246,6 +249,9 @@ class _Staging:
 
     def exists(self, folder: str) -> bool:
         return bool(self.files(folder))
+
+    def names(self, _path: str) -> list[str]:
+        return sorted({f.instant for path, f in self.world.files.items() if path not in self.world.shown})
 
     def files(self, folder: str) -> dict[str, int]:
         world = self.world

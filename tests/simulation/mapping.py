@@ -14,6 +14,8 @@ from .kafka import TOPIC, Cluster
 from .world import World
 
 STREAM = "orders"
+NAMES = ("east", "west", "south")
+CONNECTIONS = tuple(f"kafka_{name}" for name in NAMES)
 _STALE = 0.1
 """How often the service answers as it did some time before: one of its replicas is behind."""
 

@@ -38,7 +38,7 @@ from sluice.sinks.kafka.table import KafkaTable
 from .kafka_sink import Brokers
 from .other_sinks import SimDatabase, SimFiles
 from .rows import Shop
-from .table import SimTable
+from .table import SimListedTable, SimTable
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -181,9 +181,9 @@ def _is_without_status(transaction: Transaction, number: int) -> bool:
     return transaction.is_open and transaction.status_of(number) is None
 
 
-def _ended_and_forgotten(self: claiming.Claiming, place: Any, error: Exception | None) -> None:
-    _ENDED(self, place, error)
-    self._state.left.clear()
+def _ended_and_forgotten(self: claiming.Claiming, range_id: Any, error: Exception | None) -> None:
+    _ENDED(self, range_id, error)
+    self._state.failed.clear()
 
 
 _NOTE = Transaction.note
@@ -274,6 +274,9 @@ MUTANTS: dict[str, Mutant] = {
     "a commit doesn't look whether it was superseded": _replaced(commit, "require_ours", lambda _transaction: None),
     "nothing is taken off the timeline again": _UNFENCED,
     "what is superseded isn't rolled back": _replaced(Starter, "end_superseded", _supersede_without_roll_back),
+    "an interval that was aborted before its roll-back is left": _replaced(
+        SimListedTable, "leftovers", lambda _self: set()
+    ),
     "nothing is swept up": _replaced(SimTable, "sweep", lambda *_: []),
     "partitions that nobody has named aren't looked in": _replaced(
         SimTable, "partitions_on_storage", lambda _self: set()
@@ -286,7 +289,7 @@ MUTANTS: dict[str, Mutant] = {
     "nobody waits for a clock": _replaced(SimTable, "await_clock", lambda _self: None),
     "the audit is left out": _replaced(checks, "audit", lambda *_: None),
     "a replay may read fewer records": _replaced(checks, "audit_again", lambda *_: None),
-    "topic ids aren't looked at again": _replaced(checks, "_refuse_recreated_topics", lambda *_: None),
+    "topic ids aren't looked at again": _replaced(checks, "_refuse_other_logs", lambda *_: None),
     "topic ids aren't compared when it is planned": _replaced(planning, "refuse_other_logs", lambda *_: None),
     "another log is read on as the old one": _replaced(plan, "other_logs", lambda *_: {}),
     "a commit doesn't look whether its log was truncated": _together(

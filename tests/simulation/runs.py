@@ -25,7 +25,7 @@ from .kafka import CLUSTER, TOPIC
 from .kafka_sink import TIMEOUT
 from .kafka_sink import TOPIC as OUT
 from .lake import TABLE
-from .mapping import STREAM, Mapped
+from .mapping import CONNECTIONS, STREAM, Mapped
 from .parts import SimJob, SimLog, SimMachine, SimSource
 from .rows import SimRows, section_of
 from .services import SimServiceJob
@@ -53,7 +53,7 @@ def _pipeline(
     read: dict[str, Any] = {"topics": TOPIC}
     if streams is not None:
         on_removed, on_unreachable = streams
-        followed = {"on_removed": on_removed, "on_unreachable": on_unreachable}
+        followed = {"on_removed": on_removed, "on_unreachable": on_unreachable, "mapped_connections": CONNECTIONS}
         read = {"streams": STREAM, "metadata": {"service": "in memory"}, **followed}
     source = {"kafka": {**read, "on_offset_loss": on_offset_loss, "max_records": max_records}}
     return Pipeline.model_validate(

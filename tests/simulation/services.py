@@ -32,7 +32,7 @@ class SimMaintenance:
     def writer(self) -> TableSpec:
         return self._table.writer
 
-    def pending(self, service: str) -> list[str]:
+    def pending(self, service: str, *, own: bool = False) -> list[str]:
         return _pending(self._world, self._process, service)
 
     def plan(self, service: str) -> str | None:

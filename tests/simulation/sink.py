@@ -12,7 +12,7 @@ from sluice.records.plan import RecordPlan
 from .kafka_sink import SimTopics
 from .other_sinks import SimDatabase, SimFiles
 from .services import SimMaintenance
-from .table import SimTable
+from .table import SimListedTable, SimTable
 from .world import Process, World
 
 SomeTable = SimTable | SimTopics
@@ -31,7 +31,8 @@ class SimSink:
     def __init__(self, world: World, process: Process, pipeline: Pipeline) -> None:
         self._world = world
         self._process = process
-        self._table = TABLES[pipeline.sink.name](
+        kind = TABLES[pipeline.sink.name]
+        self._table = (SimListedTable if kind is SimTable and world.lists_leftovers else kind)(
             world,
             process,
             pipeline.writer("id BIGINT", "{}"),

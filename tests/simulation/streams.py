@@ -9,7 +9,7 @@ from sluice.protocol.known_streams import KnownStreams
 
 from .events import Events
 from .kafka import TOPIC, Cluster
-from .mapping import Mapped
+from .mapping import CONNECTIONS, NAMES, Mapped
 
 
 class StreamEvents(Events):
@@ -19,8 +19,8 @@ class StreamEvents(Events):
 
     def _lay_streams(self, draw: Random, clusters: int, partitions: int) -> None:
         """Several clusters, of which the service names one or some."""
-        names = ("east", "west", "south")[:clusters]
-        made = [self.world.add_cluster(f"kafka_{name}", draw.choice((1, partitions))) for name in names]
+        names = NAMES[:clusters]
+        made = [self.world.add_cluster(one, draw.choice((1, partitions))) for one in CONNECTIONS[:clusters]]
         self.mapped = Mapped()
         self.on_removed = draw.choice(("drain", "drain", "drop", "fail"))
         self.on_unreachable = draw.choice(("fail", "skip"))

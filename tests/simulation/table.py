@@ -36,7 +36,7 @@ class SimTable:
         return self._process.name
 
     def written_as(self, writer: TableSpec) -> SimTable:
-        return SimTable(self._world, self._process, writer, self.clock_wait, self.lease)
+        return type(self)(self._world, self._process, writer, self.clock_wait, self.lease)
 
     def last_checkpoint(self) -> dict[str, str] | None:
         def newest() -> dict[str, str] | None:
@@ -256,6 +256,18 @@ class SimTable:
 
     def _call(self, what: str, effect: Callable[[], Any]) -> Any:
         return self._world.call(self._process, what, effect)
+
+
+class SimListedTable(SimTable):
+    """The same, which says at once of which intervals anything is left, as the product's does."""
+
+    def leftovers(self) -> set[str]:
+        def look() -> set[str]:
+            world = self._world
+            return {n for n in world.timeline if self._state(n) == "pending"} | world.rollbacks | set(world.markers)
+
+        found: set[str] = self._call("looks for what intervals have left", look)
+        return found
 
 
 def wait_for_clock(world: World, machine: SimMachine, last: str, most: timedelta) -> None:

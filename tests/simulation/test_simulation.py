@@ -322,3 +322,27 @@ def test_a_service_that_was_superseded_does_not_begin_the_plan_of_the_next(histo
     _to_its_end(history, second)
     assert second.outcome is State.COMMITTED
     history._settle()
+
+
+_LISTS = {"hudi": 1, "kafka": _OF_A_TOPIC}  # seeds whose tables can list what intervals have left
+
+
+@pytest.mark.parametrize("sink", _LISTS)
+def test_what_a_start_asks_does_not_grow_with_the_intervals_that_were_aborted(sink, in_memory):
+    """While nothing commits all of them are in the part of the topic that each START reads."""
+    made = History(_LISTS[sink])
+    assert made.sink == sink
+    made.operation, made.max_records, made.faulty, made.loss = "append", 40, False, "earliest"
+    made.world.lists_leftovers, made.world.story = True, []
+    made.world.produce(12, 6)
+    assert made._quiet_run().state == "committed"
+    asked = []
+    for number in range(50):
+        made.world.produce(2, 6)
+        run = Run("orders", f"aborted{number}", Request())
+        made.world.story.clear()
+        _written(made, run)
+        asked.append(len([line for line in made.world.story if "start" in line]))
+        assert made._alone(lambda p, run=run: made.coordinator(p).abort(run), "abort").state == "aborted"
+    assert max(asked[2:]) <= asked[1], f"calls of one START after another: {asked}"
+    made._settle()

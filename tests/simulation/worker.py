@@ -8,7 +8,7 @@ from random import Random
 from typing import Protocol
 
 from sluice.errors import RetryableError
-from sluice.participant.claiming import Claiming, End, Place, ServedTable, Terms
+from sluice.participant.claiming import Claiming, End, RangeId, ServedTable, Terms
 from sluice.participant.participant import Assignment, Participant
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import Claim, ControlMessage, StartCommit
@@ -65,7 +65,7 @@ class Around(Protocol):
     def pipeline(self) -> Pipeline: ...
     def names(self, own: str, lies: float) -> tuple[str, ...]: ...
     def append_claim(self, claim: Claim, knows: int = 0) -> int: ...
-    def begins_to_write(self, worker: str, place: Place, thread: Process) -> None: ...
+    def begins_to_write(self, worker: str, range_id: RangeId, thread: Process) -> None: ...
     def kills_its_worker(self, control_offset: int) -> bool: ...
 
 
@@ -114,7 +114,7 @@ class SimWorker:
         self._process = process
         self._name = name
         self._traits = traits
-        self._threads: dict[Place, Process] = {}
+        self._threads: dict[RangeId, Process] = {}
         self._is_sick = False
         world, topic = around.world, around.control_topic
         served = ServedTable(
@@ -136,9 +136,9 @@ class SimWorker:
     def _messages(self) -> list[ControlMessage]:
         return self._around.world.topics.get(self._around.control_topic, [])
 
-    def ailment(self) -> End | None:
+    def health_problem(self) -> End | None:
         """As the worker's application."""
-        return End.SICK if self._is_sick else None
+        return End.UNHEALTHY if self._is_sick else None
 
     def run(self) -> str:
         """Work until it ends; why it does."""
@@ -175,25 +175,25 @@ class SimWorker:
         return message
 
     def _hear_of_threads(self) -> None:
-        for place, thread in [(p, t) for p, t in self._threads.items() if t.state == "ended"]:
-            del self._threads[place]
+        for range_id, thread in [(p, t) for p, t in self._threads.items() if t.state == "ended"]:
+            del self._threads[range_id]
             self._process.group.remove(thread)
             error = thread.error if isinstance(thread.error, Exception) else None
             if error is not None and self._around.draw.random() < self._traits.sick:
                 self._is_sick = True
-            self._claiming.ended(place, error)
+            self._claiming.ended(range_id, error)
 
-    def _begin(self, place: Place, assignment: Assignment, _served: ServedTable) -> _Thread:
+    def _begin(self, range_id: RangeId, assignment: Assignment, _served: ServedTable) -> _Thread:
         world, process = self._around.world, self._process
         thread = world.spawn(
-            f"{self._name} range{place.number}", lambda t: self._write(t, assignment), faults=process.faults
+            f"{self._name} range{range_id.number}", lambda t: self._write(t, assignment), faults=process.faults
         )
         if process.stops_before:
             thread.stops_before = self._around.draw.choice(STOPS)
         thread.group = process.group
         process.group.append(thread)
-        self._threads[place] = thread
-        self._around.begins_to_write(self._name, place, thread)
+        self._threads[range_id] = thread
+        self._around.begins_to_write(self._name, range_id, thread)
         return _Thread()
 
     def _write(self, thread: Process, assignment: Assignment) -> None:

@@ -9,7 +9,7 @@ from random import Random
 
 from sluice.coordinator import Started
 from sluice.errors import IntervalError, RetryableError
-from sluice.participant.claiming import Place
+from sluice.participant.claiming import RangeId
 from sluice.protocol.claims import MOST_TAKERS, Verdict, Waiting
 from sluice.protocol.messages import NO_LEASE, Claim, WriteStatus
 from sluice.protocol.transaction import State, Transaction
@@ -126,18 +126,18 @@ class Workers(StreamEvents):
         """Processes but for workers and their threads."""
         return [p for p in self.world.processes if not p.group]
 
-    def begins_to_write(self, worker: str, place: Place, thread: Process) -> None:
+    def begins_to_write(self, worker: str, range_id: RangeId, thread: Process) -> None:
         """A worker begins to write a range.
 
         Raises:
             ViolationError: its START-COMMIT never counted.
         """
-        transaction = self._log().at(place.start_offset)
+        transaction = self._log().at(range_id.start_offset)
         if transaction is None:
             return
         if transaction.state is State.VOID:
             raise ViolationError(f"{worker} writes for {transaction.id}, which never counted")
-        self._writes.setdefault((transaction.id, place.number), []).append(thread)
+        self._writes.setdefault((transaction.id, range_id.number), []).append(thread)
 
     def kills_its_worker(self, control_offset: int) -> bool:
         """Whether an interval is one that kills all workers that write it."""
@@ -225,9 +225,9 @@ class Workers(StreamEvents):
                 raise ViolationError(f"{what} after {lasted:.1f} s of its lease")
         if is_taken and self._has_failed(claim, knows):
             raise ViolationError(f"{claim.worker} claims a range of {claim.transaction} that it knows to have failed")
-        place = claim.transaction, claim.range
-        self._begun[place] += is_taken
-        if self._begun[place] > MOST_TAKERS:
+        range_id = claim.transaction, claim.range
+        self._begun[range_id] += is_taken
+        if self._begun[range_id] > MOST_TAKERS:
             raise ViolationError(f"workers take range {claim.range} of {claim.transaction} again and again")
         return offset
 

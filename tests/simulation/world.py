@@ -111,6 +111,7 @@ class World(Lake, Topic):
         self.processes: list[Process] = []
         self.main = getcurrent()
         self.switches = 0
+        self.lists_leftovers = False  # whether a Hudi table does
         self.on_change: Callable[[], None] = lambda: None
         self.on_report: Callable[[Process, str], None] = lambda _process, _instant: None
         self.on_plan: Callable[[Process, str, bool], None] = lambda _process, _what, _decided: None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.connect import ConnectorConfig, Given, checked, imported
+from sluice.connect import ConnectorConfig, ImportOptions, checked, imported
 
 JDBC = "io.confluent.connect.jdbc.JdbcSinkConnector"
 HDFS = "io.confluent.connect.hdfs3.Hdfs3SinkConnector"
@@ -34,7 +34,7 @@ FOLDER = {
 
 
 def one(config, name="p", **more):
-    (made,) = (checked(found) for found in imported(ConnectorConfig(name, config), Given(**more)))
+    (made,) = (checked(found) for found in imported(ConnectorConfig(name, config), ImportOptions(**more)))
     return made
 
 

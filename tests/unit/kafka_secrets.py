@@ -57,12 +57,13 @@ class Authority:
     def pem(self) -> str:
         return self.identity.pem
 
-    def identify(self, name: str) -> Identity:
-        """A certificate for a server on the loopback interface, or for a client of that name."""
+    def identify(self, name: str, *, of_host: str | None = None) -> Identity:
+        """A certificate for a server on the loopback interface, or of another host, or for a client of that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = self._certificate(subject, key, x509.BasicConstraints(ca=False, path_length=None))
-        places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        here = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        places = [x509.DNSName(of_host)] if of_host else here
         certificate = certificate.add_extension(x509.SubjectAlternativeName(places), critical=False)
         return Identity(certificate.sign(self._key, hashes.SHA256()), key)
 

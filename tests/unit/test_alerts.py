@@ -80,7 +80,7 @@ def test_partitions_that_wait_are_told_once_as_long_as_it_lasts() -> None:
 def test_a_failure_is_told_with_place_remedy_and_what_stands() -> None:
     (alert,) = decide(report(facts=facts(start("7", ranges=2))), History(), rules())
     assert (alert.kind, alert.occasion, alert.severity, alert.act) == ("failure", "on_failure", "error", True)
-    assert alert.subject == "[sluice] orders: an interval failed in write[0]; somebody must act"
+    assert alert.subject == "[sluice] orders: an interval failed in write[0]; action required"
     for part in (
         f"Table: {TABLE}",
         "Instant: 7",
@@ -104,7 +104,7 @@ def test_two_failed_tasks_are_one_alert_and_the_one_that_asks_for_a_person_leads
 @pytest.mark.parametrize(
     ("recovery", "act", "says"),
     [
-        ("act", True, "Somebody must act"),
+        ("act", True, "Fix the cause"),
         ("fail_run", False, "None yet"),
         ("retry", False, "None yet"),
         (None, True, "no reason was recorded"),
@@ -134,7 +134,7 @@ def test_an_audit_that_failed_is_an_alert_of_its_own_kind() -> None:
 
 def test_the_offsets_are_left_out_where_nobody_can_tell_them() -> None:
     (alert,) = decide(report(unknown="Kafka did not answer."), History(), rules())
-    assert "can't be told now: Kafka did not answer." in alert.text
+    assert "are unknown now: Kafka did not answer." in alert.text
 
 
 def test_escalation_comes_once() -> None:
@@ -187,6 +187,19 @@ def test_limits_are_told_when_they_are_passed_and_not_with_every_interval() -> N
     assert kinds(decide(behind, after(fine, history, limits), limits)) == ["lag", "lag", "quarantine"]
 
 
+def test_what_is_held_back_is_a_lag_of_an_empty_interval_too() -> None:
+    """An open Kafka transaction, or a cluster that is skipped: nothing can be read, and much may wait."""
+    limits = rules(max_lag_records=5, max_lag=timedelta(minutes=10))
+    held = report("empty", lag_records=6, valid_through=NOW - timedelta(minutes=11))
+    assert kinds(decide(held, History(), limits)) == ["lag", "lag"]
+    assert decide(held, after(held, History(), limits), limits) == []
+    assert decide(report("empty", lag_records=0, valid_through=NOW), History(), limits) == []
+    assert decide(report("empty"), History(), limits) == [], "it isn't known"
+    known = after(report("committed", facts=committed(valid_through=NOW)), History(), limits)
+    unknown = report("committed", facts=committed(valid_through=None), ended=NOW + timedelta(minutes=11))
+    assert kinds(decide(unknown, known, limits)) == ["lag"], "the last known time of completeness has grown old"
+
+
 def test_the_lag_is_what_the_log_held_when_the_interval_was_planned() -> None:
     first = planned(0).model_copy(update={"log_end": 25})
     assert facts(start("7", ranges=0).model_copy(update={"ranges": ((first,),)})).lag_records == 15
@@ -213,7 +226,7 @@ def test_html_is_escaped_and_json_holds_the_same() -> None:
 
 def test_a_limit_that_tells_nobody_is_refused() -> None:
     for wrong in ({"deadline": timedelta(minutes=1)}, {"max_lag_records": 1}, {"max_quarantine_rate": 0.1}):
-        with pytest.raises(ValidationError, match="tells nobody"):
+        with pytest.raises(ValidationError, match="alerts no one"):
             Alerts(**wrong)
 
 

@@ -48,9 +48,9 @@ def test_the_file_of_the_page_loads(tmp_path, text):
     ("errors", "says"),
     [
         ({"max_records": 1}, "tolerance: all"),
-        ({"tolerance": "all", "quarantine": "/lake/t"}, "a table of its own"),
-        ({"tolerance": "all", "quarantine": "/lake/t/bad"}, "a table of its own"),
-        ({"tolerance": "all", "quarantine": "/lake"}, "a table of its own"),
+        ({"tolerance": "all", "quarantine": "/lake/t"}, "a separate table"),
+        ({"tolerance": "all", "quarantine": "/lake/t/bad"}, "a separate table"),
+        ({"tolerance": "all", "quarantine": "/lake"}, "a separate table"),
         ({"tolerance": "all", "dead_letter_topic": "t"}, "one of the topics that are read"),
     ],
 )
@@ -175,15 +175,15 @@ def test_a_second_pass_that_finds_others_fails_the_attempt(monkeypatch):
     def writer():
         return _Writer(quarantine.in_quarantine(begun), "a")
 
-    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, writer, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(2, spans=(span,)), read, writer, (0, "a"), object())
     assert (found.records, found.first) == (2, FIRST)
     assert [(r.start, r.end) for r in reads[0]] == [(3, 8)]
     with pytest.raises(IntervalError, match=r"counted=3, found=2"):
-        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, writer, (0, "a"))
+        quarantine.set_aside(None, begun, Counted(3, spans=(span,)), read, writer, (0, "a"), object())
     reads.clear()
     many = tuple(BadSpan(planned(i), 0, 1) for i in range(quarantine.AT_ONCE + 1))
-    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, writer, (0, "a"))
+    found = quarantine.set_aside(None, begun, Counted(4, spans=many), read, writer, (0, "a"), object())
     assert (found.records, [len(ranges) for ranges in reads]) == (4, [quarantine.AT_ONCE, 1])
     reads.clear()
-    assert quarantine.set_aside(None, begun, Counted(), read, writer, (0, "a")) == quarantine.SetAside()
+    assert quarantine.set_aside(None, begun, Counted(), read, writer, (0, "a"), object()) == quarantine.SetAside()
     assert reads == []

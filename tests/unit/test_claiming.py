@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sluice import __version__
-from sluice.errors import RetryableError
-from sluice.participant.claiming import Claiming, End, Place, ServedTable, Terms
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.participant.claiming import Claiming, End, RangeId, ServedTable, Terms
+from sluice.participant.participant import NotHereError
 from sluice.protocol.claims import MOST_TAKERS, is_known_from, is_left_by_workers
 from sluice.protocol.messages import Claim, ControlMessage
 
@@ -23,8 +24,8 @@ class Desk:
     def __init__(self, slots: int = 2, workers: tuple[str, ...] = ("a",)) -> None:
         self.now = 1000.0
         self.log: list[ControlMessage] = []
-        self.begun: list[Place] = []
-        self.cancelled: list[Place] = []
+        self.begun: list[RangeId] = []
+        self.cancelled: list[RangeId] = []
         self.ails: End | None = None
         self.loses_answers = self.loses_claims = False
         self._heard = 0
@@ -34,7 +35,7 @@ class Desk:
             self._begin,
         )  # fmt: skip
 
-    def ailment(self) -> End | None:
+    def health_problem(self) -> End | None:
         return self.ails
 
     def send(self, message: ControlMessage) -> int:
@@ -45,8 +46,8 @@ class Desk:
             raise RetryableError("timed out", next_step="-")
         return len(self.log) - 1
 
-    def _begin(self, place: Place, *_: object) -> Desk:
-        self.begun.append(place)
+    def _begin(self, range_id: RangeId, *_: object) -> Desk:
+        self.begun.append(range_id)
         return self
 
     def cancel(self) -> None:
@@ -121,6 +122,26 @@ def test_what_it_could_not_write_it_gives_back_and_never_claims_again():
     assert [c.released for c in desk.claims()] == [False, True]
 
 
+def test_what_is_not_here_is_left_to_others_and_ends_a_worker_that_has_read_it_before():
+    """Its connection was changed since it began: one that begins now has the present one."""
+    elsewhere = NotHereError(ActionRequiredError("another cluster", next_step="-"))
+    for has_read, error, why in (
+        (False, elsewhere, None),
+        (True, NotHereError(RetryableError("down", next_step="-")), None),
+        (True, elsewhere, End.ELSEWHERE),
+    ):
+        desk = Desk()
+        desk.step(0, _start())
+        if has_read:
+            desk.claiming.ended(desk.begun[-1], None)
+            desk.step(0, status(INSTANT, 0))
+            desk.step(0, abort(INSTANT))
+            desk.step(0, _start(instant="20260101000100000", read_position=len(desk.log)))
+        desk.claiming.ended(desk.begun[-1], error)
+        desk.step()
+        assert (desk.claims()[-1].released, desk.claiming.why) == (True, why)
+
+
 def test_a_failure_that_could_not_be_reported_is_left_to_others_when_the_claim_has_run_out():
     desk = Desk()
     desk.step(0, _start())
@@ -192,10 +213,10 @@ def test_when_it_ends_it_gives_back_what_was_claimed_and_not_heard_of_yet():
 def test_a_failure_with_a_full_heap_ends_it():
     desk = Desk()
     desk.step(0, _start())
-    desk.ails = End.SICK
+    desk.ails = End.UNHEALTHY
     desk.claiming.ended(desk.begun[0], RetryableError("no memory", next_step="-"))
     desk.step(0, status(INSTANT, error="no memory"))
-    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.SICK)
+    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.UNHEALTHY)
 
 
 def test_a_start_is_left_alone_that_looked_at_the_log_before_the_place_where_the_worker_began():
@@ -221,12 +242,12 @@ def test_an_interval_whose_start_it_can_t_judge_is_a_turn_all_the_same():
 def test_a_full_heap_ends_no_range_that_is_written_and_a_mute_jvm_gives_it_back():
     desk = Desk()
     desk.step(0, _start())
-    desk.ails = End.SICK
+    desk.ails = End.UNHEALTHY
     desk.step(1)
     assert desk.claiming.why is None
-    desk.ails = End.SILENT
+    desk.ails = End.JVM_UNRESPONSIVE
     desk.step(1)
-    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.SILENT)
+    assert (desk.claiming.is_over, desk.claiming.why) == (True, End.JVM_UNRESPONSIVE)
     desk.claiming.give_all_back()
     assert [c.released for c in desk.claims()] == [False, True]
 
@@ -256,7 +277,7 @@ def test_a_range_that_it_left_to_others_it_takes_when_a_slot_is_free():
     desk.step(0, status(INSTANT, desk.begun[0].number))
     desk.claiming.ended(desk.begun[0], None)
     desk.step()
-    assert {place.number for place in desk.begun} == {0, 1}
+    assert {range_id.number for range_id in desk.begun} == {0, 1}
 
 
 def test_alone_it_claims_all_at_once():
@@ -290,7 +311,7 @@ def test_what_waits_for_a_slot_is_given_back_when_another_worker_has_nothing_to_
     _b_is_idle(desk)
     desk.step(1)
     (given,) = [claim for claim in desk.claims() if claim.released]
-    assert given.range not in {place.number for place in desk.begun}
+    assert given.range not in {range_id.number for range_id in desk.begun}
     at = desk.log.index(given)
     desk.step(0, Claim(**envelope(INSTANT), worker="b", range=given.range, lease=LEASE, takes_over=at))
     desk.step(1)

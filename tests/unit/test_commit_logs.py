@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import ssl
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from kafka_secrets import Authority
 
 from sluice.connectors.connections import ConnectionSettings, connection, given
 from sluice.connectors.views import CommitFacts, commit_log_of, shows_commits
@@ -191,6 +193,42 @@ def test_libpq_goes_where_the_jdbc_driver_goes(settings, expected):
     found = dict(client._libpq(address_of(settings)))
     assert found.pop("password") == PASSWORD
     assert found == expected
+
+
+def test_what_secures_a_connection_secures_libpq_s_too():
+    url = "jdbc:postgresql://a/l?channelBinding=require&gssEncMode=require&sslmode=verify-full"
+    found = client._libpq(address_of(ConnectionSettings("warehouse", "jdbc", url)))
+    assert (found["channel_binding"], found["gssencmode"], found["sslmode"]) == ("require", "require", "verify-full")
+
+
+@pytest.mark.parametrize(
+    ("mode", "checked", "name"),
+    [
+        *((mode, ssl.CERT_REQUIRED, True) for mode in ("verify-full", "VERIFY_FULL", "VERIFY_IDENTITY", "true", "1")),
+        *((mode, ssl.CERT_REQUIRED, False) for mode in ("verify-ca", "VERIFY_CA")),
+        *((mode, ssl.CERT_NONE, False) for mode in ("trust", "REQUIRED")),
+        ("unheard-of", ssl.CERT_REQUIRED, True),
+    ],
+)
+@pytest.mark.parametrize("authority", [None, "a file", "PEM"])
+def test_mariadb_s_client_checks_what_the_jdbc_driver_checks(mode, checked, name, authority, tmp_path):
+    import pymysql
+
+    pem = Authority().pem
+    (tmp_path / "ca.pem").write_text(pem)
+    given = {"serverSslCert": pem if authority == "PEM" else f"{tmp_path}/ca.pem"} if authority else {}
+    settings = ConnectionSettings(
+        "warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD, {"properties": {"sslMode": mode, **given}}
+    )
+    made = pymysql.connect(**client._pymysql(address_of(settings)), defer_connect=True)
+    assert (made.ctx.verify_mode, made.ctx.check_hostname, made._ssl_required) == (checked, name, True)
+
+
+def test_an_authority_s_certificate_that_is_not_there_is_named(tmp_path):
+    extra = {"properties": {"sslMode": "verify-full", "serverSslCert": f"{tmp_path}/none.pem"}}
+    settings = ConnectionSettings("warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD, extra)
+    with pytest.raises(ActionRequiredError, match="authority can't be read"):
+        client._pymysql(address_of(settings))
 
 
 def test_a_process_without_a_client_says_what_to_install(monkeypatch):

@@ -56,7 +56,7 @@ def test_a_write_stat_beside_which_something_else_is_said_is_not_committed():
     assert Committable.of_wire(stat).whole() == stat
     forged = {**stat, "payload": {**stat, "path": "../another_table/x.parquet", "partitionPath": "../another_table"}}
     assert refusal(status("20260101000000000", stats=(Committable.of_wire(forged),)), TABLE) is None
-    with pytest.raises(IntervalError, match="beside what is to be committed"):
+    with pytest.raises(IntervalError, match="outside of its payload"):
         Committable.of_wire(forged).whole()
 
 

@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluice.errors import IntervalError
-from sluice.protocol.confine import refusal, require_digest, start_digest
+from sluice.protocol.committable import COUNTS
+from sluice.protocol.confine import STAT_FIELDS, refusal, require_digest, start_digest
 from sluice.protocol.messages import AbortCommit, StartCommit, TableSpec, WriteStatus, decode, encode
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 
@@ -20,6 +23,7 @@ ENVELOPE: dict[str, Any] = {
 GROUP = "be915637-db15-470e-94cb-189f48b39e12-0"
 BASE = f"{GROUP}_0-0-0_{INSTANT}.parquet"
 LOG = f".{GROUP}_{INSTANT}.log.1_0-12-34"
+CDC = f"{LOG}-cdc"
 
 
 def writer(**fields: Any) -> TableSpec:
@@ -50,6 +54,8 @@ def status(name: str = "stats", **stat: Any) -> WriteStatus:
         status(path=BASE, partitionPath=None),
         status(path=f"a/b/{LOG}", partitionPath="a/b", logFiles=[LOG], baseFile=BASE),
         status("quarantine_stats"),
+        status(prevCommit="20251231235959999", prevBaseFile=BASE, tempPath=None, logVersion=1, logOffset=-1),
+        status(cdcStats={f"JFK/{CDC}": 9}, runtimeStats={"totalCreateTime": 412}, recordsStats={}, minEventTime=None),
     ],
 )
 def test_what_the_product_sends_counts(message):
@@ -90,6 +96,23 @@ def test_what_the_product_sends_counts(message):
                 {"baseFile": f"../{BASE}"},
                 {"prevBaseFile": "/etc/passwd"},
                 {"logFiles": [LOG, "../../x"]},
+                {"logFiles": "../../x"},
+                {"logFiles": [["../../x"]]},
+                {"cdcStats": {f"../other/{CDC}": 9}},
+                {"cdcStats": {f"LAX/{CDC}": 9}},
+                {"cdcStats": {"JFK/hoodie.properties": 9}},
+                {"cdcStats": {f"JFK/{CDC}": "../x"}},
+                {"cdcStats": [f"../other/{CDC}"]},
+                {"tempPath": "/etc/passwd"},
+                {"tempPath": f"JFK/{BASE}"},
+                {"prevCommit": "../x"},
+                {"prevCommit": ["x"]},
+                {"numInserts": "../x"},
+                {"fileSizeInBytes": 1 << 63},
+                {"runtimeStats": {"path": "../x"}},
+                {"runtimeStats": {"totalScanTime": "../x"}},
+                {"bootstrapPath": "../x"},
+                {"path": "", "partitionPath": "", "fileId": "", "tempPath": "/etc/passwd"},
             )
         ),
     ],
@@ -97,6 +120,34 @@ def test_what_the_product_sends_counts(message):
 )  # fmt: skip
 def test_a_message_that_names_what_is_outside_does_not_count(message):
     assert refusal(message, TABLE)
+
+
+WORDS = st.text(max_size=9) | st.sampled_from(["../x", "/etc", BASE, LOG])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for name, inner in value.items() for text in (name, *texts(inner))]
+    if isinstance(value, list | tuple):
+        return [text for inner in value for text in texts(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+# Decoding makes numbers of COUNTS.
+OTHERS = st.text(max_size=20).filter(lambda name: name not in {*COUNTS, "payload"})
+
+
+@given(field=st.sampled_from(sorted(STAT_FIELDS - COUNTS)) | OTHERS, value=JSON)
+def test_a_stat_names_no_path_but_its_file_s_whatever_its_fields_say(field, value):
+    if refusal(status(**{field: value}), TABLE) is None:
+        assert field in STAT_FIELDS or field == "recordsStats"
+        if field != "recordsStats":  # Hudi doesn't read it
+            assert not [text for text in texts(value) if "/" in text and text != f"JFK/{BASE}"]
 
 
 def test_the_digest_is_of_what_a_start_says_however_it_travels():

@@ -94,6 +94,24 @@ def test_tasks_have_connect_s_states():
     assert set(_states(runs=[FAILED, Run("r", "success")])) == {"UNASSIGNED"}
 
 
+def test_a_notifiers_arguments_are_not_shown(tmp_path):
+    """An address of a webhook is a right to post there."""
+    file = tmp_path / "orders.yaml"
+    alerts = {
+        "on_failure": [
+            {"notifier": "a.Webhook", "arguments": {"url": "https://h.example/T0/SECRET", "headers": {"X": "K"}}}
+        ],
+        "on_deadline": [{"notifier": "b.Mail", "arguments": {"to": "SECRET@example.com"}}],
+        "deadline": "15 minutes",
+    }
+    file.write_text(f"{FILE}\nalerts: {json.dumps(alerts)}\n")
+    (pipeline,) = load_pipelines(file)
+    config = answers.config_of(pipeline)
+    assert config["alerts.on_failure"] == "a.Webhook"
+    assert config["alerts.deadline"] == "900 seconds"
+    assert "SECRET" not in json.dumps(config)
+
+
 def test_a_configuration_is_the_file_s_keys_as_text(tmp_path):
     file = tmp_path / "orders.yaml"
     file.write_text(FILE)

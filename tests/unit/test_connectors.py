@@ -15,9 +15,9 @@ from sluice.connectors import metadata, registry
 from sluice.connectors.capabilities import (
     RequiredCapabilities,
     SinkCapabilities,
-    SinkEnd,
+    SinkRef,
     SourceCapabilities,
-    SourceEnd,
+    SourceRef,
     misfits,
 )
 from sluice.connectors.data import SinkWriter, Written
@@ -241,14 +241,14 @@ def test_a_writer_that_cannot_delete_says_so_if_it_is_asked_to():
     ],
 )
 def test_what_an_end_cannot_do_is_refused_and_nothing_else(source, sink, asked, says):
-    found = list(misfits(SourceEnd("source.s", source), SinkEnd("sink.s", sink, {"upsert": "mode upsert"}), asked))
+    found = list(misfits(SourceRef("source.s", source), SinkRef("sink.s", sink, {"upsert": "mode upsert"}), asked))
     assert len(found) == 1
     assert says in found[0]
 
 
 def test_what_fits_is_not_refused():
     asked = RequiredCapabilities(True, True, True, True, True, frozenset({"compaction"}), True)
-    assert list(misfits(SourceEnd("source.s", ALL), SinkEnd("sink.s", UPSERT), asked)) == []
+    assert list(misfits(SourceRef("source.s", ALL), SinkRef("sink.s", UPSERT), asked)) == []
 
 
 def test_a_sink_without_its_checkpoint_is_refused_when_the_file_is_loaded(installed, tmp_path):

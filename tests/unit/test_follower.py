@@ -47,7 +47,7 @@ def test_what_some_do_not_need_the_others_have():
     assert budget.of_each("one", [18_000, 3_000])[0] == 17_000
 
 
-def test_there_is_one_client_for_each_cluster_and_none_of_a_connection_that_was_changed():
+def test_there_is_one_client_for_each_way_to_a_cluster_whatever_the_cluster_is_called():
     admins = control_reader._Admins()
 
     def settings(name: str, servers: str) -> KafkaSettings:
@@ -55,6 +55,6 @@ def test_there_is_one_client_for_each_cluster_and_none_of_a_connection_that_was_
 
     first = admins.of(settings("one", "localhost:1"))
     assert admins.of(settings("one", "localhost:1")) is first
-    assert admins.of(settings("two", "localhost:1")) is not first
+    assert admins.of(settings("two", "localhost:1")) is first
     assert admins.of(settings("one", "localhost:2")) is not first
     assert len(admins._known) == 2

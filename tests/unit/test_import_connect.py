@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice.cli.connect_import import as_data
-from sluice.connect import ConnectorConfig, Given, checked, configs_of, imported, text_of
+from sluice.connect import ConnectorConfig, ImportOptions, checked, configs_of, imported, text_of
 from sluice.connect.properties import properties
 from sluice.connect.tables import CONNECTORS, REFUSED
 from sluice.errors import ActionRequiredError
@@ -134,7 +134,7 @@ def test_a_databases_address_without_its_login(url, fields):
 
 def test_a_jdbc_sink_of_several_topics_is_a_pipeline_for_each():
     config = ConnectorConfig("p", {**TABLE, "topics": "a, b"})
-    made = [checked(found) for found in imported(config, Given())]
+    made = [checked(found) for found in imported(config, ImportOptions())]
     assert [(m.name, m.pipeline["sink"]["jdbc"]["table"], m.group) for m in made if m.pipeline] == [
         ("p.a", "a", "connect-p"),
         ("p.b", "b", "connect-p"),
@@ -143,11 +143,24 @@ def test_a_jdbc_sink_of_several_topics_is_a_pipeline_for_each():
 
 
 @pytest.mark.parametrize(
+    ("more", "table"),
+    [
+        ({"topics": "orders-eu"}, "orders-eu"),
+        ({"topics": "orders-eu", "table.name.normalize": "true"}, "orders_eu"),
+        ({"topics": "a", "table.name.format": 'public."${topic}.eu"'}, 'public."a.eu"'),
+        ({"topics": "a", "table.name.format": "Order Lines"}, "Order Lines"),
+    ],
+)
+def test_a_table_keeps_its_name_whatever_is_in_it(more, table):
+    assert one({**TABLE, **more}).pipeline["sink"]["jdbc"]["table"] == table
+
+
+@pytest.mark.parametrize(
     ("more", "why"),
     [
         ({"connection.url": "jdbc:oracle:thin:scott/s3cr3t@db:1521:x"}, "oracle"),
         ({"pk.mode": "record_value"}, "name them in pk.fields"),
-        ({"topics": "a-b"}, "would be called a-b"),
+        ({"topics": "a.b-c.d"}, "would be called a.b-c.d"),
         ({"topics": "", "topics.regex": "a.*"}, "Each topic"),
         ({"insert.mode": "upsert"}, "needs pk_mode"),
         ({"value.converter": "x.Y"}, "no converter here"),
@@ -533,7 +546,7 @@ def test_no_key_goes_unnamed_no_secret_shows_and_what_is_made_loads(name, whole,
     config["connection.url"] = "jdbc:postgresql://u:s3cr3t-1@db/lake?password=s3cr3t-2&sslpassword=s3cr3t-3"
     config["value.converter.schema.registry.url"] = "http://u:s3cr3t-4@registry:8081"
     worker = _WORKER if has_worker else {}
-    for made in map(checked, imported(ConnectorConfig("p", config), Given(worker))):
+    for made in map(checked, imported(ConnectorConfig("p", config), ImportOptions(worker))):
         assert {found.key for found in made.findings if found.of == "connector"} == set(config)
         if made.pipeline is not None:
             assert {found.key for found in made.findings if found.of == "worker"} == set(worker)

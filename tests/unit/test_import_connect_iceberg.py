@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.connect import ConnectorConfig, Given, checked, imported
+from sluice.connect import ConnectorConfig, ImportOptions, checked, imported
 
 from .connectors_of_connect import JSON, one, said, verdicts
 
@@ -34,7 +34,7 @@ ROUTED = {
 
 
 def made_of(config):
-    return [checked(found) for found in imported(ConnectorConfig("p", config), Given())]
+    return [checked(found) for found in imported(ConnectorConfig("p", config), ImportOptions())]
 
 
 def test_rows_are_added_to_a_hudi_table_beside_as_the_connector_adds_them():

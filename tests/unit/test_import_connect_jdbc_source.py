@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice.cli.connect_import import as_data
-from sluice.connect import ConnectorConfig, Given, checked, imported
+from sluice.connect import ConnectorConfig, ImportOptions, checked, imported
 
 from .connectors_of_connect import JSON, KAFKAS, one, verdicts
 
@@ -39,7 +39,9 @@ SOURCE = {
 
 
 def test_a_jdbc_source_is_a_pipeline_for_each_table():
-    found = [checked(made) for made in imported(ConnectorConfig("shop", SOURCE), Given({}, "hdfs://nn/staging"))]
+    found = [
+        checked(made) for made in imported(ConnectorConfig("shop", SOURCE), ImportOptions({}, "hdfs://nn/staging"))
+    ]
     assert [made.name for made in found] == ["shop.public.orders", "shop.public.customers"]
     assert [made.refused for made in found] == ["", ""]
     pipeline = found[0].pipeline
@@ -78,13 +80,13 @@ def test_offsets_of_a_jdbc_source_need_the_topic_that_has_them(tmp_path):
     file = tmp_path / "c.json"
     file.write_text(json.dumps({"name": "shop", "config": {**SOURCE, "table.whitelist": "public.orders"}}))
     done = CliRunner().invoke(app, ["import-connect", str(file), "--offsets"])
-    assert "Nobody says in which topic the offsets of shop are" in str(done.exception)
+    assert "The topic with the offsets of shop isn't named" in str(done.exception)
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"table.whitelist": "", "table.include.list": "public.*"}, "Each table has a topic of its own"),
+        ({"table.whitelist": "", "table.include.list": "public.*"}, "Each table has its own topic"),
         ({"mode": ""}, "how new rows are found"),
         ({"timestamp.column.name": ""}, "names no column of times"),
         ({"connection.url": "jdbc:oracle:thin:@db"}, "oracle isn't known"),
@@ -115,3 +117,13 @@ def test_modes_of_a_jdbc_source(more, source):
     assert source.items() <= made.pipeline["source"]["jdbc"].items()
     if "query" in more:
         assert made.pipeline["sink"]["kafka"]["topic"] == "orders"
+
+
+def test_without_a_folder_the_staging_path_is_left_to_write():
+    """No default: what any account could make first is no place for a table's rows."""
+    (made,) = (checked(one) for one in imported(ConnectorConfig("shop", {**SOURCE, "table.whitelist": "public.orders"}),
+                                                ImportOptions({}, "")))  # fmt: skip
+    assert made.refused == ""
+    assert ("sink", "kafka", "staging") in made.missing
+    assert "staging" not in made.pipeline["sink"]["kafka"]
+    assert any("--path" in step for step in made.steps)

@@ -6,23 +6,29 @@ import re
 import sqlite3
 from datetime import UTC, datetime
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.connections import ConnectionSettings
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, decode, encode
+from sluice.protocol.quarantine import quarantine_path
 from sluice.records.plan import RecordPlan
-from sluice.records.settings import Changes, Converter
+from sluice.records.settings import Changes, Converter, Errors
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
 from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
 from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.fits import literal
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, quoted, staging_table
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, schema_and_name, staging_table
+from sluice.sinks.jdbc.quarantine import quarantine_writer
 from sluice.sinks.jdbc.statements import Target
 
 POSTGRES, SQLITE, MARIADB = DIALECTS["postgresql"], DIALECTS["sqlite"], DIALECTS["mariadb"]
@@ -56,8 +62,13 @@ def pipeline(section, **settings):
         ({"ordering_field": "id"}, "`ordering_field` is for insert_mode upsert"),
         ({"partition_fields": "id"}, "folders of files"),
         ({"db_timezone": "Berlin"}, "no IANA name"),
-        ({"table": "a.b.c"}, "match pattern"),
-        ({"table": 'a"b'}, "match pattern"),
+        ({"table": "a.b.c"}, "more names than a schema's and a table's"),
+        ({"table": 'a"b'}, "isn't closed"),
+        ({"table": "a..b"}, "a name between dots is empty"),
+        ({"table": "a" * 64}, "longer than the 63 bytes"),
+        ({"table": "public." + "ü" * 32}, "longer than the 63 bytes"),
+        ({"table": " a"}, "begins or ends with a blank"),
+        ({"table": "a\nb"}, "a control character"),
     ],
 )
 def test_a_section_that_contradicts_itself_is_refused(section, says):
@@ -222,6 +233,20 @@ def test_other_databases_are_refused_by_name(kind, host, says):
 # Names
 
 
+def test_a_table_has_one_spelling_and_its_quarantine_is_beside_it():
+    spelled = {'"flights"': "flights", 'public."a.b"': 'public."a.b"', '"a""b".c': '"a""b".c', "x-y.Z z": "x-y.Z z",
+               '"public".orders"-"eu': "public.orders-eu"}  # fmt: skip
+    for given, name in spelled.items():
+        section = jdbc(table=given)
+        assert section.table == name
+        assert section.table_id == f"jdbc://warehouse/{name}"
+        (schema, table), aside = schema_and_name(name), quarantine_path(section.table_id, Errors())
+        assert schema_and_name(aside.removeprefix("jdbc://warehouse/")) == (schema, f"{table}_quarantine")
+        assert quarantine_writer(section.writer("t", None, maintained=False), Errors()).path == aside
+    with pytest.raises(ValidationError, match="is where bad records are set aside"):
+        jdbc(table='public."a.b"', tables=[{"table": 'public."a.b_quarantine"', "topics": "t"}])
+
+
 def test_a_staging_table_s_name_is_the_interval_s_and_fits_a_database():
     name = staging_table("public.flights", INSTANT, "02b6675b-5f40-4adc-98cd-4049dc7f1332", 12)
     assert len(name) <= 63
@@ -229,7 +254,7 @@ def test_a_staging_table_s_name_is_the_interval_s_and_fits_a_database():
     assert not is_staging_of(name, "public.others", INSTANT)
     assert not is_staging_of(name, "public.flights", "20261123180000001")
     assert not is_staging_of(f'{name}"; DROP TABLE flights; --', "public.flights", INSTANT)
-    assert quoted('a"b') == '"a""b"'
+    assert sql_quoted('a"b') == '"a""b"'
 
 
 # Columns
@@ -258,13 +283,14 @@ HELD = [
     (POSTGRES, "timestamp", "timestamp with time zone"), (POSTGRES, "timestamp", "timestamp without time zone"),
     (POSTGRES, "timestamp_ntz", "timestamp(3) without time zone"), (POSTGRES, "date", "date"),
     (POSTGRES, ARRAY_OF_LONG, "integer[]"), (POSTGRES, ARRAY_OF_LONG, "numeric(4,0)[]"),
-    (POSTGRES, ARRAY_OF_LONG, "jsonb"),
+    (POSTGRES, ARRAY_OF_LONG, "jsonb"), (POSTGRES, "string", "numeric"), (POSTGRES, "string", "numeric(4,2)"),
     (POSTGRES, "binary", "bytea"), (POSTGRES, "boolean", "boolean"), (POSTGRES, "float", "double precision"),
     (SQLITE, "long", "INTEGER"), (SQLITE, "decimal(38,10)", "TEXT"), (SQLITE, "decimal(15,2)", "DECIMAL(15,2)"),
     (SQLITE, "timestamp", "DATETIME"), (SQLITE, "binary", "BLOB"), (SQLITE, "boolean", "BOOLEAN"),
     (MARIADB, "boolean", "tinyint(1)"), (MARIADB, "long", "int(10) unsigned zerofill"), (MARIADB, "string", "uuid"),
     (MARIADB, "string", "enum('a','b')"), (MARIADB, "string", "mediumtext"), (MARIADB, "timestamp", "timestamp(6)"),
     (MARIADB, "decimal(38,10)", "decimal(65,10)"), (MARIADB, "long", "varchar(20)"), (MARIADB, "float", "float"),
+    (MARIADB, "string", "decimal(65,30)"),
 ]  # fmt: skip
 REFUSED = [
     (POSTGRES, ARRAY_OF_LONG, "boolean[]"), (POSTGRES, ARRAY_OF_LONG, "bigint"), (POSTGRES, ARRAY_OF_BYTES, "bytea[]"),
@@ -278,6 +304,7 @@ REFUSED = [
     (MARIADB, "timestamp_ntz", "timestamp(6)"), (MARIADB, "double", "float"), (MARIADB, "long", "double"),
     (MARIADB, "binary", "binary(4)"), (MARIADB, "binary", "longtext"), (MARIADB, "boolean", "bit(1)"),
     (MARIADB, "timestamp", "year(4)"), (MARIADB, "date", "time"), (MARIADB, "double", "decimal(10,2)"),
+    (POSTGRES, "string", "numeric(2,5)"), (POSTGRES, "string", "interval"), (POSTGRES, "string", "time(3)"),
 ]  # fmt: skip
 
 
@@ -291,6 +318,28 @@ def test_a_column_that_could_lose_something_is_refused_by_name(dialect, kind, de
     says = dialect.fit("`c`", kind, DatabaseColumn("c", declared), "UTC")
     assert isinstance(says, str)
     assert declared in says
+
+
+@pytest.mark.parametrize(
+    ("declared", "held", "refused"),
+    [
+        (
+            "numeric",
+            ["0", "-1.50", "+.5", "5.", "NaN", "Infinity", "-Infinity", "9" * 500 + ".1"],
+            ["", ".", "-", "1e5", "0x10", "1_000", " 1", "1\n", "nan", "--1", "one", "1.2.3"],
+        ),
+        ("numeric(4,2)", ["99.99", "-0012.3400", "0", "NaN"], ["100", "0.001", "Infinity", "1234"]),
+        ("numeric(3,0)", ["999", "1.", "1.000"], ["1000", "1.5"]),
+        ("decimal(65,30)", ["9" * 35 + "." + "9" * 30], ["NaN", "9" * 36, "0." + "1" * 31]),
+    ],
+)
+def test_a_text_in_a_column_of_decimals_is_digits_that_are_not_rounded(declared, held, refused):
+    dialect = MARIADB if declared.startswith("decimal") else POSTGRES
+    fit = dialect.fit("`c`", "string", DatabaseColumn("c", declared), "UTC")
+    pattern = bytes.fromhex(re.search(r"decode\(X'(\w+)'", fit.problem)[1]).decode()
+    java = re.compile(pattern.replace(r"\z", r"\Z"))  # the end, as Java writes it
+    assert all(java.match(text) for text in held)
+    assert not any(java.match(text) for text in refused)
 
 
 @pytest.mark.parametrize("dialect", [POSTGRES, SQLITE, MARIADB])
@@ -457,7 +506,7 @@ def test_a_key_whose_versions_are_in_two_partitions_is_found(connection):
     rows = [(1, "t[0]", 0), (1, "t[1]", 0), (2, "t[0]", 1)]
     connection.executemany(f"INSERT INTO s (id, {LOG}, {OFFSET}, {DELETED}) VALUES (?, ?, ?, 0)", rows)
     connection.execute(statements.latest(target, ["s"]))
-    assert connection.execute(statements.scattered(target)).fetchall() == [("t[0]", "t[1]", 1)]
+    assert connection.execute(statements.scattered(target)).fetchall() == [("t[0]", "t[1]", "t[0]", 0)]
     assert statements.update(target) is None
 
 
@@ -481,3 +530,52 @@ def test_hundreds_of_staging_tables_are_one_statement(connection):
     connection.execute(statements.latest(target, names))
     connection.execute(statements.insert_new(target))
     assert connection.execute("SELECT count(*) FROM t").fetchone() == (620,)
+
+
+# What a database says of rows that it refuses
+
+
+@pytest.mark.parametrize(
+    ("dialect", "said", "code", "state", "shown"),
+    [
+        (
+            POSTGRES,
+            'ERROR: duplicate key value violates unique constraint "t_v_key"\n  Detail: Key (v)=(a\nb) already exists.',
+            0, "23505", 'ERROR: duplicate key value violates unique constraint "t_v_key"',
+        ),
+        (POSTGRES, 'ERROR: invalid input syntax for type uuid: "x"', 0, "22P02",
+         "a text isn't of its column's type (SQLSTATE 22P02)"),
+        (POSTGRES, "FEHLER: ungültig: »x«", 0, "22P06", "a value does not fit (SQLSTATE 22P06)"),
+        (MARIADB, "(conn=7) Duplicate entry 'a' for key 'v'", 1062, "23000", "Duplicate entry … for key 'v'"),
+        (MARIADB, "(conn=7) Column 'v' cannot be null", 1048, "23000", "Column 'v' cannot be null"),
+        (MARIADB, "Data too long for column 'v' at row 1", 1406, "22001", "Data too long for column 'v' at row 1"),
+        (MARIADB, "Incorrect integer value: 'a' for column `d`.`t`.`v` at row 1", 1366, "22007",
+         "Incorrect integer value: … for column `d`.`t`.`v` at row 1"),
+        (MARIADB, "Incorrect integer value: 'a' for column 'v' at row 1", 1366, "",
+         "Incorrect integer value: … for column 'v' at row 1"),
+        (MARIADB, "Duplicate entry 'Column 'v' cannot be null", 1062, "", "error 1062, SQLSTATE unknown"),
+        (MARIADB, "CONSTRAINT `c` failed for `d`.`t`", 4025, "23000", "CONSTRAINT `c` failed for `d`.`t`"),
+        (SQLITE, "UNIQUE constraint failed:\n t.v", 19, "", "UNIQUE constraint failed: t.v"),
+    ],
+)  # fmt: skip
+def test_what_a_database_says_of_rows_that_it_refuses_is_shown_without_values(dialect, said, code, state, shown):
+    assert dialect.refused(said, code, state) == shown
+
+
+WORDS = ["\n", "'", '"', "' for key 'v'", "Column 'v' cannot be null", ") already exists.", " at row 1", "(conn=1) "]
+
+
+@hypothesis.given(value=st.lists(st.text(max_size=9) | st.sampled_from(WORDS), max_size=6).map("".join))
+def test_no_value_gets_past_by_the_database_s_words(value):
+    value = f"{value}SECRET{value}"
+    for dialect, state, said in (
+        (POSTGRES, "23505", f"duplicate key\n  Detail: Key (v)=({value}) already exists."),
+        (POSTGRES, "23514", f"violates check\n  Detail: Failing row contains ({value})."),
+        (POSTGRES, "22P02", f'invalid input syntax for type uuid: "{value}"'),
+        (MARIADB, "", f"(conn=1) Duplicate entry '{value}' for key 'v'"),
+        (MARIADB, "", f"Incorrect integer value: '{value}' for column 'v' at row 1"),
+        (MARIADB, "", f"Truncated incorrect DOUBLE value: '{value}'"),
+        (MARIADB, "", f"Duplicate entry '{value}"),  # cut at its 512th byte
+        (MARIADB, "", f"Illegal value {value}"),
+    ):
+        assert "SECRET" not in dialect.refused(said, 1, state)

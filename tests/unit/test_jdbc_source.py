@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import ValidationError
 
 from sluice.errors import PipelineFileError
 from sluice.pipeline import load_pipeline
-from sluice.sources.jdbc.engine import Column, at, has_one_offset, local_text, micros, numeric
+from sluice.sources.jdbc.engine import Column, at, has_one_offset, local_text, micros, numeric, risen
 from sluice.sources.jdbc.mariadb import MariaDb
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.postgresql import PostgreSql
@@ -50,7 +52,7 @@ sink:
         (BULK | {"deletes": True, "tables": ["a", "b"]}, "`deletes` need one snapshot of all rows"),
         (BULK | {"deletes": True, "tables": None, "table_include": "a.*"}, "`deletes` need one snapshot of all rows"),
         ({"starting_ids": {"orders": 1}}, "`starting_ids` are for mode timestamp+incrementing"),
-        ({"mode": "timestamp+incrementing", "starting_ids": {"orders": 1}}, "has no one position"),
+        ({"mode": "timestamp+incrementing", "starting_ids": {"orders": 1}}, "without exactly one position"),
         ({"topics": "orders"}, "`topics` is for records of Kafka's"),
         ({"max_bytes": "1 GiB"}, "`max_bytes` is for records of Kafka's"),
     ],
@@ -147,6 +149,26 @@ def test_times_and_their_bounds():
     assert MariaDb().literal(value, "instant", "UTC") == "TIMESTAMP '2026-03-29 00:30:00.123456'"
     assert Sqlite().literal(value, "text", "UTC") == "'2026-03-29 00:30:00'"
     assert [engine.literal(7, "number", "UTC") for engine in (PostgreSql(), MariaDb(), Sqlite())] == ["7"] * 3
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"])
+def test_bounds_of_windows_divide_times_as_their_texts_do_where_clocks_are_set_back(zone):
+    """Windows of ten minutes over a year's nights read each text once, and rows of both hours of one text."""
+    step, begin = timedelta(minutes=10), datetime(2026, 1, 1, tzinfo=UTC)
+    times = [begin + n * step for n in range(366 * 144)]
+    turns = [
+        a
+        for a, b in pairwise(times)
+        if a.astimezone(ZoneInfo(zone)).replace(tzinfo=None) >= b.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    ]
+    assert turns
+    for turn in turns:
+        rows = [micros(turn) + n * 7 * 60_000_000 + 1 for n in range(-60, 60)]
+        ends = [risen(micros(turn + n * step), zone) for n in range(-40, 40)]
+        assert ends == sorted(ends)
+        texts = [(local_text(a, zone), local_text(b, zone)) for a, b in pairwise(ends) if a < b]
+        read = [row for a, b in texts for row in rows if a <= local_text(row, zone) < b]
+        assert sorted(read) == [row for row in rows if ends[0] <= row < ends[-1]]
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ UNSECURED = {
 }
 
 
-def names_of_librdkafka() -> list[str]:
-    """Every setting that has to do with security, as the installed librdkafka itself lists them."""
+def all_names_of_librdkafka() -> list[str]:
+    """Every setting, as the installed librdkafka itself lists them."""
     package = Path(confluent_kafka.__file__).parent
     places = [*package.parent.glob("confluent_kafka.libs/librdkafka*"), *package.glob(".dylibs/librdkafka*")]
     library, libc = ctypes.CDLL(str(places[0])), ctypes.CDLL(None)
@@ -49,12 +49,13 @@ def names_of_librdkafka() -> list[str]:
         stream = libc.fopen(file.name.encode(), b"w")
         library.rd_kafka_conf_properties_show(stream)
         libc.fclose(stream)
-        names = {line.partition("|")[0].strip() for line in Path(file.name).read_text().splitlines()}
-    parts = ("sasl", "ssl", "https.", "security.", "oauth")
-    return sorted(name for name in names if any(part in name for part in parts))
+        rows = [line for line in Path(file.name).read_text().splitlines() if "|" in line]
+    names = {line.partition("|")[0].strip() for line in rows}
+    return sorted(name for name in names if name and name != "Property" and not name.startswith("-"))
 
 
-NAMES = names_of_librdkafka()
+_OF_SECURITY = ("sasl", "ssl", "https.", "security.", "oauth")
+NAMES = [name for name in all_names_of_librdkafka() if any(part in name for part in _OF_SECURITY)]
 
 
 def outcome(settings: dict[str, Any]) -> Any:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
@@ -11,12 +15,14 @@ from sluice.errors import ActionRequiredError, IntervalError
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage
+from sluice.sinks.kafka import staging
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.names import topics_of, transactional_id, way_of_writing
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable
+from sluice.sinks.kafka.staging import checksum, local_staging
 from sluice.sinks.kafka.takes import LARGEST, Group, Takes, as_option, from_option, pinned_takes
 
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
@@ -36,7 +42,7 @@ def shaped(columns, **more):
         ({"producer": {"transactional.id": "mine"}}, "transactional.id: not among the settings"),
         ({"producer": {"enable.idempotence": "false"}}, "enable.idempotence: not among"),
         ({"producer": {"acks": 1}}, "acks: not among"),
-        ({"producer": {"sasl.password": "x"}}, "a secret must not stand in a pipeline file"),
+        ({"producer": {"sasl.password": "x"}}, "a secret must not be in a pipeline file"),
         ({"tombstones": True}, "name its columns in `key_fields`"),
         ({"value": {"encoder": "avro"}}, "encoder avro needs `registry`"),
         ({"value": {"encoder": "json", "registry": "r"}}, "encoder json has no schema in a `registry`"),
@@ -103,7 +109,7 @@ def test_which_commits_were_written_in_the_same_way():
     for number, way in enumerate((NOTHING, NOTHING, "a", "a", "b", "b"), 1):
         commit = Commit(number, f"2026010100000000{number}", "", 0, 0, 0, {}, written=way, since=log.since(way))
         record = log.record_of_commit(commit)
-        log._take(record.key, record.value)
+        log._take(number, record.key, record.value, record.headers)
         found.append(log.last.since)
     assert found == [1, 1, 1, 1, 5, 5]
 
@@ -147,3 +153,44 @@ def test_files_that_are_gone_or_changed_are_not_sent(tmp_path):
     one = Committable(rows=1, path="20260101000000000/a", payload={"files": [["f.parquet", 4]]})
     with pytest.raises(IntervalError, match="not as it was written"):
         list(Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log").records())
+
+
+def test_a_staged_file_with_other_records_is_not_sent_though_it_has_the_size(tmp_path):
+    folder = tmp_path / "20260101000000000" / "a"
+    folder.mkdir(parents=True)
+
+    def wrote(amount: str) -> tuple[int, str]:
+        record = {"topic": "t", "key": b"k", "value": f"amount={amount}".encode(), "headers": None,
+                  "partition": None, "timestamp": 1}  # fmt: skip
+        pq.write_table(pa.Table.from_pylist([record]), folder / "f.parquet")
+        return (folder / "f.parquet").stat().st_size, checksum(LocalStorage(tmp_path), "20260101000000000/a/f.parquet")
+
+    found = wrote("100")
+    one = committable("20260101000000000/a", {"f.parquet": found}, 1, 0)
+    sent = [record.value for record in Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log").records()]
+    assert sent == [b"amount=100"]
+    assert wrote("999")[0] == found[0]
+    with pytest.raises(IntervalError, match="not as it was written"):
+        list(Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log").records())
+
+
+def test_the_staging_path_is_a_folder_of_this_account(tmp_path, monkeypatch):
+    """Who owns a folder reads what is put there; a group may be shared with the accounts of Spark's machines."""
+    folder = tmp_path / "staging" / "orders"
+    local_staging(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    local_staging(folder)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ActionRequiredError, match="can't be used"):
+        local_staging(file / "staging")
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    monkeypatch.setattr(staging, "_ROOT", -1)
+    with pytest.raises(ActionRequiredError, match="of another account"):
+        local_staging(folder)
+    folder.chmod(0o770)
+    local_staging(folder)
+    monkeypatch.setattr(os, "getegid", lambda: folder.stat().st_gid + 1)
+    monkeypatch.setattr(os, "getgroups", list)
+    with pytest.raises(ActionRequiredError, match="of another account"):
+        local_staging(folder)

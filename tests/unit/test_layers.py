@@ -69,3 +69,33 @@ def test_a_module_is_in_the_room_of_its_longest_name(layers, module, room):
 )
 def test_a_connector_is_named_nowhere_but_in_its_own_folder(layers, file, text, found):
     assert list(layers.strange_words(file, text)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = F.to_json(value)", True),
+        ('f"to_json({value})"', True),
+        ("functions.to_json(value, options)", True),
+        ("record.to_json()", False),
+        ("def to_json(self) -> bytes:", False),
+        ("as_json(value)", False),
+    ],
+)
+def test_spark_s_json_is_made_in_one_place(layers, text, found):
+    assert bool(list(layers.second_places("sinks/jdbc/fits.py", text))) is found
+    assert not list(layers.second_places("rows/json_text.py", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('F.from_json("v", kind)', True),
+        ("try_to_timestamp({column})", True),
+        ("F.timestamp_millis(value)", True),
+        ("to_utc_timestamp(value, zone)", False),
+        ("of_text(column, kind)", False),
+    ],
+)
+def test_texts_and_numbers_become_times_in_one_place(layers, text, found):
+    assert bool(list(layers.second_places("rows/changes.py", text))) is found

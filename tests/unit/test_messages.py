@@ -7,7 +7,6 @@ import random
 
 import pytest
 from protocol_messages import abort, ack, end, start, status
-from pydantic import ValidationError
 
 from sluice.protocol.confine import start_digest
 from sluice.protocol.known_streams import KnownStreams
@@ -55,7 +54,7 @@ def test_a_message_says_who_what_and_when_in_plain_json():
 
 
 def test_what_is_no_message_is_refused():
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValueError, match="type"):
         decode(b'{"type": "SOMETHING-ELSE"}')
 
 

@@ -124,7 +124,7 @@ def test_a_tail_that_was_copied_again_without_a_word_is_seen():
 def test_what_was_mirrored_is_not_forgotten():
     moved_once, _ = settled(MIRRORED, state(old=40, new=30), (20, 15))
     other = mapping(new={"moved_from": {"cluster": "north"}})
-    with pytest.raises(ActionRequiredError, match="goes on from its mirror"):
+    with pytest.raises(ActionRequiredError, match="continues from its mirror"):
         settle_moves(follow(moved_once.known, other, "drain", "t"), state(new=30), known()[1], NOW, "t")
     named = moved_once.known.named({"old": "O", "new": "N"}, known()[1])
     drained = bounded(follow(named, MIRRORED, "drain", "t"), state(new=30), known(20)[1], NOW)[0].known
@@ -196,10 +196,10 @@ def test_moves_follow_renamed_clusters():
 
 
 def test_what_the_mirror_has_not_told_is_waited_for():
-    with pytest.raises(RetryableError, match="hasn't told an offset yet") as caught:
+    with pytest.raises(RetryableError, match="hasn't recorded an offset yet") as caught:
         settled(MIRRORED, state(old=40, new=30), (8, 6))
     assert (caught.value.where["position"], caught.value.where["last_told"]) == (10, "8 → 6")
-    with pytest.raises(RetryableError, match="hasn't told an offset yet"):
+    with pytest.raises(RetryableError, match="hasn't recorded an offset yet"):
         settled(MIRRORED, state(old=10, new=0))  # it may not have begun, and copy all ten
 
 
@@ -251,20 +251,20 @@ def test_what_does_not_fit_is_refused():
     before, checkpoint = known()
     for found, why in [
         (state(old=40), "fewer partitions"),
-        (state(old=40, new=14), "isn't there"),
+        (state(old=40, new=14), "isn't in the topic"),
     ]:
         with pytest.raises(ActionRequiredError, match=why):
             settled(MIRRORED, found, (20, 15))
     both = Checkpoint.model_validate(
         {"clusters": {name: {"topics": {"orders": {"partitions": {0: 3}}}} for name in ("old", "new")}}
     )
-    with pytest.raises(ActionRequiredError, match="has read the topic"):
+    with pytest.raises(ActionRequiredError, match="has already read the topic"):
         settle_moves(follow(before, MIRRORED, "drain", "t"), state(old=40, new=30), both, NOW, "t")
     stranger = mapping(new={"moved_from": {"cluster": "elsewhere"}})
     with pytest.raises(ActionRequiredError, match="doesn't know"):
         settle_moves(follow(before, stranger, "drain", "t"), state(new=30), checkpoint, NOW, "t")
     followed, _ = settle_moves(follow(None, stranger, "drain", "t"), state(new=30), Checkpoint(), NOW, "t")
-    assert "has nothing to go on from" in followed.remarks[-1]
+    assert "has no position to continue from" in followed.remarks[-1]
     assert follow(followed.known, stranger, "drain", "t").moves == {}
 
 

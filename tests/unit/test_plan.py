@@ -130,7 +130,7 @@ def test_what_a_backfill_alone_has_read_is_read_again_where_the_log_was_cut_off(
 def test_without_ids_an_end_before_the_position_is_not_loaded_again():
     """It may be another log, of which nothing is known, or the same one, of which everything is."""
     nameless = Checkpoint(clusters={"kafka": ClusterCheckpoint(topics={"t": TopicCheckpoint(partitions={0: 20})})})
-    with pytest.raises(ActionRequiredError, match="can't be told whether the log is another one"):
+    with pytest.raises(ActionRequiredError, match="is unknown whether the log is another one"):
         plan(nameless, state((0, 0, 10)), loss="earliest")
     assert plan(nameless, state((0, 0, 10)), loss="latest").losses[0].resumed_at == 10
 

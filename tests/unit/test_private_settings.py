@@ -70,7 +70,7 @@ def test_a_secret_in_a_pipeline_file_is_refused(
     ],
 )
 def test_names_of_secrets(name: str) -> None:
-    with pytest.raises(ValueError, match="must not stand"):
+    with pytest.raises(ValueError, match="must not be in"):
         refuse_secrets({name: SECRET}, "…")
 
 

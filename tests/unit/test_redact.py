@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sluice.redact import redact
+from sluice.redact import redact, redact_text, remember
 
 
 def test_options_that_are_secret_by_their_name_are_hidden():
@@ -48,6 +51,23 @@ def test_a_log_in_is_taken_out_of_an_address():
         "https://hunter2@registry:8081/subjects",
         "aws_secret_access_key=hunter2",
         r'{"error": "password=\"hunter2\""}',
+        "password=ab,cd;hunter2",
+        "password=abc)hunter2",
+        "password=abc&hunter2",
+        r'{"password": "a\"b hunter2", "a": 1}',
+        r'{"error": "{\"password\": \"a\\\"b hunter2\"}"}',
+        'password="never closed hunter2',
+        "https://u:p@hunter2@registry:8081/subjects",
+        "https://u:" + "x" * 5000 + "hunter2@registry:8081/subjects",
+        "https://a/b,https://hunter2@registry:8081/subjects",
+        "pass=hunter2",
+        "?sv=1&sig=hunter2",
+        "dsn=hunter2",
+        "Authorization: Digest username=a, response=hunter2",
+        'sasl.jaas.config=a.b.C required password="a;hunter2";',
+        "https://hooks.slack.com/services/T0/B0/hunter2 answers 404",
+        "https://discord.com/api/webhooks/1/hunter2",
+        "https://a.webhook.office.com/hunter2",
     ],
 )
 def test_a_secret_is_taken_out_of_a_text(text):
@@ -65,14 +85,50 @@ def test_a_secret_is_taken_out_of_a_text(text):
         "the schema id 7 is unknown to http://registry:8081",
         "record_key=id, keys=3",
         "abfss://container@account.dfs.core.windows.net/lake",
+        "https://host/a@b, it passes, and nothing is compassed: dsnx=1",
+        "file:///lake/orders[1]@105",
     ],
 )
 def test_what_is_no_secret_stays(text):
     assert redact(text) == text
 
 
+@given(
+    secret=st.text(min_size=1, max_size=12).filter(lambda s: not s.isspace()).map(lambda s: f"<{s}>"),
+    write=st.sampled_from(
+        [
+            lambda s: json.dumps({"sasl.password": s, "a": 1}),
+            lambda s: json.dumps({"error": json.dumps({"sasl.password": s})}),
+            lambda s: json.dumps([json.dumps({"error": json.dumps({"sasl.password": s})})]),
+            lambda s: repr({"sasl.password": s}),
+            lambda s: f"password={''.join(s.split())} x",
+            lambda s: f"s3a://u:{''.join(s.split())}@host/x",
+        ]
+    ),
+)
+def test_however_a_secret_is_quoted_nothing_of_it_is_left(secret, write):
+    assert not {"<", ">"} & set(redact_text(write(secret)))
+
+
+def test_a_connection_s_secret_is_hidden_wherever_it_is():
+    remember(["hunter2hunter2", "short", None, " " * 9])
+    assert redact({"error": "FATAL: no user hunter2hunter2, short"}) == {"error": "FATAL: no user ***, short"}
+    assert redact_text(" " * 9) == " " * 9
+
+
 def test_a_text_of_any_length_is_looked_through_in_its_time():
     began = time.process_time()
-    for text in ("password" * 3000, "a" * 30_000, "a.jaas" * 3000, "://" * 5000, "x=" * 15_000):
+    for text in (
+        "password" * 3000,
+        "a" * 30_000,
+        "a.jaas" * 3000,
+        "://" * 5000,
+        "x=" * 15_000,
+        'pwd="' * 9000,
+        "pwd='\\" * 9000,
+        "a://b@" * 9000,
+        "https://hooks." * 5000,
+        "http://a/" * 9000 + "@",
+    ):
         redact(text)
     assert time.process_time() - began < 5

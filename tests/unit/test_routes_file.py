@@ -75,7 +75,7 @@ def test_one_of_them_has_an_address(tmp_path):
         ("    topics: events", "    topic: events", 4, "source.kafka.topic: there is no such key"),
         ("      is: payment.done", "      is: order", 12, "two tables have the same value"),
         ("otherwise: fail", "otherwise: refund", 12, "`otherwise` is fail, ignore, or one of the tables"),
-        ("      is: payment.done", "      name: x", 12, "can't have name"),
+        ("      is: payment.done", "      name: x", 12, "can't set name"),
         ("  by: type\n", "", 12, "routes.by: this key is missing"),
         ("  by: type", "  bye: type", 13, "did you mean `by`"),
         ("/lake/payments", "/lake/orders", 15, "the same sink.hudi.path"),

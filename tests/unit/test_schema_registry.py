@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.registry.client import Registry
+from sluice.registry.client import KnownVersion, Registered, Registry
 from sluice.registry.config import VARIABLE, RegistrySettings, refuse_one_for_several, registry_of_environment
 
 SECRET = "correct-horse-battery"
@@ -83,6 +83,10 @@ def connect(server: Server) -> Iterator[Callable[..., Registry]]:
         one.close()
 
 
+def known_of(found: list[Registered]) -> dict[tuple[str, int], KnownVersion]:
+    return {(s.subject, s.version): KnownVersion(s.id, s.digest) for s in found}
+
+
 def test_each_schema_is_asked_for_once(server, connect):
     server.version("a", 1, 7)
     server.version("a", 2, 9, latest=True)
@@ -90,19 +94,39 @@ def test_each_schema_is_asked_for_once(server, connect):
     registry = connect()
     found = registry.new_versions(["a", "b", "not-yet"], {})
     assert [(s.subject, s.version, s.id) for s in found] == [("a", 1, 7), ("a", 2, 9), ("b", 1, 7)]
-    known = {(s.subject, s.version): s.id for s in found}
+    known = known_of(found)
     server.asked.clear()
     assert registry.new_versions(["a", "b"], known) == []
-    assert [path.partition("?")[0] for path in server.asked] == [f"/subjects/{s}/versions/latest" for s in "ab"]
+    paths = [f"/subjects/{s}/versions{part}" for s in "ab" for part in ("/latest", "")]
+    assert [path.partition("?")[0] for path in server.asked] == paths
     server.version("a", 3, 11, latest=True)
     server.asked.clear()
     assert [s.id for s in registry.new_versions(["a"], known)] == [11]
-    assert len(server.asked) == 1  # the latest is the one after the last known: there can be none between
+    assert len(server.asked) == 2
+
+
+def test_a_version_that_came_and_went_between_two_looks_is_found(server, connect):
+    """It is deleted, so the latest is one that is known; records in the topic carry its id."""
+    server.version("a", 1, 7, latest=True)
+    known = known_of(connect().new_versions(["a"], {}))
+    server.version("a", 2, 8)
+    assert [(s.version, s.id) for s in connect().new_versions(["a"], known)] == [(2, 8)]
+    assert "deleted=true" in server.asked[-1].lower()
+
+
+def test_a_version_whose_text_is_another_now_is_among_the_answers(server, connect):
+    server.version("a", 1, 7, latest=True)
+    known = known_of(connect().new_versions(["a"], {}))
+    server.version("a", 1, 7, latest=True, schema='"bytes"')
+    assert [(s.id, s.text) for s in connect().new_versions(["a"], known)] == [(7, '"bytes"')]
+    of_an_earlier_release = {("a", 1): KnownVersion(7, None)}
+    assert [s.id for s in connect().new_versions(["a"], of_an_earlier_release)] == [7]
 
 
 def test_a_subject_that_was_made_anew_is_read_anew(server, connect):
     server.version("a", 1, 21, latest=True)
-    assert [s.id for s in connect().new_versions(["a"], {("a", 1): 7, ("a", 2): 9})] == [21]
+    known = {("a", 1): KnownVersion(7, "of then"), ("a", 2): KnownVersion(9, "of then")}
+    assert [s.id for s in connect().new_versions(["a"], known)] == [21]
 
 
 def test_references_come_before_what_refers_to_them(server, connect):
@@ -122,8 +146,8 @@ def test_references_come_before_what_refers_to_them(server, connect):
 @pytest.mark.parametrize(
     ("status", "body", "kind", "says"),
     [
-        (500, {"error_code": 50001, "message": "store"}, RetryableError, "error of its own.*status=500"),
-        (429, {"error_code": 429, "message": "slow"}, RetryableError, "error of its own.*status=429"),
+        (500, {"error_code": 50001, "message": "store"}, RetryableError, "had an internal error.*status=500"),
+        (429, {"error_code": 429, "message": "slow"}, RetryableError, "had an internal error.*status=429"),
         (401, {"error_code": 401, "message": f"no {SECRET}"}, ActionRequiredError, "refuses the connection's log-in"),
         (403, {"error_code": 40301, "message": "denied"}, ActionRequiredError, "refuses the connection's log-in"),
         (404, "<html>nothing here</html>", ActionRequiredError, "not a schema registry.*/apis/ccompat/v7"),

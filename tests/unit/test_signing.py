@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.signing import HEADER, Signatures
 
@@ -62,7 +63,29 @@ def test_a_secret_is_replaced_in_two_steps():
 
 
 def test_the_secret_reaches_no_kafka_client_and_no_text():
-    secrets = {"sluice.control.secret": "hunter2", "sluice.control.secret.previous": "hunter1"}
+    secrets = {"sluice.control.secret": "hunter2-and-longer", "sluice.control.secret.previous": "hunter1"}
     settings = KafkaSettings("k", {"bootstrap.servers": "h:1", **secrets})
-    assert settings.control_secrets == ("hunter2", "hunter1")
+    assert settings.control_secrets == ("hunter2-and-longer", "hunter1")
     assert "hunter" not in str((settings.client(), settings.java(), settings))
+
+
+@pytest.mark.parametrize("secret", ["s", "hunter2", "fifteen bytes.."])
+def test_a_secret_that_can_be_guessed_is_refused(secret):
+    settings = KafkaSettings("k", {"bootstrap.servers": "h:1", "sluice.control.secret": secret})
+    with pytest.raises(ActionRequiredError, match="less than 16 bytes") as caught:
+        _ = settings.control_secrets
+    assert secret not in str(caught.value).split()
+
+
+def test_who_begins_in_the_middle_takes_nothing_unsigned():
+    reader, told = signatures("s")
+    reader.require_all()
+    assert reader.are_required(KEY.decode(), 0)
+    assert not reader.counts(5, KEY, VALUE, [])
+    assert reader.counts(6, KEY, VALUE, reader.headers(KEY, VALUE))
+    assert not reader.counts(4, b"another table", VALUE, [])
+    assert told == [5, 4]
+    plain, _ = signatures()
+    plain.require_all()
+    assert plain.counts(1, KEY, VALUE, [])
+    assert not plain.are_required(KEY.decode(), 0)

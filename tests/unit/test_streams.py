@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.protocol.known_streams import KnownLog, KnownStreams
+from sluice.protocol.held_back import refuse_held_back
+from sluice.protocol.known_streams import KnownLog, KnownMove, KnownStreams
 from sluice.protocol.mapping import Stream, StreamMapping, mapping_of, require_streams
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.state import ClusterState, PartitionBounds
@@ -175,7 +176,7 @@ def test_a_topic_that_is_missed_twice_is_drained():
 def test_a_topic_that_is_missed_twice_is_dropped_or_fails_the_run():
     found = after(EAST_AND_WEST, EAST, EAST, on_removed="drop")
     assert (found.topics("west"), "west" in found.clusters) == ((), False)
-    assert "is left (on_removed: drop)" in found.remarks[0]
+    assert "its unread records are skipped (on_removed: drop)" in found.remarks[0]
     draining = after(EAST_AND_WEST, EAST, EAST).known
     assert follow(draining, EAST, "drop", "t").topics("west") == (), "its cluster may be gone for good"
     assert after(EAST_AND_WEST, EAST, on_removed="fail").topics("west") == ("orders",)
@@ -243,6 +244,41 @@ def test_a_removed_topic_is_read_to_where_its_log_ended_then():
     drained, _ = bounded(later, state(("east", 0, 5), ("west", 0, 9)), at(west=7), NOW)
     assert (drained.topics("west"), "west" in drained.clusters) == ((), False)
     assert "orders of cluster west is drained" in drained.remarks[-1]
+
+
+def test_a_topic_ends_after_the_records_of_a_transaction_that_is_open():
+    """Its end is no last stable offset: what is open may commit. The topic is removed, or stops at the latest."""
+    here, west = state(("east", 0, 5), ("west", 0, 6)), TopicPartition("west", "orders", 0)
+    is_open = replace(here, partitions=[here.partitions[0], replace(here.partitions[1], high_watermark=9)])
+    draining, found = bounded(after(EAST_AND_WEST, EAST, EAST), is_open, at(west=6), NOW)
+    assert draining.known.logs["west"]["orders"].ends == {0: 9}
+    assert (windows(found)["west"], draining.remarks[-1]) == (
+        6,
+        f"{west}: an open Kafka transaction holds back records before its end",
+    )
+    assert draining.known.without_drained(at(west=6))[1] == ()
+    later = follow(draining.known, EAST, "drain", "t")
+    ended, found = bounded(later, state(("east", 0, 5), ("west", 0, 12)), at(west=6), NOW)
+    assert (windows(found)["west"], ended.remarks) == (9, ())
+    assert bounded(later, state(("east", 0, 5), ("west", 0, 12)), at(west=9), NOW)[0].topics("west") == ()
+    stops = mapping(orders={"clusters": {"east": on("orders"), "west": on("orders", stopping_offsets="latest")}})
+    first, _ = bounded(follow(None, stops, "drain", "t"), is_open, at(), NOW)
+    assert first.known.logs["west"]["orders"].ends == {0: 9}
+
+
+def test_a_window_of_a_topic_that_was_moved_is_held_back_by_no_transaction_after_its_end():
+    moved = mapping(
+        orders={"clusters": {"new": on("orders", moved_from={"cluster": "west", "mirror": "mirror_maker"})}}
+    )
+    known = after(EAST_AND_WEST).known
+    known = known.with_log(("west", "orders"), KnownLog(status="draining", ends={0: 5}))
+    known = known.with_move(("new", "orders"), KnownMove(cluster="west", topic="orders", mirrored=True))
+    here = state(("west", 0, 8), ("new", 0, 8))
+    here = replace(here, partitions=[replace(b, high_watermark=9) for b in here.partitions])
+    for position in (3, 5):
+        _, found = bounded(follow(known, moved, "drain", "t"), here, at(west=position), NOW)
+        refuse_held_back({b.topic_partition: (0, 5) for b in found.partitions[:1]}, found.partitions[:1],
+                         by_times=True, table="t")  # fmt: skip
 
 
 def test_a_removal_is_confirmed_once_all_partitions_can_be_asked():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.control.waiters import Awaited, Waiters, _One
+from sluice.control.waiters import Awaited, Waiters, _Wait
 from sluice.kafka.config import KafkaSettings
 
 
@@ -27,7 +27,7 @@ class Places:
 def test_nobody_s_messages_are_passed_over_for_another_that_waits(offsets):
     waiters, consumer, followed = Waiters(KafkaSettings("kafka", {"bootstrap.servers": "nowhere:9"})), Places(), {}
     for offset in offsets:
-        waiters._new.append(_One(Awaited("table", "control", offset, 0, "workers", 5.0), lambda _: None))
+        waiters._new.append(_Wait(Awaited("table", "control", offset, 0, "workers", 5.0), lambda _: None))
     waiters._take_in(consumer, followed)
     assert consumer.read_from == 100
 
@@ -35,7 +35,7 @@ def test_nobody_s_messages_are_passed_over_for_another_that_waits(offsets):
 def test_one_that_begins_later_while_it_is_read_again_begins_where_that_is():
     waiters, consumer, followed = Waiters(KafkaSettings("kafka", {"bootstrap.servers": "nowhere:9"})), Places(), {}
     for offset in (500, 100, 300):
-        waiters._new.append(_One(Awaited("table", "control", offset, 0, "workers", 5.0), lambda _: None))
+        waiters._new.append(_Wait(Awaited("table", "control", offset, 0, "workers", 5.0), lambda _: None))
         waiters._take_in(consumer, followed)
         if offset == 500:
             followed["control"].position = 900

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.airflow.workers_dag import build_workers_dags, raise_worker_errors
 from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.pipeline.workers import ServedFiles, pipelines_of
+from sluice.pipeline.workers import ServedFiles, dag_of_workers, pipelines_of
 
 TEXT = """
 name: {name}
@@ -69,3 +70,13 @@ def test_only_changes_of_its_own_pipelines_end_a_worker(tmp_path, change, same):
     files = ServedFiles([tmp_path], "default")
     change(tmp_path)
     assert files.are_same() is same
+
+
+def test_a_wrong_file_of_workers_takes_no_other_group_off_the_schedule(tmp_path):
+    (tmp_path / "good.yaml").write_text("workers: 1\n")
+    for number, text in enumerate((b"\xff\xfe", b"workers: 2026-02-30", b"[" * 3000, b"workers: !!bool x")):
+        (tmp_path / f"wrong{number}.yaml").write_bytes(text)
+    (dag,) = build_workers_dags(tmp_path, tmp_path, auto_register=False)
+    assert dag.dag_id == dag_of_workers("good")
+    with pytest.raises(PipelineFileError, match="wrong0"):
+        raise_worker_errors(tmp_path, tmp_path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperator, Context
@@ -27,9 +28,11 @@ from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide
 from sluice.errors import RetryableError, SluiceError
 from sluice.logs import log
+from sluice.pipeline.alerts import Notifier
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts, interval_facts
 from sluice.protocol.messages import PlannedRange
+from sluice.protocol.transaction import State
 
 if TYPE_CHECKING:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -44,8 +47,8 @@ _LOOK_BACK = 2000  # offsets of the control topic to search for the table's last
 class AlertOperator(BaseOperator):
     """Decides which alerts a run gives rise to, and sends them through the pipeline's notifiers.
 
-    What it must remember from run to run, such as failures in a row, is in Airflow's state store of the table's asset.
-    Which alerts were sent is in the task's own store, so that a retry doesn't send them twice.
+    Its state between runs, such as failures in a row, is in Airflow's state store of the table's asset. Which alerts
+    were sent is in the task's own store, so that a retry doesn't send them twice.
     """
 
     def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
@@ -68,11 +71,11 @@ class AlertOperator(BaseOperator):
             history = self._history(context, report)
             alerts = decide(report, history, rules)
             if not alerts:
-                log.info("nothing has to be told", outcome=report.outcome)
+                log.info("no alert is due", outcome=report.outcome)
             self._tell(alerts, context)
 
     def _history(self, context: Context, report: Report) -> History:
-        """What came before this run; it is updated at once, but a retry still finds the earlier state."""
+        """The history before this run; it is updated at once, but a retry still finds the earlier state."""
         store = context["asset_state_store"][table_asset(self.pipeline)]
         try:
             stored = cast("dict[str, Any]", store.get(_HISTORY_KEY, default={}))
@@ -101,7 +104,7 @@ class AlertOperator(BaseOperator):
                     log.error("a notifier failed", alert=alert.kind, notifier=name, error=problem, reason=str(error))
                     failed.append(f"{name} ({alert.kind}): {problem}")
                 else:
-                    log.info("told", alert=alert.kind, notifier=name, subject=alert.subject)
+                    log.info("alert sent", alert=alert.kind, notifier=name, subject=alert.subject)
                     done.append(key)
                     store.set(_TOLD_KEY, cast("JsonValue", done))
         if failed:
@@ -126,19 +129,28 @@ def tell_all(pipeline: Pipeline, alert: Alert, context: Context) -> None:
         except Exception as error:
             failed.append(error)
         else:
-            log.info("told", alert=alert.kind, notifier=name, subject=alert.subject)
+            log.info("alert sent", alert=alert.kind, notifier=name, subject=alert.subject)
     if failed:
         raise ExceptionGroup("messages could not be sent", failed)
 
 
 def _messages(pipeline: Pipeline, alert: Alert, context: Context) -> Iterator[tuple[str, str, Any]]:
-    """Each notifier's name, a key for the message, and what sends it."""
+    """Each notifier's name, a key for the message, and what sends it.
+
+    Each attempt has a notifier for itself: rendering writes into its fields, and what an alert says, such as a topic's
+    name, would be a template of the next attempt, with the notifier's own secrets among the variables.
+    """
     said = redact(alert.reworded(pipeline.with_file_keys).variables())
+    own = cast("Context", {**context, "sluice": said})
     for number, notifier in enumerate(pipeline.alerts.notifiers(alert.occasion)):
-        made = make_notifier(notifier, f"alerts.{alert.occasion}.{number}")
-        own = cast("Context", {**context, "sluice": said})  # a notifier adds its own arguments to the context
+        place = f"alerts.{alert.occasion}.{number}"
         key = f"{alert.kind} {alert.data.get('limit', '')}/{number}"
-        yield notifier.notifier.rpartition(".")[2], key, lambda made=made, own=own: made(own)
+        yield notifier.notifier.rpartition(".")[2], key, partial(_send, notifier, place, own)
+
+
+def _send(notifier: Notifier, place: str, context: Context) -> None:
+    own = cast("Context", {**context})  # a notifier adds its own arguments to the context
+    make_notifier(notifier, place)(own)
 
 
 def _report(pipeline: Pipeline, context: Context) -> Report:
@@ -156,14 +168,47 @@ def _report(pipeline: Pipeline, context: Context) -> Report:
         "ended": datetime.now(UTC),
         "links": Links(run_url(ti.dag_id, ti.run_id), page_url(ti.dag_id, ti.run_id)),
     }
+    opened = ti.xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY) or {}
     if committed:
-        facts = ti.xcom_pull(task_ids=COMMIT, key=INTERVAL_KEY)
-        outcome: Outcome = "committed" if ti.xcom_pull(task_ids=COMMIT)["state"] == "committed" else "empty"
-        opened = ti.xcom_pull(task_ids=START_COMMIT, key=TRANSACTION_KEY) or {}
-        common["remarks"] = tuple(opened.get("remarks", ()))
-        return Report(outcome=outcome, facts=IntervalFacts.model_validate(facts) if facts else None, **common)
-    failures = tuple(_failure(context, t["task_id"], t["map_index"]) for t in ended if t["state"] == "failed")
+        ended_well = _ended_well(pipeline, context, opened)
+        if not isinstance(ended_well, Failure):
+            through = opened.get("valid_through")
+            common |= {
+                "remarks": tuple(opened.get("remarks", ())),
+                "lag_records": opened.get("lag_records"),
+                "valid_through": datetime.fromisoformat(through) if through is not None else None,
+            }
+            return Report(**common, **ended_well)
+        failures: tuple[Failure, ...] = (ended_well,)
+    else:
+        failures = tuple(_failure(context, t["task_id"], t["map_index"]) for t in ended if t["state"] == "failed")
     return Report(outcome="failed", failures=failures, **common, **_from_control_topic(pipeline, context))
+
+
+def _ended_well(pipeline: Pipeline, context: Context, opened: dict[str, Any]) -> dict[str, Any] | Failure:
+    """Outcome and facts of a run whose `commit` counts as successful, or the contradiction found.
+
+    A person may have marked the task. It has then returned nothing, and the control topic has the run's outcome.
+    """
+    ti = context["ti"]
+    returned = ti.xcom_pull(task_ids=COMMIT)
+    if returned is not None:
+        facts = ti.xcom_pull(task_ids=COMMIT, key=INTERVAL_KEY)
+        outcome: Outcome = "committed" if returned["state"] == "committed" else "empty"
+        return {"outcome": outcome, "facts": IntervalFacts.model_validate(facts) if facts else None}
+    if "empty" in opened:
+        return {"outcome": "empty"}
+    facts = _from_control_topic(pipeline, context).get("facts")
+    if facts is not None and facts.state is State.COMMITTED:
+        return {"outcome": "committed", "facts": facts}
+    return Failure(
+        task=COMMIT,
+        what="The task was marked as successful by hand, but its interval isn't known to be committed.",
+        next_step="none, if the interval was to be given up: the next run reads the same offsets. Else clear the "
+        f"tasks {START_COMMIT} and all after it.",
+        recovery="fail_run",
+        log=log_url(ti.dag_id, ti.run_id, COMMIT),
+    )
 
 
 def _failure(context: Context, task_id: str, map_index: int) -> Failure:
@@ -201,7 +246,7 @@ def of_run_or_last(pipeline: Pipeline, control: Any, dag_id: str, run_id: str) -
         RetryableError, ActionRequiredError: the control topic can't be read.
     """
     from sluice.control.topic import ControlTopic
-    from sluice.protocol.transaction import State, TableLog
+    from sluice.protocol.transaction import TableLog
 
     table = pipeline.table_id
     messages = ControlTopic(control, pipeline.control_topic).recent(table, _LOOK_BACK)

@@ -5,7 +5,6 @@ A source of a user's may name others, which it gets as they are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from sluice.private import PrivateSettings
 from sluice.protocol.quarantine import quarantine_path
 from sluice.redact import secret_values
 from sluice.registry.config import RegistrySettings
+from sluice.untrusted import json_of
 
 _HOW_KAFKA = 'airflow connections add {id} --conn-type kafka --conn-extra \'{{"bootstrap.servers": "host:9092"}}\''
 _HOW_SPARK = (
@@ -152,7 +152,7 @@ def spark_master(connection_id: str) -> str:
 
 
 def private_settings(connection_id: str) -> PrivateSettings:
-    """Our keys in the extra field of a Spark connection: `conf` for Spark, `hudi` for Hudi.
+    """Sluice's keys in the extra field of a Spark connection: `conf` for Spark, `hudi` for Hudi.
 
     Empty if there is no such connection: steps that need Spark ask for its master, which reports that.
 
@@ -181,7 +181,7 @@ def private_settings(connection_id: str) -> PrivateSettings:
 
 
 def private_settings_of(*pipelines: Pipeline) -> PrivateSettings:
-    """What is secret for the processes of pipelines that share a Spark connection: its own, and their buckets' logins.
+    """The secrets of pipelines that share a Spark connection: the connection's own, and their buckets' logins.
 
     Raises:
         ActionRequiredError: as of `private_settings` and `sluice.connectors.aws`; a connection is missing; or two
@@ -196,7 +196,7 @@ def private_settings_of(*pipelines: Pipeline) -> PrivateSettings:
             if named.setdefault(bucket, str(connection_id)) != connection_id:
                 raise ActionRequiredError(
                     "Pipelines that one worker serves name different connections for the same bucket.",
-                    next_step="name one connection in all of them, or give one of them a worker group of its own.",
+                    next_step="name one connection in all of them, or give one of them a separate worker group.",
                     bucket=bucket,
                     connections=f"{named[bucket]}, {connection_id}",
                     pipeline=pipeline.name,
@@ -210,9 +210,9 @@ def private_settings_of(*pipelines: Pipeline) -> PrivateSettings:
 
 
 def source_connections(ids: Iterable[str]) -> list[ConnectionSettings]:
-    """The Airflow connections that the sections of source and sink name, of whatever types.
+    """The Airflow connections named in the sections of source and sink, of any type.
 
-    Passwords, and what is secret in an extra field by its name, are masked in every log of the task.
+    Passwords, and an extra field's values with a secret's name, are masked in every log of the task.
 
     Raises:
         ActionRequiredError: one is missing, or its extra field is no JSON object.
@@ -262,7 +262,7 @@ def _extra(connection: Connection) -> dict[str, Any]:
     if not connection.extra:
         return {}
     try:
-        extra = json.loads(connection.extra)
+        extra = json_of(connection.extra)
     except ValueError:
         extra = None
     if not isinstance(extra, dict):

@@ -66,8 +66,9 @@ def build_dag(pipeline: Pipeline, *, auto_register: bool = True) -> DAG:
         params=trigger_form(pipeline),
         default_args=task_defaults(pipeline),
     ) as dag:
-        # It may wait for another run's interval, and then has its own work to do.
-        longest_wait = pipeline.write.timeout + pipeline.control.commit_timeout + _TO_START
+        # It may wait for another run's interval or a table service, and then has its own work to do.
+        held = max(pipeline.write.timeout, pipeline.table_services.timeout if pipeline.table_services else timedelta())
+        longest_wait = held + pipeline.control.commit_timeout + _TO_START
         start = StartCommitOperator(task_id=START_COMMIT, pipeline=pipeline, execution_timeout=longest_wait)
         writes = WaitingWriteOperator if pipeline.write.workers is not None else SluiceWriteOperator
         write = writes.partial(
@@ -129,7 +130,10 @@ def _in_words(pipeline: Pipeline) -> str:
     how = "Every record becomes a row."
     if sink.capabilities.upsert:
         how = f"The last version of each `{', '.join(sink.record_key)}` is the row."
-    until = {"latest": "what is there when the run starts", "data_interval_end": "the records of its data interval"}
+    until = {
+        "latest": "the records present when the run starts",
+        "data_interval_end": "the records of its data interval",
+    }
     connection = f", connection `{source.connection}`" if source.connection else ""
     partitioned = f", partitioned by `{', '.join(sink.partition_fields)}`" if sink.partition_fields else ""
     return (

@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from airflow.sdk import DAG
 
 from sluice.airflow.dag import build_dag
 from sluice.airflow.table_services_dag import build_table_services_dag
 from sluice.errors import PipelineFileError
-from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_each, pipeline_files, unforeseen
+from sluice.pipeline.load import FOLDERS_VARIABLE, line_of, load_each, pipeline_files, read_file, unforeseen
 from sluice.pipeline.model import SERVICES_SUFFIX, Pipeline
 
 
@@ -50,11 +49,11 @@ def raise_errors(default: Path) -> None:
             errors.append(error)
     errors += _missing_folders()
     if len(errors) == 1:
-        raise errors[0].with_traceback(None) from None  # the mistake is in the file, not in our code
+        raise errors[0].with_traceback(None) from None  # the mistake is in the file, not in Sluice's code
     if errors:
         raise PipelineFileError(
             f"{len(errors)} pipeline files are wrong:\n\n" + "\n\n".join(map(str, errors)) + "\n\n",
-            next_step="correct them one by one; the DAGs of all other files go on.",
+            next_step="correct them one by one; the DAGs of all other files keep running.",
         ) from None
 
 
@@ -108,11 +107,15 @@ def _missing_folders() -> Iterator[PipelineFileError]:
 
 
 def _line(path: Path, key: str) -> int:
-    return line_of(yaml.compose(_text(path), Loader=yaml.SafeLoader), key.split("."))
+    try:
+        _, node = read_file(path)
+    except PipelineFileError:
+        node = None  # load_pipeline reports the mistake
+    return line_of(node, key.split("."))
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
+        return path.read_text(errors="replace")
+    except OSError:
         return ""  # load_pipeline reports the mistake

@@ -57,18 +57,18 @@ def run_is_late(context: dict[str, Any], limit_seconds: float, dag_file: str | N
     """
     run = context["dag_run"]
     if run["state"] != "running":
-        log.info("this run has ended, or waits for one that goes on", run=run["dag_run_id"], state=run["state"])
+        log.info("this run has ended, or waits for one that makes progress", run=run["dag_run_id"], state=run["state"])
         return
     if run["run_type"] == "backfill" or (run["conf"] or {}).get(MODE, CONTINUE) != CONTINUE:
         log.info(
-            "a window or a replay may take longer; runs of the schedule that wait for it tell of it",
+            "a window or a replay may take longer; runs of the schedule that wait for it alert on it",
             run=run["dag_run_id"],
         )
         return
     pipeline = _pipeline(run["dag_id"], dag_file)
     report = _report(pipeline, run)
     if report.ended - report.began < timedelta(seconds=limit_seconds) / 2:
-        log.info("this run has waited in the queue, and goes on only now", run=run["dag_run_id"])
+        log.info("this run has waited in the queue, and starts only now", run=run["dag_run_id"])
         return
     alert = deadline(report, report.ended - report.began, "its run has not ended")
     links = {"dag_run": run, "run_id": run["dag_run_id"]}
@@ -115,7 +115,7 @@ def _pipeline(dag_id: str, dag_file: str | None) -> Pipeline:
     dags = DagBag(dag_folder=str(found), safe_mode=False, load_op_links=False).dags if found else {}
     if dag_id not in dags:
         raise ActionRequiredError(
-            "A run is late, but its pipeline can't be read, so nobody is told.",
+            "A run is late, but its pipeline can't be read, so no alert is sent.",
             next_step="look at the DAG's import errors.",
             dag=dag_id,
             file=dag_file,

@@ -28,7 +28,7 @@ def log_url(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
 
 
 def page_url(dag_id: str, run_id: str) -> str | None:
-    """Sluice's own page of the DAG run among Airflow's; None where its plugin isn't there."""
-    if find_spec("sluice_plugin") is None:  # without the plugins folder nobody registers the page
+    """Sluice's own page of the DAG run among Airflow's; None without its plugin."""
+    if find_spec("sluice_plugin") is None:  # without the plugins folder the page isn't registered
         return None
     return f"{run_url(dag_id, run_id)}/plugin/{PAGE_OF_A_RUN}"

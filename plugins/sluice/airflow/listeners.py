@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _AUTHOR = "sluice"
-_BELOW = "\n\nSluice: "  # between a person's note and ours
-_OPERATORS = ("StartCommitOperator", "TableServiceOperator")  # each run of ours has a task of one of them
+_BELOW = "\n\nSluice: "  # between a person's note and Sluice's
+_OPERATORS = ("StartCommitOperator", "TableServiceOperator")  # each run of a Sluice DAG has a task of one of them
 
 _OF_EACH_TASK = ("sluice.airflow.dag", "sluice.coordinator", "sluice.control.topic", "sluice.airflow.lineage")
 
@@ -51,7 +51,7 @@ def _forks(command: list[str], executor: str) -> bool:
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun) -> None:
-    """Note what was committed."""
+    """Write a note on the commit."""
     _note(dag_run, succeeded=True)
 
 
@@ -64,13 +64,13 @@ def on_dag_run_failed(dag_run: DagRun) -> None:
 def _note(dag_run: DagRun, *, succeeded: bool) -> None:
     """Write the note in the scheduler's own transaction.
 
-    It uses the session's connection, under its own savepoints: a session of ours would wait for the row locks that the
+    It uses the session's connection, under its own savepoints: another session would wait for the row locks that the
     scheduler holds, and the scheduler's session forbids nested transactions. After an error it rolls back to the
     savepoint and logs; the run's state is settled all the same.
 
-    What is read and what is written have a savepoint each. SQLite refuses to write, at once, in a transaction that has
-    read while another process writes or has written since (https://sqlite.org/rescode.html#busy_snapshot), and would
-    then refuse what the scheduler writes next as well; one that begins with a write waits for its turn.
+    Reading and writing have a savepoint each. SQLite refuses at once to write in a transaction that has read while
+    another process writes or has written since (https://sqlite.org/rescode.html#busy_snapshot), and would then refuse
+    the scheduler's next write as well; a transaction that begins with a write waits for its turn.
     """
     from sqlalchemy.orm import object_session
 
@@ -90,7 +90,7 @@ def _note(dag_run: DagRun, *, succeeded: bool) -> None:
 
 
 def _tasks(connection: Connection, dag_id: str, run_id: str) -> list[TaskNote]:
-    """The run's task instances with their texts; none if it isn't a run of ours."""
+    """The run's task instances with their texts; none if it isn't a run of Sluice's."""
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
     from sqlalchemy import select
@@ -117,7 +117,7 @@ def _there(connection: Connection, dag_run_id: int) -> Row[str | None, str | Non
 
 
 def _write(connection: Connection, dag_run_id: int, there: Row[str | None, str | None] | None, text: str) -> None:
-    """Set the note; a person's note stays, with ours below it."""
+    """Set the note; a person's note stays, with Sluice's below it."""
     from airflow.models.dagrun import DagRunNote
     from sqlalchemy import insert, update
 

@@ -1,4 +1,4 @@
-"""The metadata service that is a Variable of Airflow: who may edit Variables says where streams are."""
+"""The metadata service in a Variable of Airflow: users who may edit Variables decide where streams are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.sources.kafka.metadata import WrittenMapping
 
 
 class VariableService(WrittenMapping):
-    """Reads a Variable each time that it is asked for streams; its value is JSON or YAML, as the file service has it.
+    """Reads a Variable at each call; its value is JSON or YAML, as for the file service.
 
     Args:
         name: the Variable's key.

@@ -36,29 +36,42 @@ def timed_step(pipeline: Pipeline, task_id: str) -> Iterator[None]:
 
 
 def committed(pipeline: Pipeline, facts: IntervalFacts) -> None:
-    """Count a commit and what it holds."""
+    """Count a commit and its records; to be called once for each."""
     own = tags(pipeline)
     stats.incr("sluice.commits", tags=own)
     for name in _COUNTERS:
         stats.incr(f"sluice.{name}", int(getattr(facts, name)), tags=own)
-    if facts.lag_records is not None:
-        stats.gauge("sluice.lag_records", facts.lag_records, tags=own)
-    for cluster, lag in facts.cluster_lag.items():
-        stats.gauge("sluice.cluster_lag_records", lag, tags={**own, "cluster": cluster})
     for cluster, records in facts.cluster_records.items():
         stats.incr("sluice.cluster_records_read", records, tags={**own, "cluster": cluster})
-    if facts.valid_through is not None:
-        stats.gauge("sluice.lag_seconds", _seconds_since(facts.valid_through), tags=own)
     if facts.write_seconds is not None:
         _phase(pipeline, "write", facts.write_seconds)
 
 
-def empty(pipeline: Pipeline) -> None:
-    """Count an empty interval: there was nothing left to read."""
+def stands(pipeline: Pipeline, facts: IntervalFacts) -> None:
+    """Say how far behind the table is after its newest commit."""
+    own = tags(pipeline)
+    if facts.lag_records is not None:
+        stats.gauge("sluice.lag_records", facts.lag_records, tags=own)
+    for cluster, lag in facts.cluster_lag.items():
+        stats.gauge("sluice.cluster_lag_records", lag, tags={**own, "cluster": cluster})
+    if facts.valid_through is not None:
+        stats.gauge("sluice.lag_seconds", _seconds_since(facts.valid_through), tags=own)
+
+
+def empty(pipeline: Pipeline, lag_records: int | None, valid_through: datetime | None) -> None:
+    """Count an empty interval. There was nothing that could be read; records may be held back all the same.
+
+    Args:
+        pipeline: the pipeline.
+        lag_records: offsets up to the high watermark that were left unread; None if unknown.
+        valid_through: the time up to which the table is complete; None if unknown.
+    """
     own = tags(pipeline)
     stats.incr("sluice.empty_intervals", tags=own)
-    stats.gauge("sluice.lag_records", 0, tags=own)
-    stats.gauge("sluice.lag_seconds", 0, tags=own)
+    if lag_records is not None:
+        stats.gauge("sluice.lag_records", lag_records, tags=own)
+    if valid_through is not None:
+        stats.gauge("sluice.lag_seconds", _seconds_since(valid_through), tags=own)
 
 
 def aborted(pipeline: Pipeline) -> None:

@@ -65,7 +65,7 @@ def _of_failure(ordered: Sequence[TaskNote], failed: Sequence[TaskNote]) -> str:
     first = next((t for t in failed if t.text), next(iter(failed), None))
     if first is not None and first.task_id == CATALOG_SYNC:
         done = _of_success(ordered, failed)
-        return f"{done} Its data stand. Failed in {first.name}: {first.text or 'no reason was recorded; read its log.'}"
+        return f"{done} Its data is in. Failed in {first.name}: {first.text or 'no reason was recorded; read its log.'}"
     ended = next((t.text for t in ordered if t.task_id == ABORT and t.text and t is not first), None)
     if ended is not None and first is not None and ended == first.text:
         ended = None  # the same cause stopped both

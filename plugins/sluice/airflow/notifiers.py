@@ -1,4 +1,4 @@
-"""Airflow's notifiers as named in a pipeline file, with our own texts unless the file has some."""
+"""Airflow's notifiers as named in a pipeline file, with Sluice's texts unless the file has some."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     f"{_HTTP_MODULE}.HttpNotifier": _HTTP,
     f"{_HTTP_MODULE}.send_http_notification": _HTTP,
 }
-# Arguments with the same purpose: if the file has one of them, ours is left out.
+# Arguments with the same purpose: if the file has one of them, Sluice's is omitted.
 _INSTEAD = {"html_content": ("template",), "data": ("json",), "headers": ("json",)}
 
 
@@ -54,7 +54,7 @@ def make_notifier(notifier: Notifier, key: str) -> Callable[..., Any]:
 
 
 def with_our_words(notifier: Notifier) -> dict[str, Any]:
-    """A notifier's arguments, completed with our message if the file doesn't say what to send."""
+    """A notifier's arguments, completed with Sluice's message if the file has none."""
     given = notifier.arguments
     ours = {
         name: value

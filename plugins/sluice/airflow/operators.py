@@ -55,7 +55,7 @@ class DriverHook(SparkSubmitHook):
     environment: dict[str, str] | None = None
 
     def submit(self, application: str = "", **kwargs: Any) -> None:
-        """Run spark-submit to its end, in a process group of its own."""
+        """Run spark-submit to its end, in a separate process group."""
         super().submit(application, env=self.environment, start_new_session=True, **kwargs)
 
     def on_kill(self) -> None:
@@ -80,7 +80,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
     Args:
         pipeline: the pipeline, wrapped.
         range_number: number of the range in the plan, from 0.
-        control_offset: where the START-COMMIT stands in the control topic.
+        control_offset: the START-COMMIT's offset in the control topic.
         instant: the transaction's id, for the logs.
         reads: topic, partitions and offsets, which name the mapped task.
         control_topic: that topic's name; None for a run that an earlier release started.
@@ -125,7 +125,7 @@ class SluiceWriteOperator(SparkSubmitOperator):
         """Run the job; a failure is raised as the error that the participant reported.
 
         Raises:
-            SluiceError: what the participant reported, with its recovery class; without a report, a RetryableError.
+            SluiceError: the participant's reported error, with its recovery class; without a report, a RetryableError.
         """
         with report_errors(context, self.pipeline):
             self.pipeline = self.pipeline.on_control_topic(self.control_topic)
@@ -206,14 +206,14 @@ class WaitingWriteOperator(SluiceWriteOperator):
     start_trigger_args = StartTriggerArgs(trigger_cls="sluice.airflow.waiting.RangeTrigger", next_method="resume")
 
     def resume(self, context: Context, event: str) -> None:
-        """Go on in a process: submit the Spark job, or raise what the worker has reported.
+        """Continue in a process: submit the Spark job, or raise the worker's error.
 
         Raises:
-            SluiceError: what the worker or the Spark job reported.
+            SluiceError: the error reported by the worker or the Spark job.
         """
         verdict = Verdict(event)
         if verdict is Verdict.SUBMIT:
-            log.info("no worker writes the range: a Spark job of its own does", range=self.reads)
+            log.info("no worker writes the range: a separate Spark job does", range=self.reads)
             self.execute(context)
             return
         with report_errors(context, self.pipeline):

@@ -1,4 +1,4 @@
-"""The table services as tasks: those that Hudi's Java client does, and those that need a Spark job."""
+"""The table services as tasks: by Hudi's Java client, or by a Spark job."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TableServiceOperator(BaseOperator):
         self.service = service
 
     def execute(self, context: Context) -> str:
-        """Run the service under a transaction of its own.
+        """Run the service under its own transaction.
 
         Raises:
             RetryableError: an interval holds the table for too long, or Kafka or Hudi fail.

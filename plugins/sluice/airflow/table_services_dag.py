@@ -6,6 +6,7 @@ time, in the order of their weights, because each holds the table.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
@@ -19,6 +20,7 @@ from sluice.pipeline.services import TableServices
 if TYPE_CHECKING:
     from sluice.protocol.services import Service
 
+_TO_START = timedelta(minutes=10)  # a JVM, and a Spark application until it is under way
 _LAST_FIRST: tuple[Service, ...] = ("archiving", "metadata_compaction", "cleaning")
 
 
@@ -47,7 +49,8 @@ def build_table_services_dag(pipeline: Pipeline, *, auto_register: bool = True) 
         is_paused_upon_creation=pipeline.paused,
         tags={"sluice", "table services", *pipeline.tags},
         auto_register=auto_register,
-        default_args=task_defaults(pipeline),
+        # By then an interval has taken the table over, so what hangs has nothing more to do.
+        default_args={**task_defaults(pipeline), "execution_timeout": services.wait + services.timeout + _TO_START},
     ) as dag:
         if "compaction" in pipeline.sink.capabilities.services:
             SparkServiceOperator(task_id="compaction", pipeline=pipeline, service="compaction", priority_weight=5)

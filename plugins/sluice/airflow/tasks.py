@@ -7,14 +7,15 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, BaseXCom, Context
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowRuntimeError, DownstreamTasksSkipped
 
 from sluice.airflow import metrics
-from sluice.airflow.assets import table_asset, tell_of_commit, without_assets
+from sluice.airflow.assets import table_asset, tell_of_commit, told_up_to, without_assets
 from sluice.airflow.connections import kafka_settings, private_settings_of, registry_settings, source_connections
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import ABORT, NOTE_KEY, START_COMMIT
@@ -25,7 +26,7 @@ from sluice.errors import IntervalError, SluiceError
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
-from sluice.protocol.interval_facts import interval_facts
+from sluice.protocol.interval_facts import IntervalFacts, interval_facts
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
 
 TRANSACTION_KEY = "transaction"
 WORKERS_KEY = "workers"
-"""The XCom in which `start_commit` says what `write` tasks wait for, where the pipeline has workers."""
+"""The XCom of `start_commit` with the ranges that `write` tasks wait for, where the pipeline has workers."""
+_COUNTED_KEY = "counted"
 _LONGEST_NAME = 200  # of 250 characters in Airflow's database for a mapped task's name
 
 
 def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
-    """The settings of the cluster that is read and of the one that holds the control topic.
+    """The settings of the source's cluster and of the control topic's cluster.
 
     Raises:
         ActionRequiredError: a connection is missing or wrong.
@@ -69,7 +71,7 @@ def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None)
 
 
 def take_private_settings(pipeline: Pipeline) -> None:
-    """Give this task's process what is secret: settings of its Spark connection, source and sink.
+    """Set the secrets of this task's process: settings of its Spark connection, source and sink.
 
     Its clients and its driver read them there.
 
@@ -112,7 +114,7 @@ class _CoordinatorOperator(BaseOperator):
 
     @abstractmethod
     def _step(self, context: Context) -> Any:
-        """What the coordinator does; what is returned is the task's XCom."""
+        """The coordinator's step; its result is the task's XCom."""
 
     def _coordinator(self, transaction: dict[str, Any] | None = None) -> Coordinator:
         """The pipeline's coordinator; for a transaction that was started, on that transaction's control topic."""
@@ -152,8 +154,15 @@ class StartCommitOperator(_CoordinatorOperator):
         started = self._coordinator().start(self._run(context, request_of(context, self.pipeline)))
         ti = context["ti"]
         if isinstance(started, Outcome):
-            # A second attempt doesn't know what the first one left open when it died: `abort` finds that out itself.
-            empty = {"empty": started.summary, "first_try": ti.try_number == 1, "remarks": list(started.remarks)}
+            # A second attempt doesn't know the first one's open transaction after its death: `abort` finds it by
+            # itself.
+            empty = {
+                "empty": started.summary,
+                "first_try": ti.try_number == 1,
+                "remarks": list(started.remarks),
+                "lag_records": started.lag_records,
+                "valid_through": started.valid_through.isoformat() if started.valid_through is not None else None,
+            }
             ti.xcom_push(key=TRANSACTION_KEY, value=empty)
             return []
         transaction = {
@@ -212,7 +221,7 @@ class CommitOperator(_CoordinatorOperator):
         raise DownstreamTasksSkipped(tasks=[ABORT])  # type: ignore[no-untyped-call]
 
     def get_openlineage_facets_on_complete(self, ti: Any) -> OperatorLineage[Any, Any]:  # noqa: ARG002  # Airflow's name
-        """What was read and written, for OpenLineage; empty if nothing was committed."""
+        """The records read and written, for OpenLineage; empty if nothing was committed."""
         from sluice.airflow.lineage import interval_lineage, no_lineage  # the provider is an optional extra
 
         return interval_lineage(*self._committed) if self._committed else no_lineage()
@@ -227,8 +236,13 @@ class CommitOperator(_CoordinatorOperator):
             )
         if "empty" in transaction:
             result: dict[str, Any] = {"state": "empty", "summary": transaction["empty"], "instant": None, "records": 0}
-            if reads_on(context):
-                metrics.empty(self.pipeline)
+            if reads_on(context) and _is_first_time(context, "empty"):
+                through = transaction.get("valid_through")  # missing if an earlier release started the run
+                metrics.empty(
+                    self.pipeline,
+                    transaction.get("lag_records"),
+                    datetime.fromisoformat(through) if through is not None else None,
+                )
             log.info("nothing to commit: no transaction was opened")
         else:
             result = asdict(self._committed_outcome(transaction))
@@ -253,10 +267,43 @@ class CommitOperator(_CoordinatorOperator):
             return
         facts = interval_facts(transaction)
         context["ti"].xcom_push(key=INTERVAL_KEY, value=facts.model_dump(mode="json"))
-        metrics.committed(self.pipeline, facts)
-        self.outlets = [table_asset(self.pipeline)]  # Airflow creates an event for each outlet that a task ends with
-        tell_of_commit(self.pipeline, context, facts)
         self._committed = (transaction, source.bootstrap_servers, of_clusters)
+        if _is_first_time(context, facts.instant):
+            metrics.committed(self.pipeline, facts)
+        self._announce(context, facts)
+
+    def _announce(self, context: Context, facts: IntervalFacts) -> None:
+        """Leave an asset event to Airflow, unless the commit's rows are announced already.
+
+        A step that finishes an earlier attempt's commit may run after later commits: their events reach back over its
+        rows, and an event that goes back would have them read twice.
+        """
+        asset = table_asset(self.pipeline)
+        try:
+            told = told_up_to(asset)
+        except AirflowRuntimeError as error:
+            reason = str(error)
+            log.warning("no asset event, as earlier ones can't be read: the next has this commit's rows", reason=reason)
+            metrics.stands(self.pipeline, facts)
+            return
+        if told is not None and facts.instant <= told:
+            log.info("asset events have announced this commit's rows already", up_to=told)
+            return
+        metrics.stands(self.pipeline, facts)
+        self.outlets = [asset]  # Airflow creates an event for each outlet that a task ends with
+        tell_of_commit(self.pipeline, context, facts, told)
+
+
+def _is_first_time(context: Context, counted: str) -> bool:
+    """Whether no attempt of this task has counted the same before; a person who clears the task counts nothing."""
+    store = context["task_state_store"]
+    try:
+        if store.get(_COUNTED_KEY) == counted:
+            return False
+        store.set(_COUNTED_KEY, counted)
+    except AirflowRuntimeError as error:
+        log.warning("whether this was counted before isn't known: it is counted", reason=str(error))
+    return True
 
 
 def _addresses(pipeline: Pipeline, transaction: Transaction) -> dict[str, str]:
@@ -271,7 +318,7 @@ def _addresses(pipeline: Pipeline, transaction: Transaction) -> dict[str, str]:
 
 
 class AbortOperator(_CoordinatorOperator):
-    """Ends what a run left open that hasn't committed. Starts no JVM if there is nothing to end."""
+    """Ends a run's open transaction if it hasn't committed. Starts no JVM if there is none."""
 
     def _step(self, context: Context) -> str:
         transaction = self._transaction(context)

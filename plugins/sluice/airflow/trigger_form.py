@@ -32,7 +32,7 @@ def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
             title="What to read",
             description_md="**continue**: on from the committed offsets, as the schedule does. **range**: offsets or "
             "times that you name; what the table has already is left out. **replay**: a committed interval once more; "
-            "its rows take the place of those that it wrote, in one commit.",
+            "its rows replace the rows of the first reading, in one commit.",
         ),
         "offsets": Param(
             None,
@@ -77,7 +77,7 @@ def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
             None,
             type=["null", "string"],
             title="Reason",
-            description_md="Why, for whoever reads the history later.",
+            description_md="Why, for later readers of the history.",
             section=every,
         ),
         "dry_run": Param(
@@ -93,13 +93,18 @@ def trigger_form(pipeline: Pipeline) -> dict[str, Param]:
 def request_of(context: Context, pipeline: Pipeline) -> Request:
     """This DAG run's request.
 
-    A backfill's run reads the records of its own data interval, unless its parameters say otherwise.
+    A backfill's run reads the records of the run's data interval, unless its parameters say otherwise.
 
     Raises:
         ActionRequiredError: the parameters contradict each other, or a data interval is needed but missing.
     """
     params = context["params"]
     mode = params.get(MODE, CONTINUE)
+    if not isinstance(mode, str) or mode not in (CONTINUE, *_FIELDS):
+        raise ActionRequiredError(
+            "The run's parameters can't be used: mode is none of the form's.",
+            next_step=f"trigger it again with one of {', '.join((CONTINUE, *_FIELDS))}.",
+        )
     common = {"reason": params.get("reason"), "dry_run": bool(params.get("dry_run"))}
     if mode != CONTINUE:
         kind = "replay" if mode == REPLAY else "range"

@@ -1,7 +1,7 @@
-"""A `write` task that waits for workers in the triggerer, without a process of its own.
+"""A `write` task that waits for workers in the triggerer, without occupying a process.
 
 It begins there, too (`start_from_trigger`), and where a worker has written the range, it ends there. The trigger has no
-arguments: what it waits for is in an XCom of `start_commit`, which names a connection and holds no secret.
+arguments: the awaited range is in an XCom of `start_commit`, which names a connection and holds no secret.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from sluice.protocol.claims import Verdict
 
 
 class _AllWaiters:
-    """Those of this process, by the connections of their clusters."""
+    """This process's waiters, by the connections of their clusters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_connection: dict[str, tuple[KafkaSettings, Waiters]] = {}
 
     def of(self, connection: str) -> Waiters:
-        """Those of a connection, as it is now: Airflow is asked, so this may not run in the event loop.
+        """The waiters of a connection as it is now: this calls Airflow, so it may not run in the event loop.
 
         Raises:
             ActionRequiredError: the connection is missing or wrong.
@@ -39,7 +39,7 @@ class _AllWaiters:
         settings = kafka_settings(connection)
         with self._lock:
             known = self._by_connection.get(connection)
-            if known is None or known[0] != settings:  # those that still wait with the old ones go on
+            if known is None or known[0] != settings:  # tasks that wait with the old ones keep waiting
                 known = self._by_connection[connection] = settings, Waiters(settings)
             return known[1]
 
@@ -55,7 +55,7 @@ class RangeTrigger(BaseTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """End the task, or let it go on in a process, with the verdict."""
+        """End the task, or resume it in a process, with the verdict."""
         try:
             verdict = await self._verdict()
         except SluiceError as error:  # its process will meet the same, and report it as every task does

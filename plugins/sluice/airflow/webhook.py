@@ -25,9 +25,9 @@ class WebhookNotifier(BaseNotifier):
     Args:
         http_conn_id: an Airflow connection of type http, from the provider apache-airflow-providers-http. Its host may
             be the whole address; login, password, headers and TLS settings are obeyed.
-        endpoint: what is added to the connection's address.
+        endpoint: the path to append to the connection's address.
         url: the address itself, instead of a connection; better as a template, such as `{{ var.value.webhook }}`.
-        body: what is sent, as a text or as something that JSON can hold; templates work in it. All of the alert by
+        body: the request's body, as text or as a value that JSON can hold; templates work in it. All of the alert by
             default.
         headers: further headers.
     """
@@ -56,7 +56,7 @@ class WebhookNotifier(BaseNotifier):
         """Send it.
 
         Raises:
-            RetryableError: nobody answered, or the answer was 429 or 5xx.
+            RetryableError: no answer came, or it was 429 or 5xx.
             ActionRequiredError: it was refused, or the connection is missing. Neither error names more of the address
                 than its host.
         """

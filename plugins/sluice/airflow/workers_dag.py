@@ -1,8 +1,8 @@
 """A DAG that keeps a group of workers, for each file of `workers/`: `workers/default.yaml` keeps the group `default`.
 
-Each task is one worker. A worker that fails is started again by its task's retry. All of a run end by themselves, when
-their time is over or at other pipeline files or another release, and the next run begins at once, with what is then in
-the file, in the connections and in the code.
+Each task is one worker. A worker that fails is started again by its task's retry. All workers of a run end by
+themselves, after their longest stay or when pipeline files or the release change, and the next run begins at once, with
+the present file, connections and code.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sluice.airflow.connections import kafka_settings, private_settings_of, sour
 from sluice.connectors.connections import to_environment
 from sluice.errors import PipelineFileError, RetryableError
 from sluice.logs import log
-from sluice.pipeline.load import pipeline_folders, read_file, validated
+from sluice.pipeline.load import pipeline_folders, read_file, unforeseen, validated
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.workers import dag_of_workers, pipelines_of
 from sluice.sections import Duration, Section
 
 _RETRIES = 1000
 _RETRY_DELAY = timedelta(seconds=10)
-_GRACE = 3.0  # seconds in which a worker that is asked to end gives back what it claimed; the supervisor allows five
+_GRACE = 3.0  # seconds in which an ending worker releases its claims; the supervisor allows five
 
 
 class Workers(Section):
@@ -43,11 +43,11 @@ class Workers(Section):
     memory: str = "2g"
     """Memory of each one's Spark driver."""
     lease: Annotated[Duration, Field(ge=timedelta(seconds=6))] = timedelta(seconds=30)
-    """After how long others take over what a worker has claimed that isn't heard of."""
+    """After how long others take over the claims of a silent worker."""
     longest_stay: Duration = timedelta(hours=12)
     """After how long they end, and others begin afresh."""
     trust_control_topic: bool = False
-    """Whether START-COMMITs count that aren't signed: only where nobody but Sluice may write to the control topic."""
+    """Whether unsigned START-COMMITs are accepted: only where Sluice alone may write to the control topic."""
     connections: tuple[str, ...] = ()
     """Further Kafka connections, of clusters that streams may move to."""
     pool: str = "default_pool"
@@ -79,12 +79,13 @@ class WorkerOperator(BaseOperator):
 
         Raises:
             RetryableError: it ended as it should not.
-            SluiceError: what it needs isn't there.
+            SluiceError: a requirement is missing.
         """
         command, environment = self._prepare()
         self._process = subprocess.Popen(
             command,
             env=environment,
+            stdin=subprocess.PIPE,  # closed by the kernel if this process is killed: the worker ends with it
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -137,7 +138,7 @@ class WorkerOperator(BaseOperator):
         kafka = [kafka_settings(one) for one in _kafka_connections(served, given.connections)]
         environment = worker_environment(options, spark_master(write.connection), write.conf, kafka)
         name = f"{self.group}-{self.number}-{uuid.uuid4().hex[:8]}"
-        return worker_command(options, name, places), environment
+        return worker_command(options, name, places, ends_with_stdin=True), environment
 
 
 class WorkerOptionsText:
@@ -173,7 +174,7 @@ def build_workers_dag(file: Path, pipelines: Path, *, auto_register: bool = True
     Raises:
         PipelineFileError: the file is wrong.
     """
-    data, node = read_file(file) if file.read_text().strip() else ({}, None)
+    data, node = read_file(file) if file.read_bytes().strip() else ({}, None)
     options = validated(Workers, data, file, node)
     with DAG(
         dag_id=dag_of_workers(file.stem),
@@ -200,11 +201,11 @@ def build_workers_dag(file: Path, pipelines: Path, *, auto_register: bool = True
 
 
 def build_workers_dags(folder: Path, pipelines: Path, *, auto_register: bool = True) -> list[DAG]:
-    """The DAGs of all files of a folder; those of wrong files are left out (`raise_worker_errors` reports them)."""
+    """The DAGs of all valid files of a folder (`raise_worker_errors` reports the wrong ones)."""
     dags = []
     for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         with contextlib.suppress(PipelineFileError):
-            dags.append(build_workers_dag(file, pipelines, auto_register=auto_register))
+            dags.append(_built(file, pipelines, auto_register=auto_register))
     return dags
 
 
@@ -215,4 +216,14 @@ def raise_worker_errors(folder: Path, pipelines: Path) -> None:
         PipelineFileError: with file, line, key and remedy.
     """
     for file in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        build_workers_dag(file, pipelines, auto_register=False)
+        _built(file, pipelines, auto_register=False)
+
+
+def _built(file: Path, pipelines: Path, *, auto_register: bool) -> DAG:
+    """See `build_workers_dag`; whatever else goes wrong with a file is its own mistake, and no other's."""
+    try:
+        return build_workers_dag(file, pipelines, auto_register=auto_register)
+    except PipelineFileError:
+        raise
+    except Exception as error:
+        raise unforeseen(file, error) from error

@@ -1,4 +1,4 @@
-"""Who has to be told what, and in which words: pure functions of what a run came to and of what came before it."""
+"""The alerts of a run, their recipients and their texts: pure functions of the run's outcome and of earlier runs."""
 
 from sluice.alerts.decide import after, decide
 from sluice.alerts.report import Alert, Failure, History, Links, Outcome, Report

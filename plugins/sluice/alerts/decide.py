@@ -1,9 +1,9 @@
-"""Which alerts a run gives rise to, and what the next run has to remember."""
+"""The alerts of a run, and the state for the next run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sluice.alerts import words
 from sluice.alerts.report import Alert, History, Report, committed
@@ -29,7 +29,7 @@ def decide(report: Report, history: History, rules: Alerts) -> list[Alert]:
 
 
 def after(report: Report, history: History, rules: Alerts) -> History:
-    """What the next run has to know."""
+    """The state for the next run."""
     if not report.reads_on:
         return history.model_copy(update={"run_id": report.run_id})
     if report.outcome == "failed":
@@ -41,7 +41,8 @@ def after(report: Report, history: History, rules: Alerts) -> History:
                 "late": history.late or _deadline_passed(report, history, rules),
             }
         )
-    return History(run_id=report.run_id, good=report.ended, over=tuple(key for key, _ in _over(report, rules)))
+    over = tuple(key for key, _ in _over(report, history, rules))
+    return History(run_id=report.run_id, good=report.ended, over=over, valid_through=_valid_through(report, history))
 
 
 def _recovery(report: Report, history: History, rules: Alerts) -> Iterator[Alert]:
@@ -52,26 +53,33 @@ def _recovery(report: Report, history: History, rules: Alerts) -> Iterator[Alert
 def _warnings(report: Report, history: History, rules: Alerts) -> Iterator[Alert]:
     if report.facts is not None and report.facts.losses:
         yield words.offset_loss(report, report.facts.losses)
-    for key, alert in _over(report, rules):
+    for key, alert in _over(report, history, rules):
         if key not in history.over:
             yield alert
 
 
-def _over(report: Report, rules: Alerts) -> Iterator[tuple[str, Alert]]:
-    """The limits that the interval has passed, and what else is told once as long as it lasts."""
+def _valid_through(report: Report, history: History) -> datetime | None:
+    """The time up to which the table is known to be complete: of this run, or else the last known one."""
+    now = report.facts.valid_through if report.facts is not None else report.valid_through
+    return now or history.valid_through
+
+
+def _over(report: Report, history: History, rules: Alerts) -> Iterator[tuple[str, Alert]]:
+    """The limits that the interval has exceeded, and other conditions that are alerted once while they last."""
     facts = report.facts
     remarks = facts.remarks if facts is not None else report.remarks
     if remarks:
         yield _PARTITIONS, words.partitions(report, remarks)
-    if facts is None:
-        return
-    lag = facts.lag_records
+    lag = facts.lag_records if facts is not None else report.lag_records
     if rules.max_lag_records is not None and lag is not None and lag > rules.max_lag_records:
         yield _LAG_RECORDS, words.lag_records(report, lag, rules.max_lag_records)
-    if rules.max_lag is not None and facts.valid_through is not None:
-        behind = report.ended - facts.valid_through
+    through = _valid_through(report, history)
+    if rules.max_lag is not None and through is not None:
+        behind = report.ended - through
         if behind > rules.max_lag:
             yield _LAG, words.lag(report, behind, rules.max_lag)
+    if facts is None:
+        return
     if rules.max_quarantine_rate is not None and facts.quarantine_rate > rules.max_quarantine_rate:
         yield _QUARANTINE, words.quarantine(report, facts, rules.max_quarantine_rate)
 
@@ -85,5 +93,5 @@ def _deadline_passed(report: Report, history: History, rules: Alerts) -> bool:
 
 
 def _told_while_running(report: Report, rules: Alerts) -> bool:
-    """Whether the run itself took longer than the deadline: Airflow has then told so while it was running."""
+    """Whether the run itself took longer than the deadline: Airflow has then alerted while it was running."""
     return rules.deadline is not None and report.ended - report.began >= rules.deadline

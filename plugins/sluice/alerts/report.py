@@ -33,7 +33,7 @@ class Failure:
         task: as the grid shows it, such as `write[0]`.
         what: what happened, and where.
         next_step: what to do now.
-        recovery: the error's class; None where the task was killed or the error is none of ours.
+        recovery: the error's class; None where the task was killed or the error isn't Sluice's.
         log: address of the task's log.
     """
 
@@ -59,17 +59,19 @@ class Links:
 
 @dataclass(frozen=True)
 class Report:
-    """What one DAG run came to.
+    """The outcome of one DAG run.
 
     Attributes:
-        outcome: `failed` means that the run didn't commit, or that it is red although the commit stands.
+        outcome: `failed` means that the run didn't commit, or that it is red although its commit is in the table.
         began: when the run began; `ended` is now.
         facts: the run's transaction, None where none was opened.
-        stands: where the table stands, if it is known although the run opened no transaction.
-        reads_on: whether it reads on as the schedule does. A backfill, a range or a replay tells of itself only, and
-            not of how the pipeline is doing.
-        remarks: what is to be told of partitions where no transaction was opened.
-        unknown: why the control topic could not be asked, if it couldn't.
+        stands: the table's positions, if they are known although the run opened no transaction.
+        reads_on: whether it reads on as the schedule does. A backfill, a range or a replay reports on itself only, and
+            not on the pipeline's health.
+        remarks: warnings about partitions where no transaction was opened.
+        lag_records: offsets that were left unread where no transaction was opened; None if unknown.
+        valid_through: the time up to which the table is complete where no transaction was opened; None if unknown.
+        unknown: why the control topic could not be read, if it couldn't.
     """
 
     pipeline: str
@@ -84,23 +86,26 @@ class Report:
     stands: tuple[PlannedRange, ...] = ()
     reads_on: bool = True
     remarks: tuple[str, ...] = ()
+    lag_records: int | None = None
+    valid_through: datetime | None = None
     unknown: str | None = None
 
 
 def committed(report: Report) -> bool:
-    """Whether the run's transaction stands in the table, whatever became of its tasks."""
+    """Whether the run's transaction is committed, whatever the state of its tasks."""
     return report.facts is not None and report.facts.state is State.COMMITTED
 
 
 class History(BaseModel):
-    """What came before a run, kept from one run to the next.
+    """The state before a run, kept from one run to the next.
 
     Attributes:
         run_id: the run that this was written after.
         failures: failed runs in a row, up to now.
         good: when a run last ended with a commit or an empty interval; before the first, when runs began.
-        late: the deadline has passed since, and somebody was told.
-        over: limits that the last interval had passed, so that each is told once and not with every interval.
+        late: the deadline has passed since, and an alert was sent.
+        over: limits that the last interval had exceeded, so that each is alerted once and not with every interval.
+        valid_through: the last known time up to which the table was complete.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -110,6 +115,7 @@ class History(BaseModel):
     good: AwareDatetime | None = None
     late: bool = False
     over: tuple[str, ...] = ()
+    valid_through: AwareDatetime | None = None
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,9 @@ class Alert:
     """One message.
 
     Attributes:
-        occasion: which key of the pipeline's `alerts` names who is told.
+        occasion: the key of the pipeline's `alerts` that names the recipients.
         summary: the message in one sentence.
-        act: whether somebody must act before the pipeline can go on.
+        act: whether a person must act before the pipeline can continue.
         fields: labels and their text, in the order in which they are read.
         data: the same for programs.
     """
@@ -158,7 +164,7 @@ class Alert:
         return {**told, "summary": self.summary, "act": self.act, **self.data}
 
     def reworded(self, words: Callable[[str], str]) -> Alert:
-        """The same alert in other words: whoever sends it may know better what its readers call things."""
+        """The same alert in other words, for a sender that knows its readers' terms."""
         return replace(
             self,
             subject=words(self.subject),
@@ -168,7 +174,7 @@ class Alert:
         )
 
     def variables(self) -> dict[str, Any]:
-        """What stands in templates as `sluice`."""
+        """The variable `sluice` of templates."""
         return {**self.document(), "html": self.html, "json": self.json}
 
 

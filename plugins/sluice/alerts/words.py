@@ -1,4 +1,4 @@
-"""The alerts' words: what failed, what stands, whether anybody must act, and where to look."""
+"""The alerts' texts: the failure, the table's state, whether a person must act, and where to look."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def failure(report: Report, in_a_row: int) -> Alert:
     fields: Fields = [("Action", action), *_place(report), *_failed(report.failures, worst)]
     if worst:
         fields.append(("Next step", worst.next_step))
-    fields.append(("What stands", _stands(report)))
+    fields.append(("Table state", _stands(report)))
     if in_a_row > 1:
         fields.append(("Failed runs in a row", str(in_a_row)))
     is_audit = any(f.is_audit for f in report.failures)
@@ -40,7 +40,7 @@ def failure(report: Report, in_a_row: int) -> Alert:
         "audit" if is_audit else "failure",
         "on_failure",
         "critical" if is_audit else "error",
-        f"[sluice] {report.pipeline}: {what}{where}{'; somebody must act' if act else ''}",
+        f"[sluice] {report.pipeline}: {what}{where}{'; action required' if act else ''}",
         summary,
         act,
         (*fields, *_links(report, worst)),
@@ -49,7 +49,7 @@ def failure(report: Report, in_a_row: int) -> Alert:
 
 
 def escalation(report: Report, in_a_row: int) -> Alert:
-    """So many runs failed that more people have to know."""
+    """Several runs in a row failed, so that more people are alerted."""
     told = failure(report, in_a_row)
     return Alert(
         "escalation",
@@ -68,12 +68,12 @@ def recovery(report: Report, history: History, without_commit: timedelta) -> Ale
     runs = f"{history.failures} failed run{'s' if history.failures != 1 else ''}" if history.failures else "a late run"
     went_on = "committed" if report.outcome == "committed" else "found nothing new to read"
     fields: Fields = [
-        ("Action", "None: the pipeline goes on by itself."),
+        ("Action", "None: the pipeline continues by itself."),
         *_place(report),
         ("Since the last good run", _span(without_commit)),
     ]
     if report.facts is not None:
-        fields.append(("What stands", _stands(report)))
+        fields.append(("Table state", _stands(report)))
     return Alert(
         "recovery",
         "on_recovery",
@@ -102,7 +102,7 @@ def deadline(report: Report, without_commit: timedelta, how: str, worst: Failure
         worst: the error that counts, if there is one.
     """
     action = f"Look at it. {worst.next_step}" if worst else "Look at the run: its tasks may wait, hang or be retried."
-    fields: Fields = [("Action", action), *_place(report), ("What stands", _stands(report))]
+    fields: Fields = [("Action", action), *_place(report), ("Table state", _stands(report))]
     return Alert(
         "deadline",
         "on_deadline",
@@ -121,11 +121,11 @@ def offset_loss(report: Report, losses: Sequence[str]) -> Alert:
         "offset_loss",
         "on_warning",
         "critical",
-        f"[sluice] {report.pipeline}: offsets were lost, and the table went on without them",
-        f"{report.pipeline}: committed offsets could not be read any more, and on_offset_loss said to go on.",
+        f"[sluice] {report.pipeline}: offsets were lost, and the table continued without them",
+        f"{report.pipeline}: committed offsets could not be read any more, and on_offset_loss allows to continue.",
         True,
         (
-            ("Action", "See what is missing, and set the source's `on_offset_loss` back to fail."),
+            ("Action", "Find the missing records, and set the source's `on_offset_loss` back to fail."),
             *_place(report),
             ("Lost", "\n".join(losses)),
             *_links(report),
@@ -180,7 +180,7 @@ def partitions(report: Report, remarks: Sequence[str]) -> Alert:
         report,
         "partitions",
         "some partitions need a look",
-        "Records of some partitions wait, or are not read by their times; the others go on.",
+        "Records of some partitions wait, or are not read by their times; the others are read as usual.",
         "Bring back a partition's brokers, end a transaction that hangs, or correct the producer's clock.",
         remarks=list(remarks),
     )
@@ -188,7 +188,7 @@ def partitions(report: Report, remarks: Sequence[str]) -> Alert:
 
 
 def gravest(failures: Sequence[Failure]) -> Failure | None:
-    """The failure that says what to do: one that asks for a person before one that passes by itself."""
+    """The failure that decides the action: one that needs a person before one that passes by itself."""
     return min(failures, key=lambda f: _GRAVEST.index(f.recovery), default=None)
 
 
@@ -209,18 +209,18 @@ def _action(worst: Failure | None, stands: bool, reads_on: bool) -> tuple[bool, 
     if stands:
         return False, "None for the table: rows and offsets are committed. Look why a task failed afterwards."
     if not reads_on:
-        return True, "Start this run again when its cause is gone. The schedule goes on by itself meanwhile."
+        return True, "Start this run again when its cause is gone. The schedule continues by itself meanwhile."
     if worst is None:
         return False, "None yet: the next run starts from the same offsets. If that fails too, read the run's logs."
     if worst.recovery == "act":
-        return True, "Somebody must act: every further interval fails in the same way until then."
+        return True, "Fix the cause: every further interval fails in the same way until then."
     if worst.recovery is None:
         return True, "Look at it: no reason was recorded. The next run starts from the same offsets."
     return False, "None yet: the next run starts from the same offsets and may succeed. Act if it comes back."
 
 
 def _failed(failures: Sequence[Failure], worst: Failure | None) -> Fields:
-    """What failed, each cause once: the commit often repeats what a write has said."""
+    """The failures, each cause once: the commit often repeats a write's error."""
     by_cause: dict[str, list[str]] = {}
     for one in sorted(failures, key=lambda f: f is not worst):
         by_cause.setdefault(one.what, []).append(one.task)
@@ -239,7 +239,7 @@ def _place(report: Report) -> Fields:
 def _stands(report: Report) -> str:
     facts = report.facts
     if report.unknown is not None:
-        return f"Nothing of a run that didn't commit is in the table. Its offsets can't be told now: {report.unknown}"
+        return f"Nothing of a run that didn't commit is in the table. Its offsets are unknown now: {report.unknown}"
     stands = facts.stands if facts is not None else report.stands
     next_offsets = _positions(stands) if facts is None or facts.kind == "continue" else ""
     table = f" The table's next offsets: {next_offsets}." if next_offsets else ""

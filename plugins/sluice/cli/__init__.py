@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import structlog
 import typer
 from rich.console import Console
 
 from sluice.cli import control, import_connect, infer, inspect, interval, quarantine, services, streams
+from sluice.cli.output import cell, plain, say
 from sluice.cli.shaping import TransformCheck
 from sluice.cli.worker import worker
 from sluice.errors import SluiceError
@@ -44,8 +46,16 @@ _err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 @app.callback()
 def _log_to_stderr() -> None:
-    """Keep standard output for what a command prints: the log goes beside it."""
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    """Keep standard output for a command's result: the log goes to standard error."""
+    *before, renders = (one for one in structlog.get_config()["processors"] if one is not _as_plain_text)
+    structlog.configure(
+        processors=[*before, _as_plain_text, renders], logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+    )
+
+
+def _as_plain_text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape unprintable characters in log lines, as in the commands' output."""
+    return {name: plain(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 @app.command()
@@ -56,16 +66,16 @@ def validate(files: Annotated[list[Path], typer.Argument(help="Pipeline files.")
         for file in files:
             try:
                 pipelines = load_pipelines(file)
-                transforms.check(pipelines)
+                whole = transforms.check(pipelines)
             except SluiceError as error:
                 failed = True
-                _err.print(str(error) if "file" in error.where else f"{file}: {error}", markup=False, style="red")
+                _err.print(cell(str(error) if "file" in error.where else f"{file}: {error}", "red"))
             else:
                 for pipeline in pipelines:
                     operation = "upsert" if pipeline.sink.capabilities.upsert else "append"
-                    typer.echo(
-                        f"{file}: ok: {pipeline.source.options.topics_in_words} -> {operation} {pipeline.table_id}"
-                    )
+                    say(f"{file}: ok: {pipeline.source.options.topics_in_words} -> {operation} {pipeline.table_id}")
+                if not whole:
+                    say(f"{file}: transforms not checked, since the file doesn't give a record's fields: START does it")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -76,9 +86,9 @@ def schema() -> None:
 
 
 def main() -> None:
-    """Run the command; our own errors are one message, not a stack trace."""
+    """Run the command; Sluice's own errors print one message, not a stack trace."""
     try:
         app()
     except SluiceError as error:
-        _err.print(str(error), markup=False, style="red")
+        _err.print(cell(str(error), "red"))
         sys.exit(1)

@@ -33,7 +33,7 @@ class Clusters:
 
     @classmethod
     def read_by(cls, file: Path, pipeline: Pipeline) -> Clusters:
-        """Those that a pipeline reads now; of streams the metadata service is asked."""
+        """The clusters that a pipeline reads now; for streams the metadata service is queried."""
         if pipeline.source.options.streams_settings is None:
             kafka = settings(pipeline)[0]
             return cls({kafka.name: kafka})
@@ -56,7 +56,7 @@ class Clusters:
         return self.streams.ids if self.streams is not None else {}
 
     def of(self, record: Quarantined) -> str:
-        """The present name of a record's cluster; its id, or nothing, of one that nobody knows any more."""
+        """The present name of a record's cluster; its id, or nothing, for a cluster that is no longer known."""
         if self.streams is None:
             return next(iter(self.settings))
         log = self.log(record.topic)

@@ -1,4 +1,4 @@
-"""Pipeline files of Kafka Connect's configurations, with what becomes of each key."""
+"""Pipeline files of Kafka Connect's configurations, with the verdict on each key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from sluice.cli.connect_offsets import of_group, of_source
-from sluice.connect import Given, Imported, checked, configs_of, imported, text_of
+from sluice.cli.output import cell
+from sluice.connect import Imported, ImportOptions, checked, configs_of, imported, text_of
 from sluice.errors import ActionRequiredError
 
 _COLOURS = {"honoured": "green", "harmless": "dim", "differs": "yellow", "not honoured": "red"}
 
 
-def run(files: Sequence[Path], given: Given, out: Path | None, *, offsets: bool, json: bool) -> int:
-    """Make the files, and say what was made; see `sluice.cli.import_connect`.
+def run(files: Sequence[Path], given: ImportOptions, out: Path | None, *, offsets: bool, json: bool) -> int:
+    """Make the files, and print the findings; see `sluice.cli.import_connect`.
 
     Returns:
         The exit status.
@@ -35,7 +36,7 @@ def run(files: Sequence[Path], given: Given, out: Path | None, *, offsets: bool,
             if one.pipeline is not None:
                 (out / f"{one.name}.yaml").write_text(text_of(one))
     if json:
-        typer.echo(json_text.dumps({"connectors": [as_data(one, out) for one in made]}, indent=2, ensure_ascii=False))
+        typer.echo(json_text.dumps({"connectors": [as_data(one, out) for one in made]}, indent=2))
     else:
         _show(made, out)
     statuses = {one.status for one in made}
@@ -43,7 +44,7 @@ def run(files: Sequence[Path], given: Given, out: Path | None, *, offsets: bool,
 
 
 def read(file: Path) -> str:
-    """A file of somebody's.
+    """A user's file.
 
     Raises:
         ActionRequiredError: it can't be read.
@@ -58,7 +59,7 @@ def read(file: Path) -> str:
 
 
 def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Imported:
-    """What was made, once it is known that it loads, with offsets where they are asked for."""
+    """The checked results, with offsets if they are requested."""
     made = checked(made)
     if not offsets or made.pipeline is None:
         return made
@@ -66,7 +67,7 @@ def _finished(made: Imported, offsets: bool, worker: Mapping[str, str]) -> Impor
         why = (
             "the table is a new one, and is loaded from the topics' beginning"
             if made.loads_anew
-            else "the table's own checkpoint says where it goes on"
+            else "the table's own checkpoint says where to resume"
         )
         return replace(made, steps=(*made.steps, f"no offsets were read: {why}"))
     return checked(of_source(made, worker) if "jdbc" in made.pipeline["source"] else of_group(made))
@@ -87,7 +88,7 @@ def _apart(made: list[Imported]) -> list[Imported]:
 
 
 def _require_new(made: list[Imported], out: Path | None) -> None:
-    """Check that no file would be written over: somebody may have gone on with it."""
+    """Check that no file would be overwritten: a user may have edited it."""
     there = [
         one.name for one in made if one.pipeline is not None and out is not None and (out / f"{one.name}.yaml").exists()
     ]
@@ -105,7 +106,7 @@ def _commands(made: Imported) -> Iterator[str]:
 
 
 def as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
-    """What was made of a connector, for programs."""
+    """The result for a connector, for programs."""
     return {
         "connector": made.connector.name,
         "file": made.connector.file,
@@ -126,33 +127,28 @@ def as_data(made: Imported, out: Path | None) -> Mapping[str, Any]:
 
 
 def _show(made: list[Imported], out: Path | None) -> None:
-    """Files go to standard output, where no folder is named; what is said of them goes beside it."""
+    """Files go to standard output if no folder is named; findings go to standard error."""
     said = Console(stderr=out is None, highlight=False)
     for number, one in enumerate(made):
         if out is None and one.pipeline is not None:
             typer.echo(("---\n" if number else "") + text_of(one), nl=False)
-        table = Table(title=f"{one.connector.name}: {one.what}", title_justify="left", header_style="bold")
+        table = Table(title=cell(f"{one.connector.name}: {one.what}"), title_justify="left", header_style="bold")
         for column in ("key", "is", "as what, or why not", "next step"):
             table.add_column(column, overflow="fold")
         for found in one.findings:
             of = {"connector": "", "worker": " (worker)", "default": " (not set)"}[found.of]
             colour = _COLOURS[found.verdict]
             table.add_row(
-                f"{found.key}{of}", f"[{colour}]{found.verdict}[/]", _plain(found.what), _plain(found.next_step)
+                cell(f"{found.key}{of}"), cell(found.verdict, colour), cell(found.what), cell(found.next_step)
             )
         said.print(table)
         if one.refused:
-            said.print(f"Nothing was made of {one.connector.name}: {one.refused}", style="red", markup=False)
+            said.print(cell(f"Nothing was made of {one.connector.name}: {one.refused}", "red"))
             continue
         if out is not None:
-            said.print(f"Written to {out / one.name}.yaml.", markup=False, soft_wrap=True)
-        said.print("Airflow connections, with … for what is yours to put in:", markup=False)
+            said.print(cell(f"Written to {out / one.name}.yaml."), soft_wrap=True)
+        said.print(cell("Airflow connections, with … for values to fill in:"))
         for command in _commands(one):
-            said.print(f"  {command}", markup=False, soft_wrap=True)
+            said.print(cell(f"  {command}"), soft_wrap=True)
         for place, step in enumerate(one.steps, 1):
-            said.print(f"{place}. {step}", markup=False, soft_wrap=True)
-
-
-def _plain(text: str) -> str:
-    """A text in which rich finds no markup."""
-    return text.replace("[", "\\[")
+            said.print(cell(f"{place}. {step}"), soft_wrap=True)

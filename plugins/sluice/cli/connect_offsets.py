@@ -1,4 +1,4 @@
-"""Where a connector of Connect's stood, put into the pipeline that goes on in its place."""
+"""The position of a Connect connector, as the starting offsets of the pipeline that replaces it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from sluice.cli.places import connections, settings
 from sluice.connect import Finding, Imported
-from sluice.connect.source_offsets import Found, starting, stood, stored
+from sluice.connect.source_offsets import Found, position_in, starting, stored
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.routes import overlay
@@ -20,7 +20,7 @@ _WORKERS, _OWN = "offset.storage.topic", "offsets.storage.topic"
 
 
 def of_group(made: Imported) -> Imported:
-    """The pipeline of a sink, from where the connector's consumer group stood.
+    """The pipeline of a sink, starting at the position of the connector's consumer group.
 
     Raises:
         ActionRequiredError: the group has members still, or has committed nothing.
@@ -43,7 +43,7 @@ def of_group(made: Imported) -> Imported:
     reset = "consumer.override.auto.offset.reset"
     findings = tuple(
         (
-            replace(one, verdict="harmless", what="where the group stood is known; --offsets wrote it")
+            replace(one, verdict="harmless", what="--offsets wrote the group's position")
             if one.key == reset and one.verdict == "honoured"
             else one
         )
@@ -62,26 +62,27 @@ def _pipeline(made: Imported) -> Pipeline:
 
 
 def of_source(made: Imported, worker: Mapping[str, str]) -> Imported:
-    """The pipeline of a source, from what stands in Connect's topic of offsets.
+    """The pipeline of a source, starting at its position in Connect's topic of offsets.
 
     Args:
         made: the pipeline.
-        worker: keys and values of the worker's file, which name the topic where the connector has none of its own.
+        worker: keys and values of the worker's file, which name the topic if the connector doesn't.
 
     Raises:
-        ActionRequiredError: no topic is named or there; it has nothing of the connector, or nothing that can be read.
+        ActionRequiredError: no topic is named, or it doesn't exist; it has no offsets of the connector, or none that
+            can be read.
         RetryableError: the cluster doesn't answer.
     """
     pipeline = _pipeline(made)
     section = pipeline.source.options
     name, topic = made.connector.name, section.topics[0]
     found, where = _stored(pipeline, made, worker)
-    at = stood(found, None if made.connector.config.get("query", "").strip() else topic)
+    at = position_in(found, None if made.connector.config.get("query", "").strip() else topic)
     mode = str((made.pipeline or {})["source"]["jdbc"]["mode"])
     number = made.connector.config.get("incrementing.column.name", "").strip()
     grain = 1_000_000 if any(one.type == "sqlite" for one in made.connections) else 1
     begins = {} if at is None else starting(mode, topic, number, at, grain)
-    steps = [step for step in made.steps if not step.startswith("say where it stood")]
+    steps = [step for step in made.steps if not step.startswith("set its last position")]
     steps.append(f"{name} must not run any more: what it reads from now on would be sent twice")
     if begins:
         said = ", ".join(f"{key}: {value}" for key, value in begins.items())
@@ -91,7 +92,7 @@ def of_source(made: Imported, worker: Mapping[str, str]) -> Imported:
         said = f"nothing is known of {topic}, which is read from its beginning"
         steps.append(f"{where} has no position of {topic} in mode {mode}: look whether it is right that all is read")
     findings = tuple(
-        replace(one, verdict="harmless", what="where the connector stood is known; --offsets wrote it", next_step="")
+        replace(one, verdict="harmless", what="--offsets wrote the connector's position", next_step="")
         if one.key == "timestamp.initial" and begins
         else one
         for one in made.findings
@@ -109,7 +110,7 @@ def _stored(pipeline: Pipeline, made: Imported, worker: Mapping[str, str]) -> tu
     topics = [topic for topic in dict.fromkeys((workers, own)) if topic]
     if not topics:
         raise ActionRequiredError(
-            f"Nobody says in which topic the offsets of {made.connector.name} are.",
+            f"The topic with the offsets of {made.connector.name} isn't named.",
             next_step=f"give the worker's file by --worker; it names the topic in {_WORKERS}. A standalone worker has "
             "a file instead: ask it, GET /connectors/NAME/offsets, and write starting_offsets (docs/coming-from.md).",
         )

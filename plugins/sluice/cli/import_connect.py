@@ -1,4 +1,4 @@
-"""`sluice import-connect`: what it may be given. The rest is imported when it runs: every step imports this module."""
+"""`sluice import-connect`: its options. The rest is imported when it runs: every step imports this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def import_connect(
     ] = None,
     worker: Annotated[Path | None, typer.Option(help="The worker's .properties: converters, brokers.")] = None,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Begin where the connector stood: its consumer group, or its offsets.")
+        bool,
+        typer.Option(
+            "--offsets", help="Begin at the connector's position: its consumer group's, or its stored offsets."
+        ),
     ] = False,
     path: Annotated[str, typer.Option(help="Sinks of files, and Iceberg's: the folder below which they write.")] = "",
     connection: Annotated[str, typer.Option(help="Id of the Airflow connection to the cluster.")] = "kafka_default",
@@ -27,7 +30,7 @@ def import_connect(
     where nothing could be made of a connector.
     """
     from sluice.cli.connect_import import read, run
-    from sluice.connect import Given, properties_of
+    from sluice.connect import ImportOptions, properties_of
 
-    given = Given(properties_of(read(worker), str(worker)) if worker else {}, path, connection)
+    given = ImportOptions(properties_of(read(worker), str(worker)) if worker else {}, path, connection)
     raise typer.Exit(run(files, given, out, offsets=offsets, json=json))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.output import Column, show
+from sluice.cli.output import Column, say, show
 from sluice.cli.places import PipelineFile, connections, require_kafka, settings
 from sluice.connectors.registry import BUILT_IN, Kind
 from sluice.errors import ActionRequiredError, PipelineFileError
@@ -58,7 +58,7 @@ def infer(
     shown = [Column("column"), Column("type"), Column("in_records", right=True), Column("nulls", right=True)]
     show(data, "columns", [*shown, Column("is"), Column("examples")], as_json=json, caption=_in_words(data))
     if not json:
-        typer.echo(f"\n{_lines(key, ddl)}")
+        say(f"\n{_lines(key, ddl)}")
     if write:
         if against:
             raise ActionRequiredError(
@@ -71,9 +71,9 @@ def infer(
 
 
 def _unfinished(path: Path) -> tuple[Pipeline, str | None, tuple[str, ...]]:
-    """A pipeline whose schema may be missing yet, the schema that it has, and the key where it belongs.
+    """A pipeline that may lack its schema, the schema if it has one, and the schema's key.
 
-    Records that are shaped or shared out have fields of their own; those of other pipelines are the table's columns.
+    Records with transforms or routes have their own fields; in other pipelines the fields are the table's columns.
     """
     data, _ = read_file(path)
     source, sink = _connector(data, "source"), _connector(data, "sink")
@@ -197,7 +197,7 @@ def _in_words(data: Mapping[str, Any]) -> str:
 
 
 def _lines(key: tuple[str, ...], ddl: str) -> str:
-    """The key as it would stand in a pipeline file."""
+    """The key as in a pipeline file."""
     lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(key)]
     return "\n".join(lines) + f" {json_text.dumps(ddl, ensure_ascii=False)}"
 
@@ -210,9 +210,9 @@ def _write(path: Path, key: tuple[str, ...], ddl: str) -> None:
     if wrong is not None and was_wrong is None:
         path.write_text(before)
         raise wrong
-    typer.echo(f"Written to {path}.", err=True)
-    if wrong is not None:  # what is missing still, a person has to add
-        typer.echo(str(wrong), err=True)
+    say(f"Written to {path}.", err=True)
+    if wrong is not None:  # missing keys have to be added by hand
+        say(str(wrong), err=True)
 
 
 def _mistake(path: Path) -> PipelineFileError | None:

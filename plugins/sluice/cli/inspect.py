@@ -1,38 +1,41 @@
-"""`sluice plan`, `offsets`, `transactions`, `verify` and `replay`: what was done, and what would be."""
+"""`sluice plan`, `offsets`, `transactions`, `verify` and `replay`: past transactions, and the next one."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sluice.cli.interval import Master, run_interval
-from sluice.cli.output import Column, show, spans
+from sluice.cli.output import Column, say, show, spans
 from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import ActionRequiredError
-from sluice.pipeline import load_pipeline
+from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol.request import Request
 
 if TYPE_CHECKING:
     from sluice.protocol.history import TableHistory, TransactionSummary
+    from sluice.protocol.messages import ControlMessage
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Ranges = Annotated[
     list[str], typer.Option("--offsets", help="Offsets [start, end) as 'topic[partition]:start-end'; may be repeated.")
 ]
-Reason = Annotated[str, typer.Option(help="Why, for whoever reads the history later.")]
+Reason = Annotated[str, typer.Option(help="Why, for later readers of the history.")]
 _RANGE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]:(?P<start>\d+)-(?P<end>\d+)$")
 
 
 def plan(
     file: PipelineFile,
-    offsets: Ranges = [],  # noqa: B006  # Typer makes a list of its own
+    offsets: Ranges = [],  # noqa: B006  # Typer copies the list
     from_time: Annotated[datetime | None, typer.Option("--from", help="Records with this time or later (UTC).")] = None,
     to_time: Annotated[datetime | None, typer.Option("--to", help="Records before this time (UTC).")] = None,
     replay: Annotated[str | None, typer.Option(help="The instant of a committed interval.")] = None,
@@ -75,10 +78,10 @@ def offsets(
     reason: Reason = "",
     json: Json = False,
 ) -> None:
-    """Show what of each partition the table has; or pass over offsets, which is a commit of its own with a reason."""
+    """Show each partition's offsets in the table; or pass over offsets, which is a separate commit with a reason."""
     here = coordinator(file)
     if pass_over:
-        typer.echo(_correct(file, Request(kind="correction", offsets=_offsets(pass_over), reason=reason)), err=json)
+        say(_correct(file, Request(kind="correction", offsets=_offsets(pass_over), reason=reason)), err=json)
     position = here.position()
     rows = []
     for bounds in sorted(position.state.partitions, key=lambda b: b.topic_partition):
@@ -113,7 +116,7 @@ def transactions(
     last: Annotated[int, typer.Option(min=1, help="How many of the last.")] = 20,
     json: Json = False,
 ) -> None:
-    """List the table's last transactions, as its control topic tells of them."""
+    """List the table's last transactions, as recorded in its control topic."""
     told = history(file)
     newest = [t for t, _ in zip(told.newest(), range(last), strict=False)]
     counts = ("read", "written", "quarantined")
@@ -124,6 +127,7 @@ def transactions(
         "transactions",
         [Column(name, right=name in right) for name in names],
         as_json=json,
+        caption=None if newest else f"The control topic has no transaction of {told.table}.",
     )
 
 
@@ -140,7 +144,8 @@ def verify(
     here = coordinator(file)
     clusters = (*settings(pipeline), connections(pipeline))
     further = here.rows_of_further_tables()
-    found = verify_tables(pipeline, here.position(), here.rows(), further, history(file), *clusters, master=master)
+    same = (pipeline, here.position(), here.rows(), further, history(file), *clusters)
+    found = verify_tables(*same, master=master, named=partial(_named, file))
     names = ("instant", "in_topic", "in_table", "same")
     show(
         asdict(found),
@@ -160,9 +165,9 @@ def replay(
     reason: Reason = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and replaced.")] = False,
 ) -> None:
-    """Read a committed interval again; its rows take the place of those that it wrote, in one commit."""
+    """Read a committed interval again; its rows replace the rows of the first reading, in one commit."""
     request = Request(kind="replay", instant=instant, reason=reason or None, dry_run=dry_run)
-    typer.echo(run_interval(file, request, master))
+    say(run_interval(file, request, master))
 
 
 def _request(ranges: list[str], from_time: datetime | None, to_time: datetime | None, instant: str | None) -> Request:
@@ -197,23 +202,38 @@ def _correct(file: Path, request: Request) -> str:
 
 
 def history(file: Path) -> TableHistory:
-    """The table's transactions, as the control topic tells of them."""
-    from sluice.control.reader import ControlReader
+    """The table's transactions, as recorded in the control topic."""
     from sluice.protocol.history import TableHistory
 
     pipeline = load_pipeline(file)
+    told = TableHistory(pipeline.table_id)
+    for batch in _messages(pipeline):
+        told.extend(batch)
+    return told
+
+
+def _named(file: Path, instant: str) -> str | None:
+    """The table by the name that an instant's START-COMMIT gives it."""
+    from sluice.protocol.messages import StartCommit
+
+    messages = (message for batch in _messages(load_pipeline(file)) for _, message in batch)
+    starts = (one for one in messages if isinstance(one, StartCommit) and one.transaction == instant)
+    return next((one.table for one in starts), None)
+
+
+def _messages(pipeline: Pipeline) -> Iterator[list[tuple[int, ControlMessage]]]:
+    """All tables' messages in the pipeline's control topic, in batches."""
+    from sluice.control.reader import ControlReader
+
     reader = ControlReader(settings(pipeline)[1], pipeline.control_topic)
     bounds = reader.bounds()
     if bounds.end == 0 and pipeline.control.topic is None:  # a table that hasn't moved yet to its pipeline's own topic
         reader = ControlReader(settings(pipeline)[1], SHARED_CONTROL_TOPIC)
         bounds = reader.bounds()
-    told = TableHistory(pipeline.table_id)
     if bounds.first < bounds.end:
-        for batch in reader.read(bounds.first, bounds.end):
-            told.extend(batch)
+        yield from reader.read(bounds.first, bounds.end)
     if reader.unreadable:
         print(f"{reader.unreadable} messages of the control topic aren't Sluice's.", file=sys.stderr)  # noqa: T201
-    return told
 
 
 def _in_short(t: TransactionSummary, *, by_cluster: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sluice.cli.output import say
 from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import SluiceError
 from sluice.pipeline.model import Pipeline
@@ -32,7 +33,7 @@ def start(file: PipelineFile, run_id: RunId = BY_HAND) -> None:
 
     started = coordinator(file).start(Run("sluice", run_id))
     if isinstance(started, Outcome):
-        typer.echo(json.dumps(asdict(started)))
+        typer.echo(json.dumps(asdict(started), default=datetime.isoformat))
     else:
         typer.echo(
             json.dumps(
@@ -47,7 +48,7 @@ def start(file: PipelineFile, run_id: RunId = BY_HAND) -> None:
 
 
 @app.command()
-def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help="Where START-COMMIT stands.")]) -> None:
+def commit(file: PipelineFile, control_offset: Annotated[int, typer.Option(help="START-COMMIT's offset.")]) -> None:
     """Commit an interval whose ranges are written."""
     typer.echo(json.dumps(asdict(coordinator(file).commit(control_offset))))
 
@@ -67,14 +68,14 @@ def abort(
 @app.command()
 def run(file: PipelineFile, master: Master = "local[*]", run_id: RunId = "") -> None:
     """Run one whole interval: start, one Spark job for each range, commit; abort if one fails."""
-    typer.echo(run_interval(file, Request(), master, run_id))
+    say(run_interval(file, Request(), master, run_id))
 
 
 def run_interval(file: Path, request: Request, master: str, run_id: str = "") -> str:
     """Run a whole interval in this process and its Spark jobs, and say in a sentence what came of it.
 
     Raises:
-        SluiceError: a step failed; what it left open was aborted.
+        SluiceError: a step failed; its open transaction was aborted.
     """
     from sluice.coordinator import Outcome, Run
     from sluice.launch.submit import driver_environment, submit_command
@@ -88,7 +89,7 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
     try:
         left = _left_by_workers(pipeline, started)
     except SluiceError:
-        typer.echo(here.abort(this).summary)
+        say(here.abort(this).summary)
         raise
     commands = [submit_command(pipeline, started, n, master) for n in left]
     clusters = [connections(pipeline)(connection) for connection in started.connections]
@@ -100,12 +101,12 @@ def run_interval(file: Path, request: Request, master: str, run_id: str = "") ->
             raise SluiceError("A write job failed.", next_step="read its log above.", instant=started.instant)
         return here.commit(started.control_offset, started.instant, started.digest).summary
     except SluiceError:
-        typer.echo(here.abort(this).summary)
+        say(here.abort(this).summary)
         raise
 
 
 def _left_by_workers(pipeline: Pipeline, started: Started) -> list[int]:
-    """The ranges that need a Spark job of their own: all, where no workers write for the pipeline.
+    """The ranges that need a separate Spark job: all, where no workers write for the pipeline.
 
     Raises:
         SluiceError: a worker has failed to write one, or the interval is over.

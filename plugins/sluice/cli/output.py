@@ -1,4 +1,9 @@
-"""What the commands print: a table for people, or JSON for programs."""
+"""What the commands print: a table for people, or JSON for programs.
+
+Much of it was written by others: a record's key and value, a topic's name, a reason in the control topic. It reaches
+the terminal as text: neither as markup nor as control characters, which move the cursor, set the clipboard or hide a
+line.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+_LAID_OUT = frozenset("\n\t")
+
+
+def plain(text: str) -> str:
+    """A text with escapes for unprintable characters, such as the beginning of a control sequence."""
+    return "".join(
+        one if one in _LAID_OUT or one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
+        for one in text
+    )
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A text as a table's cell."""
+    return Text(plain(text), style=style)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a text for people."""
+    typer.echo(plain(text), err=err)
 
 
 @dataclass(frozen=True)
@@ -42,9 +69,9 @@ def show(
     if as_json:
         console.print(json.dumps(data, indent=2, default=str), markup=False)
         return
-    table = Table(caption=caption, caption_justify="left", header_style="bold")
+    table = Table(caption=cell(caption) if caption is not None else None, caption_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column.name.replace("_", " "), justify="right" if column.right else "left", overflow="fold")
     for row in data[rows]:
-        table.add_row(*(column.text(row) for column in columns))
+        table.add_row(*(cell(column.text(row)) for column in columns))
     console.print(table)

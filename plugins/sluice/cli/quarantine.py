@@ -1,17 +1,17 @@
-"""`sluice quarantine`: the records that were set aside, what is wrong with one of them, and sending them again."""
+"""`sluice quarantine`: lists records that were set aside, shows one and its fault, and sends them again."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sluice.cli.inspect import Json
 from sluice.cli.output import Column, show
 from sluice.cli.places import PipelineFile, require_kafka
-from sluice.cli.set_aside import SetAside, place_of
+from sluice.cli.set_aside import QuarantinedRecords, place_of
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline
 
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at bad records that were set aside, and send them again.", no_args_is_help=True)
 Instants = Annotated[list[str], typer.Option("--instant", help="Of these intervals only; may be repeated.")]
+_BY_ARRIVAL: Final = (
+    "In this table a key's last record is its row, so a record that is sent again wins over all records that "
+    "came after it."
+)
+_FORGETS: Final = (
+    "This sink doesn't keep the positions of all changes, so an old change that is sent again can win over a newer "
+    "one, or bring a row back that was deleted since."
+)
+_REPLAY: Final = "`sluice replay` its interval, which lets no older version win"
+_FROM_THE_SOURCE: Final = (
+    "have the source send the rows as they are now, for instance by an incremental snapshot of Debezium's"
+)
 _SHOWN = 256  # bytes of a key or value
 _MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema id of four
 
@@ -27,7 +39,7 @@ _MAGIC, _WITH_ID = 0, 5  # Confluent's wire format: a zero byte, then a schema i
 @app.command("list")
 def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> None:  # noqa: B006  # Typer makes its own
     """List what was set aside, by interval and reason."""
-    here = SetAside.of(file)
+    here = QuarantinedRecords.of(file)
     redriven, replayed = here.sent(), here.replayed()
     groups: dict[tuple[str, ...], dict[str, Any]] = {}
     sent: Counter[tuple[str, ...]] = Counter()
@@ -54,11 +66,11 @@ def list_(file: PipelineFile, instant: Instants = [], json: Json = False) -> Non
 @app.command()
 def explain(
     file: PipelineFile,
-    place: Annotated[str, typer.Argument(help="Where the record stands: 'topic[partition]@offset'.")],
+    place: Annotated[str, typer.Argument(help="The record's position: 'topic[partition]@offset'.")],
     json: Json = False,
 ) -> None:
-    """Say all that is known of one record, and what can be done about it."""
-    here = SetAside.of(file)
+    """Show one record in full, and how to recover it."""
+    here = QuarantinedRecords.of(file)
     record = here.find(here.place(place))
     sent = here.sent().has(place_of(record), record.log.topic)
     replayed = here.replayed().get(record.instant)
@@ -84,7 +96,7 @@ def explain(
         "value's schema id": _schema_id(record.value),
         "value's bytes": None if record.value is None else len(record.value),
         "left out": record.left_out,
-        "what next": _next_step(file, record, sent, replayed, here.other_log(record)),
+        "what next": _next_step(here.pipeline, file, record, sent, replayed, here.other_log(record)),
     }
     rows = [{"what": name, "is": value} for name, value in facts.items() if value is not None]
     show({"facts": rows} if not json else facts, "facts", [Column("what"), Column("is")], as_json=json)
@@ -104,7 +116,7 @@ def redrive(
     json: Json = False,
 ) -> None:
     """Send records to the partitions that they came from again, as they came; none is ever sent twice."""
-    here = SetAside.of(file)
+    here = QuarantinedRecords.of(file)
     require_kafka(here.pipeline)
     if not as_newest:
         _refuse_older_versions(here.pipeline)
@@ -121,21 +133,33 @@ def redrive(
 
 
 def _refuse_older_versions(pipeline: Pipeline) -> None:
-    """Refuse to put an old version of a row, or a row that was deleted since, on top of what came after it."""
+    """Refuse to overwrite later changes with an old version of a row, or with a row that was deleted since."""
     sink, changes = pipeline.sink.options, pipeline.changes
-    by_arrival = changes.format == "tombstones" if changes is not None else not sink.ordering_field
-    if sink.capabilities.upsert and by_arrival:
+    if not sink.capabilities.upsert:
+        return
+    if changes is None:
+        ordered, why = bool(sink.ordering_field), _BY_ARRIVAL
+    elif changes.format == "tombstones":
+        ordered, why = False, _BY_ARRIVAL
+    else:  # the order of changes holds where the sink keeps the positions of rows, including deleted ones
+        ordered, why = sink.capabilities.keeps_newer, _FORGETS
+    if not ordered:
         raise ActionRequiredError(
-            "In this table the record of a key that came last is its row, so a record that is sent again wins over "
-            "all that came after it.",
-            next_step="`sluice replay` its interval, which lets no older version win; or add --as-newest, if these "
-            "records are to be the newest of their keys.",
+            why,
+            next_step=f"{_REPLAY if _replays(pipeline) else _FROM_THE_SOURCE}; or add --as-newest, if these records "
+            "are to be the newest of their keys.",
             table=sink.table_id,
         )
 
 
+def _replays(pipeline: Pipeline) -> bool:
+    """Whether an interval of the pipeline can be replayed."""
+    can = pipeline.sink.options.capabilities
+    return can.replaces_interval or (can.upsert and can.keeps_newer)
+
+
 def _shown(data: bytes | None) -> str | None:
-    """The first bytes as text; what is no text shows as escapes."""
+    """The first bytes as text, with escapes for bytes that aren't text."""
     if data is None:
         return None
     return data[:_SHOWN].decode(errors="backslashreplace") + ("…" if len(data) > _SHOWN else "")
@@ -151,7 +175,9 @@ def _schema_id(data: bytes | None) -> str | None:
     return f"{int.from_bytes(data[1:_WITH_ID])}, if it is in Confluent's wire format"
 
 
-def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None, other_log: str | None) -> str:
+def _next_step(
+    pipeline: Pipeline, file: Path, record: Quarantined, sent: bool, replayed: str | None, other_log: str | None
+) -> str:
     if replayed:
         return f"The interval was replayed by {replayed}: the record is a row now, or set aside under that instant."
     if sent:
@@ -163,8 +189,9 @@ def _next_step(file: Path, record: Quarantined, sent: bool, replayed: str | None
             f"The topic of bad records doesn't take all of it, so it can't be sent again. It is still at its place, "
             f"{record.place}, as long as that topic keeps it: read it there, or have its producer send a smaller one."
         )
+    replay = f"`sluice replay {file} {record.instant}`, which reads its whole interval again, or "
     return (
-        f"If the pipeline should take it: correct {file}, then `sluice replay {file} {record.instant}`, which reads "
-        f"its whole interval again, or `sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to "
-        "its topic again, behind all others of its key. If the record is wrong: have its producer send a right one."
+        f"If the pipeline should take it: correct {file}, then {replay if _replays(pipeline) else ''}"
+        f"`sluice quarantine redrive {file} --offset '{record.place}'`, which sends it to its topic again, behind all "
+        "others of its key. If the record is wrong: have its producer send a right one."
     )

@@ -1,4 +1,4 @@
-"""Which quarantined records may be sent again: those of the log that their topic has now."""
+"""The quarantined records that may be sent again: records of their topic's present log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Unsent:
 
         Args:
             rows: instant, place and log of each record.
-            sent: what was sent again.
+            sent: the records that were sent again.
         """
         found = cls()
         for instant, place, log in rows:
@@ -57,7 +57,7 @@ class Unsent:
         return sorted({origin.topic for origin in self.numbers})
 
     def require_read(self, logs: Mapping[str, Log | None], quarantine: str) -> dict[str, Log]:
-        """The logs, all of which are read on: whatever is sent to another one comes into no table.
+        """The logs, all of which are still read: a record sent to another one is never loaded.
 
         Args:
             logs: where the topics are now, by their names in rows; None for one that isn't read any more.
@@ -70,7 +70,7 @@ class Unsent:
         if gone:
             of_gone = [origin for origin in self.numbers if origin.topic in gone]
             raise ActionRequiredError(
-                "Records that are to be sent again are of a topic that isn't read any more, so nobody would load them.",
+                "Records to send again are of a topic that isn't read any more, so they would never be loaded.",
                 next_step="nothing was sent; name with --offset or --instant those of topics that are read. Have the "
                 "others' producer send them to where the stream is now.",
                 quarantine=quarantine,
@@ -87,7 +87,7 @@ class Unsent:
         known: Callable[[Iterable[str]], Mapping[str, Checkpoint]],
         quarantine: str,
     ) -> None:
-        """Check that all of them are of the log that their topic has now: its offsets and readers are others' else.
+        """Check that all of them are of their topic's present log: another log has other offsets and readers.
 
         Args:
             logs: where the topics are now, by their names in rows.

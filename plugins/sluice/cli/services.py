@@ -1,4 +1,4 @@
-"""`sluice service` and `sluice sync`: what the DAG of the table services does, by hand."""
+"""`sluice service` and `sluice sync`: the tasks of the table services' DAG, by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sluice.cli.interval import BY_HAND, Master
+from sluice.cli.output import say
 from sluice.cli.places import PipelineFile, settings
 from sluice.errors import SluiceError
 from sluice.pipeline import load_pipeline
@@ -32,21 +33,21 @@ def service(
     services = Services(pipeline, source, control)
     this = Run("sluice", f"{BY_HAND}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     if name not in PLANNED:
-        typer.echo(services.run(this, name).summary)
+        say(services.run(this, name).summary)
         return
     planned = services.plan(this, name)
     if not isinstance(planned, Planned):
-        typer.echo(planned.summary)
+        say(planned.summary)
         return
     command = service_command(pipeline, planned.control_offset, master, planned.digest)
     if subprocess.run(command, env=driver_environment(source, control, master), check=False).returncode != 0:
         services.give_up(planned.control_offset, "its Spark job failed")
         raise SluiceError("The Spark job of the table service failed.", next_step="read its log above.", service=name)
-    typer.echo(f"Done: {name} {', '.join(planned.instants)}.")
+    say(f"Done: {name} {', '.join(planned.instants)}.")
 
 
 def sync(file: PipelineFile) -> None:
-    """Tell the catalogs that the pipeline names of its table as it is now."""
+    """Register the table as it is now in the catalogs that the pipeline names."""
     from sluice.coordinator.catalog import sync as sync_catalogs
 
-    typer.echo(", ".join(sync_catalogs(load_pipeline(file))) or "The pipeline names no catalog.")
+    say(", ".join(sync_catalogs(load_pipeline(file))) or "The pipeline names no catalog.")

@@ -1,4 +1,4 @@
-"""Records that were set aside, and those of them that are to be sent again."""
+"""Records that were set aside, and the selection to send again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A pipeline's quarantine, and what was sent again of it."""
+class QuarantinedRecords:
+    """A pipeline's quarantine, and the records sent again from it."""
 
     file: Path
     pipeline: Pipeline
@@ -39,8 +39,8 @@ class SetAside:
     redriven: Mapping[str, Redriven]
 
     @classmethod
-    def of(cls, file: Path) -> SetAside:
-        """That of a pipeline file.
+    def of(cls, file: Path) -> QuarantinedRecords:
+        """The quarantine of a pipeline file.
 
         Raises:
             ActionRequiredError: the file is wrong, or a connection is missing.
@@ -90,7 +90,7 @@ class SetAside:
         )
 
     def chosen(self, instants: Sequence[str], places: set[Place]) -> Chosen:
-        """The records of these intervals, or of all that no replay has read again; only those places, if any."""
+        """The records of these intervals, or of all intervals without a replay; only those places, if any."""
         replayed = self.replayed()
         for instant in instants:
             if instant in replayed:
@@ -103,7 +103,7 @@ class SetAside:
         return Chosen(self, files, frozenset(places))
 
     def other_log(self, record: Quarantined) -> str | None:
-        """Why the log that a record stands in isn't the topic's any more; None where nothing says so."""
+        """Why a record's log isn't the topic's present one; None if nothing indicates that."""
         log = self.clusters.log(record.topic)
         if log is None:
             return "its topic isn't read any more"
@@ -114,7 +114,7 @@ class SetAside:
         return record.log.other_than(now.of(*log))
 
     def checkpoints(self, instants: Iterable[str], now: LogIds) -> dict[str, Checkpoint]:
-        """What commits say of the logs that they have read, with clusters under their present names."""
+        """The ids of logs read, as recorded in commits, with clusters under their present names."""
         found = coordinator(self.file).checkpoints(instants)
         one_place = self.clusters.streams is None
         ids = now.clusters if one_place else self.clusters.ids
@@ -125,7 +125,7 @@ class SetAside:
 class Chosen:
     """The records that are to be sent again, as far as they weren't sent before."""
 
-    here: SetAside
+    here: QuarantinedRecords
     files: Mapping[str, Sequence[str]]
     places: frozenset[Place]
 
@@ -145,7 +145,7 @@ class Chosen:
         return Counter(numbers), now
 
     def send(self, now: LogIds) -> Counter[TopicPartition]:
-        """Send them, to each cluster its own; those that were sent already are left out.
+        """Send the records, each to its own cluster, except those already sent.
 
         Args:
             now: the ids of their clusters and topics.

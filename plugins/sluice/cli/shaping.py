@@ -1,4 +1,4 @@
-"""What `sluice validate` says of transforms: what Spark's analyzer does, without Kafka, table or registry."""
+"""The check of transforms by `sluice validate`: Spark's analyzer, without Kafka, table or registry."""
 
 from __future__ import annotations
 
@@ -31,16 +31,22 @@ class TransformCheck:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def check(self, pipelines: Sequence[Pipeline]) -> None:
-        """Check those of a file's pipelines whose records' fields stand in the file.
+    def check(self, pipelines: Sequence[Pipeline]) -> bool:
+        """Check the pipelines of a file whose records' fields are given in the file; whether that was all transforms.
 
         Raises:
             ActionRequiredError: a step is wrong, or makes a column that the table has with another type.
         """
         each = ((pipeline, *(one for _, one in pipeline.further_tables)) for pipeline in pipelines)
+        whole = True
         for pipeline in chain.from_iterable(each):
-            if pipeline.transforms and _fields_are_given(pipeline):
+            if not pipeline.transforms:
+                continue
+            if _fields_are_given(pipeline):
                 self._check(pipeline)
+            else:
+                whole = False
+        return whole
 
     def _check(self, pipeline: Pipeline) -> None:
         from sluice.jvm.catalyst import shaped
@@ -64,7 +70,7 @@ class TransformCheck:
 
 
 def _fields_are_given(pipeline: Pipeline) -> bool:
-    """Whether a record's fields stand in the file: neither a registry's, nor a change event's, nor a key's."""
+    """Whether a record's fields are given in the file: neither a registry's, nor a change event's, nor a key's."""
     source = pipeline.source.options
     given = source.value.schema_ is not None or not source.value.has_schema
     return given and source.key is None and pipeline.changes is None

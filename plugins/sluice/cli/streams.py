@@ -49,12 +49,13 @@ def streams(file: PipelineFile, json: Json = False) -> None:
         for (cluster, topic), log in sorted(known.items(), key=lambda item: item[0])
     ]
     columns = [Column(name) for name in ("cluster", "connection", "topic", "state")]
+    same = "Nothing has changed since the last commit." if position.checkpoint.clusters else "Nothing is committed yet."
     show(
         {"streams": rows, "changes": list(followed.remarks)},
         "streams",
         [*columns, Column("begins", form=_offsets), Column("ends", form=_offsets), Column("unread", right=True)],
         as_json=json,
-        caption="; ".join(followed.remarks) or "Nothing has changed since the last commit.",
+        caption="; ".join(followed.remarks) or same,
     )
 
 

@@ -49,7 +49,7 @@ def worker(
         raise typer.BadParameter(f"{longest_stay!r} is no duration such as `12 hours`", param_hint="--longest-stay")
     options = WorkerOptions(group, slots, memory, timedelta(seconds=lease), stay, trust_control_topic)
     found = _kafka_connections(pipelines, connection or [])
-    own = f"{name or gethostname()}-{uuid.uuid4().hex[:8]}"  # no two processes have one: claims are told apart by it
+    own = f"{name or gethostname()}-{uuid.uuid4().hex[:8]}"  # unique to this process: it distinguishes claims
     environment = worker_environment(options, master or _master(pipelines[0]), pipelines[0].write.conf, found)
     command = worker_command(options, own, [file.resolve() for file in files])
     os.execve(command[0], command, environment)

@@ -1,6 +1,6 @@
-"""Kafka Connect's configurations as pipeline files: what each key comes to is in tables, and no key goes unnamed."""
+"""Kafka Connect's configurations as pipeline files: tables map each key, and every key is reported."""
 
-from sluice.connect.build import Given, Imported, imported
+from sluice.connect.build import Imported, ImportOptions, imported
 from sluice.connect.checked import checked
 from sluice.connect.configs import ConnectorConfig, configs_of, properties_of
 from sluice.connect.draft import Finding
@@ -9,7 +9,7 @@ from sluice.connect.text import text_of
 __all__ = [
     "ConnectorConfig",
     "Finding",
-    "Given",
+    "ImportOptions",
     "Imported",
     "checked",
     "configs_of",

@@ -1,4 +1,4 @@
-"""Makes pipeline files of connectors, one after the other, and says what becomes of each key. Pure."""
+"""Makes pipeline files of connectors, one at a time, and reports the verdict on each key. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from sluice.connect.rules import apply
 from sluice.connect.tables import CONNECTORS, REFUSED, Known
 from sluice.connect.tables.common import KEYS
 from sluice.connect.tables.databases import wants_key
+from sluice.connect.tables.jdbc_source import topic
 from sluice.connect.transforms import transforms
 from sluice.connectors import registry
 from sluice.connectors.options import SinkOptions
 from sluice.pipeline.routes import overlay
 
+NOTHING_MADE = "nothing was made of this connector"
 STAND_IN = "to_be_written STRING"
-"""The columns of a file whose own are yet to be written, so that the rest of it can be checked."""
+_STAGING = "staging"
+"""Stand-in for columns that are yet to be written, so that the rest of the file can be checked."""
 _SCHEDULES = (
     "rotate.schedule.interval.ms", "hoodie.kafka.commit.interval.secs", "iceberg.control.commit.interval-ms",
 )  # fmt: skip
@@ -32,20 +35,20 @@ _REGEX, _TOPICS = "topics.regex", "topics"
 
 @dataclass(frozen=True)
 class Imported:
-    """What was made of one connector, or of one of its topics.
+    """The pipeline of one connector, or of one of its topics.
 
     Attributes:
         name: the pipeline's; the connector's where nothing could be made.
         connector: the connector.
-        what: what people call it, or its class.
-        pipeline: what stands in the file; None if nothing could be made.
+        what: the connector's common name, or its class.
+        pipeline: the file's content; None if the connector was refused.
         missing: keys that have to be written before the file can be loaded, as paths.
-        findings: what becomes of each key.
+        findings: the verdict on each key.
         connections: the Airflow connections that it needs.
-        refused: why nothing could be made.
-        steps: what is left to do, in order.
+        refused: why no pipeline could be made.
+        steps: the remaining steps for the user, in order.
         group: the connector's consumer group.
-        loads_anew: whether its table is a new one, which is loaded from the topics' beginning.
+        loads_anew: whether its table is new and loaded from the topics' beginning.
     """
 
     name: str
@@ -62,7 +65,7 @@ class Imported:
 
     @property
     def changes_meaning(self) -> bool:
-        """Whether a key that isn't honoured changes what becomes of records."""
+        """Whether a key that isn't honoured changes how records are written."""
         return any(one.verdict in ("differs", "not honoured") for one in self.findings)
 
     @property
@@ -74,34 +77,37 @@ class Imported:
         """The file with columns where they are missing."""
         data: dict[str, Any] = self.pipeline or {}
         for path in self.missing:
-            stand_in: Any = STAND_IN
+            stand_in: Any = "/staging" if path[-1] == _STAGING else STAND_IN
             for name in reversed(path):
                 stand_in = {name: stand_in}
             data = overlay(data, stand_in)
         return data
 
     def refuse(self, why: str) -> Imported:
-        """The same with nothing made of it."""
-        return replace(self, pipeline=None, missing=(), refused=why, steps=())
+        """The same, without a pipeline and with the reason."""
+        findings = tuple(replace(one, verdict="not honoured", what=NOTHING_MADE, next_step="") for one in self.findings)
+        return replace(self, pipeline=None, missing=(), findings=findings, refused=why, steps=())
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the caller says besides.
+class ImportOptions:
+    """Options of an import.
 
     Attributes:
         worker: keys and values of the worker's file.
-        path: the folder below which sinks of files write, in place of their own.
+        path: the folder below which file sinks write, in place of the connector's own.
         kafka: id of the Airflow connection to the cluster.
+        runs_patterns: see `Draft`.
     """
 
     worker: Mapping[str, str] = field(default_factory=dict, repr=False)
     path: str = ""
     kafka: str = "kafka_default"
+    runs_patterns: bool = True
 
 
-def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
-    """The pipelines of a connector: one, or one for each topic where each has a table of its own."""
+def imported(connector: ConnectorConfig, given: ImportOptions) -> Iterator[Imported]:
+    """The pipelines of a connector: one, or one for each topic with a separate table."""
     name = connector.config.get(CLASS, "").strip()
     known = CONNECTORS.get(name)
     if known is None:
@@ -118,7 +124,7 @@ def imported(connector: ConnectorConfig, given: Given) -> Iterator[Imported]:
         yield _made(connector, known, given, connector.name, topics)
 
 
-def _of_tables(connector: ConnectorConfig, known: Known, given: Given, topics: list[str]) -> Iterator[Imported]:
+def _of_tables(connector: ConnectorConfig, known: Known, given: ImportOptions, topics: list[str]) -> Iterator[Imported]:
     """A pipeline for each table that the configuration names."""
     key = next((key for key in known.tables if connector.config.get(key, "").strip()), known.tables[0])
     tables = [table.strip() for table in connector.config.get(key, "").split(",") if table.strip()]
@@ -136,9 +142,9 @@ def _table_for_each(config: Mapping[str, str]) -> bool:
 
 
 def _refused(connector: ConnectorConfig, name: str) -> Imported:
-    """A connector that isn't known: all of its keys are named, so that whoever moves it knows what there is."""
+    """The result for an unknown connector: all of its keys are listed for the person who moves it."""
     why, step = REFUSED.get(
-        name, (f"the connector {name or '(none)'} isn't known here", "see docs/coming-from.md for those that are")
+        name, (f"the connector {name or '(none)'} isn't known here", "see docs/coming-from.md for known connectors")
     )
     findings = [Finding(key, "not honoured", "of a connector that nothing is made of") for key in connector.config]
     return Imported(
@@ -152,26 +158,26 @@ def _refused(connector: ConnectorConfig, name: str) -> Imported:
     )
 
 
-def _made(connector: ConnectorConfig, known: Known, given: Given, name: str, topics: list[str]) -> Imported:
+def _made(connector: ConnectorConfig, known: Known, given: ImportOptions, name: str, topics: list[str]) -> Imported:
     pipeline_name = _NAME.sub("_", name).strip(".")[:190] or "connector"
     ids = {
         "kafka": given.kafka,
         "registry": "schema_registry_default",
         "database": _NAME.sub("_", connector.name)[:200],
     }
-    draft = Draft(connector, given.worker, known.sink, ids, known.source)
+    draft = Draft(connector, given.worker, known.sink, ids, known.source, runs_patterns=given.runs_patterns)
     refused = ""
     try:
         (_fill_source if known.source == "jdbc" else _fill)(draft, known, given, pipeline_name, topics)
     except RefusedError as error:
         refused = f"{error.why} Next step: {error.next_step}"
+        draft.findings.clear()  # without a file no key is honoured
         if error.key:
             draft.lost(error.key, f"nothing could be made: {error.why}", error.next_step)
             draft.say(error.key, "not honoured", f"nothing could be made: {error.why}", error.next_step, "worker")
-    data = draft.data
-    if refused:
         for key in connector.config:
-            draft.lost(key, "nothing was made of this connector")
+            draft.lost(key, NOTHING_MADE)
+    data = draft.data
     missing = () if refused else tuple(_missing(draft))
     result = Imported(
         pipeline_name,
@@ -193,7 +199,7 @@ def _workers_group(worker: Mapping[str, str]) -> dict[str, str]:
     return {"consumer.override.group.id": group} if group else {}
 
 
-def _fill(draft: Draft, known: Known, given: Given, name: str, topics: list[str]) -> None:
+def _fill(draft: Draft, known: Known, given: ImportOptions, name: str, topics: list[str]) -> None:
     draft.put("name", name)
     draft.honoured(
         "name",
@@ -221,7 +227,7 @@ def _fill(draft: Draft, known: Known, given: Given, name: str, topics: list[str]
     }
 
 
-def _fill_source(draft: Draft, known: Known, given: Given, name: str, _: list[str]) -> None:
+def _fill_source(draft: Draft, known: Known, given: ImportOptions, name: str, _: list[str]) -> None:
     """A pipeline from a table of a database into a topic."""
     draft.put("name", name)
     draft.honoured("name", f"name: {name}")
@@ -229,6 +235,7 @@ def _fill_source(draft: Draft, known: Known, given: Given, name: str, _: list[st
     draft.put("schedule", known.schedule)
     draft.data["control"] = {"connection": draft.ids["kafka"]}
     draft.key_wanted = True
+    draft.default_topic = topic(draft)
     transforms(draft)
     draft.folder = f"{given.path.rstrip('/')}/{name}" if given.path else ""
     known.step(draft)
@@ -262,7 +269,7 @@ def _topics(draft: Draft) -> None:
 
 
 def _errors(draft: Draft) -> None:
-    """What becomes of bad records, by what the sink can."""
+    """Map the handling of bad records, by the sink's capabilities."""
     tolerance, topic = "errors.tolerance", "errors.deadletterqueue.topic.name"
     if draft.get(tolerance, "none").lower() != "all":
         draft.honoured(tolerance, "the first bad record stops its interval")
@@ -303,6 +310,8 @@ def _missing(draft: Draft) -> Iterator[tuple[str, ...]]:
     if draft.source == "jdbc":  # the columns are the table's
         if any(next(iter(step)) not in _KEEP_FIELDS for step in draft.steps_of_rows):
             yield draft.place("sink.schema")
+        if not draft.folder:
+            yield draft.place(f"sink.{_STAGING}")
         return
     value = draft.value_of("source.value") or {}
     kinds = [next(iter(step)) for step in draft.steps_of_rows]
@@ -321,17 +330,22 @@ def _in_order(draft: Draft) -> Iterator[Finding]:
     yield from (one for (of, _), one in draft.findings.items() if of == "default")
 
 
+def _steps_of_tables(draft: Draft, made: Imported) -> Iterator[str]:
+    yield from draft.steps
+    for path in made.missing:
+        if path[-1] != _STAGING:
+            yield f"write {'.'.join(path)}: the columns of the records, behind the transforms"
+    yield "stop the connector for good before the first interval"
+    key = ".".join(draft.place("source.starting_offsets"))
+    yield (
+        f"set its last position: {key} (docs/jdbc-source.md); without it, all rows are sent again: harmless only"
+        " where readers take the last record of a key"
+    )
+
+
 def _steps(draft: Draft, made: Imported) -> Iterator[str]:
     if draft.source == "jdbc":
-        yield from draft.steps
-        if made.missing:
-            yield f"write {'.'.join(made.missing[-1])}: the columns of the records, behind the transforms"
-        yield "stop the connector for good before the first interval"
-        key = ".".join(draft.place("source.starting_offsets"))
-        yield (
-            f"say where it stood: {key} (docs/jdbc-source.md); without, all rows are sent once more, which is harmless"
-            " only where readers take the last record of a key"
-        )
+        yield from _steps_of_tables(draft, made)
         return
     if ("source", "kafka", "value", "schema") in made.missing:
         yield f"write the records' fields: `sluice infer {made.name}.yaml --write` proposes them from a sample"
@@ -350,9 +364,9 @@ def _steps(draft: Draft, made: Imported) -> Iterator[str]:
     if draft.loads_anew:
         yield "leave --offsets: the new table is loaded from the topics' beginning (docs/coming-from.md)"
     elif draft.sink == "hudi":
-        yield "leave --offsets: a table that goes on has its own checkpoint (docs/coming-from.md)"
+        yield "omit --offsets: a table that is taken over has its own checkpoint (docs/coming-from.md)"
     elif not isinstance(draft.value_of("source.starting_offsets"), dict):
         yield (
-            f"begin where it stood: --offsets reads the group {made.group}; without, the topics are loaded from"
+            f"begin at its last position: --offsets reads the group {made.group}; otherwise the topics are loaded from"
             f" {draft.value_of('source.starting_offsets') or 'earliest'} on"
         )

@@ -1,4 +1,4 @@
-"""Whether what was made of a connector can be a pipeline file: whoever reads files says so, not we."""
+"""Checks that a connector's pipeline loads as a pipeline file, by the loader's own rules."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ from sluice.connect.text import text_of
 from sluice.errors import PipelineFileError
 from sluice.pipeline.load import load_pipelines
 
+_NEXT = "correct the connector's configuration, or write the file by hand."
+
+
+def _in_words(error: PipelineFileError) -> str:
+    """The errors by the file's keys: line numbers mean nothing to a user who doesn't have the file yet."""
+    said = "; ".join(f"{key}: {message}" if key else message for key, message in error.mistakes)
+    return f"{said.rstrip('.') + '.' if said else error.what.strip()} Next step: {_NEXT}"
+
 
 def checked(made: Imported) -> Imported:
-    """The same, or the same refused with why it can't be a pipeline file."""
+    """The same, or refused with the reason why it can't be a pipeline file."""
     if made.pipeline is None:
         return made
     with TemporaryDirectory() as folder:
@@ -21,7 +29,5 @@ def checked(made: Imported) -> Imported:
         try:
             load_pipelines(file)
         except PipelineFileError as error:
-            return made.refuse(
-                f"{error.what.strip()} Next step: correct the connector's configuration, or write the file by hand."
-            )
+            return made.refuse(_in_words(error))
     return made

@@ -1,4 +1,4 @@
-"""What Connect tells its Kafka clients, and the worker's own settings. Pure."""
+"""Connect's settings of its Kafka clients, and of the worker itself. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOGIN = re.compile(r"\b(?:username|password)\s*=")
 
 
 def clients(draft: Draft) -> None:
-    """Say where records begin and how they are read, and put the consumers' settings where they belong."""
+    """Map the starting offsets, how records are read, and the consumers' settings."""
     own = {key.removeprefix(OVERRIDE): value for key, value in draft.given.config.items() if key.startswith(OVERRIDE)}
     workers = {key.removeprefix(_WORKER): value for key, value in draft.worker.items() if key.startswith(_WORKER)}
     kafka = draft.connection("kafka", "kafka")
@@ -63,7 +63,7 @@ def clients(draft: Draft) -> None:
         draft.say(
             "consumer.override.isolation.level",
             "honoured",
-            f"{said}, as Connect's consumers read unless told otherwise",
+            f"{said}, the default of Connect's consumers",
             "take it out if topics have transactions: read_committed is the default here, and leaves aborted"
             " records out",
             "default",
@@ -115,7 +115,7 @@ def _consumer(draft: Draft, name: str, value: str, prefix: str, of: Of) -> None:
         draft.say(
             key,
             "harmless",
-            "where the group stood, --offsets reads; offsets are in the table's own commits here",
+            "--offsets reads the group's position; offsets are in the table's own commits here",
             of=of,
         )
     elif name in _SPARKS:
@@ -128,14 +128,14 @@ def _consumer(draft: Draft, name: str, value: str, prefix: str, of: Of) -> None:
 
 
 def _of_javas_client(draft: Draft, name: str, value: str, key: str, of: Of) -> None:
-    """A setting that is for one of the two clients here, and what the other needs."""
+    """A setting for one of the two clients here, and its counterpart for the other."""
     kafka = draft.connection("kafka", "kafka")
     there = f"in the extra field of the Airflow connection {kafka.id}"
     java = f"under `java` {there} it is for Spark's client alone"
     secret = name == "ssl.keystore.key" or redact({name: value}) != {name: value}
     if not secret and not name.startswith(("ssl.", "sasl.")):
         step = f"put it under `java` {there} if Spark's client shall have it"
-        draft.say(key, "not honoured", "nobody here knows this setting of a consumer", step, of)
+        draft.say(key, "not honoured", "this setting of a consumer is unknown here", step, of)
         return
     kafka.extra.setdefault("java", {})[name] = HIDDEN if secret else value
     others = f"add {_PEM} for the others" if name.startswith("ssl.") else "add librdkafka's own setting for it"
@@ -166,13 +166,13 @@ def _reset(draft: Draft, key: str, value: str, of: Of) -> None:
             key,
             "not honoured",
             "a table that was never loaded begins at earliest or latest",
-            "read where the group stands: --offsets",
+            "read the group's position: --offsets",
             of,
         )
 
 
 def _workers_rest(draft: Draft) -> None:
-    """What else a worker's file says is about processes that aren't there any more."""
+    """The worker's other settings concern processes that no longer exist."""
     for key in draft.worker:
         if not key.startswith(("key.converter", "value.converter")):
             draft.say(key, "harmless", "of the worker, which Airflow and Spark take the place of", of="worker")

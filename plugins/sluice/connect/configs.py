@@ -9,6 +9,7 @@ from typing import Any
 
 from sluice.connect.properties import properties
 from sluice.errors import ActionRequiredError
+from sluice.untrusted import json_of
 
 CLASS = "connector.class"
 
@@ -31,11 +32,11 @@ class ConnectorConfig:
 def configs_of(text: str, file: str) -> tuple[ConnectorConfig, ...]:
     """The connectors of a file.
 
-    JSON may be a bare configuration, `{"name", "config"}`, what `GET /connectors/<name>` or `/config` answers, what
-    `GET /connectors?expand=info` answers, or an array of any of these.
+    JSON may be a bare configuration, `{"name", "config"}`, an answer of `GET /connectors/<name>`, of `/config` or of
+    `GET /connectors?expand=info`, or an array of any of these.
 
     Args:
-        text: what stands in the file.
+        text: the file's content.
         file: its name, for errors, and for connectors that have none.
 
     Raises:
@@ -68,10 +69,14 @@ def properties_of(text: str, file: str) -> dict[str, str]:
 
 def _json(text: str, file: str) -> Any:
     try:
-        return json.loads(text)
+        return json_of(text)
     except json.JSONDecodeError as error:  # its own message has the line, but the exception the whole text
         raise ActionRequiredError(
             f"The file is not JSON: {error.msg}.", next_step="correct the line.", file=file, line=error.lineno
+        ) from None
+    except ValueError as error:
+        raise ActionRequiredError(
+            f"The file is not JSON of a connector: {error}.", next_step="correct it.", file=file
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Connect's converters of keys and values as those of a pipeline file. Pure."""
+"""Connect's converters of keys and values, mapped to a pipeline file's. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sluice.connect.draft import HIDDEN, Draft, Of, RefusedError, address, is_provided
+from sluice.records.settings import NUMBERS, ONE_VALUE
 from sluice.redact import redact_text
 
 Part = Literal["key", "value"]
@@ -19,12 +20,12 @@ CONVERTERS: Final[Mapping[str, str]] = {
     "org.apache.kafka.connect.storage.StringConverter": "string",
     "org.apache.kafka.connect.converters.ByteArrayConverter": "bytes",
     "io.confluent.connect.replicator.util.ByteArrayConverter": "bytes",
+    **{f"org.apache.kafka.connect.converters.{name.capitalize()}Converter": name for name in NUMBERS},
 }
-"""The converters whose bytes are read here in the same way."""
-_ONE_VALUE = ("string", "bytes")
+"""The converters whose format can be read here."""
 _REGISTRY = "schema.registry.url"
 _WRITING = "it is for writing records, and a sink reads them"
-# Of the converters' own settings, by what comes after `value.converter.`: what they come to.
+# The verdicts on converters' settings, by the key's rest after `value.converter.`.
 _HARMLESS: Final[Mapping[str, str]] = {
     "schemas.cache.size": "schemas are pinned in START-COMMIT",
     "schemas.cache.config": "schemas are pinned in START-COMMIT",
@@ -53,7 +54,7 @@ _BEARER = "bearer.auth."
 
 @dataclass(frozen=True)
 class _Settings:
-    """The settings of one converter, and whose they are: the connector's, or the worker's where it names none."""
+    """The settings of one converter, and their owner: the connector, or the worker where the connector names none."""
 
     part: Part
     of: Of
@@ -75,10 +76,10 @@ def read_values(draft: Draft, one_column: str = "value") -> None:
 
     Args:
         draft: the pipeline.
-        one_column: what the column is called that a text, or bytes, become.
+        one_column: the column's name for values that are one text or bytes.
 
     Raises:
-        RefusedError: the converter isn't there here, or nobody knows which it is.
+        RefusedError: the converter isn't available here, or isn't known.
     """
     _converter(draft, "value", one_column)
 
@@ -99,15 +100,17 @@ def read_keys(draft: Draft, one_column: str = "key") -> None:
 
 
 def write_records(draft: Draft) -> None:
-    """Say how a source's values, and its keys if it has any, are written.
+    """Map how a source's values, and its keys if any, are written.
 
     Raises:
-        RefusedError: the converter isn't there here, or nobody knows which it is.
+        RefusedError: the converter isn't available here, or isn't known.
     """
     _encoder(draft, "value")
     if draft.value_of("sink.key_fields"):
         _encoder(draft, "key")
         return
+    if "key" in draft.record_names:
+        draft.harmless(draft.record_names["key"][0], "records have no key, as they have none there")
     for of, given in (("connector", draft.given.config), ("worker", draft.worker)):
         for key in given:
             if key == "key.converter" or key.startswith("key.converter."):
@@ -120,7 +123,7 @@ def _encoder(draft: Draft, part: Part) -> None:
     _others(draft, settings.prefix, own)
     kind = CONVERTERS.get(settings.given.get(settings.prefix, "").strip())
     alone = part == "key" and bool(draft.key_extracted)
-    if kind in (None, "bytes") or (kind == "string" and not alone):
+    if kind is None or kind in ("bytes", *NUMBERS) or (kind == "string" and not alone):
         raise RefusedError(
             f"Nothing here writes {part}s of rows as this converter does, or none is named.",
             "JSON, Avro, Protobuf and JSON Schema are there; the worker's file may name one: give it by --worker.",
@@ -130,11 +133,25 @@ def _encoder(draft: Draft, part: Part) -> None:
     if alone and kind == "json" and settings.get("schemas.enable").lower() == "false":
         section["encoder"] = "string"
         draft.say(f"{settings.prefix}.schemas.enable", "honoured", "no envelope", of=settings.of)
-        said, step = "numbers are as in JSON, texts stand without quotes", "see whether readers of texts take them so"
+        said, step = "numbers are as in JSON, texts have no quotes", "check that readers of texts accept them"
         draft.say(settings.prefix, "differs", f"encoder string: {said}", step, settings.of)
     elif alone and kind != "string":
         said, step = "the key is a record of this one field", "see whether readers take it so, or use StringConverter"
         draft.say(settings.prefix, "differs", f"encoder {kind}: {said}", step, settings.of)
+    _encoding(draft, part, kind or "", settings, section)
+    _record_name(draft, part, section)
+    said = draft.put(f"sink.{part}", section)
+    if section["encoder"] == "avro":
+        said += "; times are timestamp-micros where Connect has timestamp-millis, decimals are of fixed size"
+        step = "see what readers of the topic do with times, decimals and the record's name, or write a new topic"
+        draft.say(settings.prefix, "differs", said, step, settings.of)
+    draft.say(settings.prefix, "honoured", said, of=settings.of)
+    for rest in settings.names():
+        _other(draft, settings, rest, kind or "")
+
+
+def _encoding(draft: Draft, part: Part, kind: str, settings: _Settings, section: dict[str, Any]) -> None:
+    """The envelope of JSON, or the registry of the other encoders."""
     if kind == "json" and section["encoder"] != "string":
         whole = (settings.get("schemas.enable") or "true").lower() == "true"
         section["encoder"] = "json_with_schema" if whole else "json"
@@ -151,9 +168,20 @@ def _encoder(draft: Draft, part: Part) -> None:
                 section["subject_name_strategy"] = "topic_record" if "TopicRecord" in value else "record"
                 said = f"subject_name_strategy: {section['subject_name_strategy']}"
                 draft.say(f"{settings.prefix}.{rest}", "honoured", said, of=settings.of)
-    draft.say(settings.prefix, "honoured", draft.put(f"sink.{part}", section), of=settings.of)
-    for rest in settings.names():
-        _other(draft, settings, rest, kind or "")
+
+
+def _record_name(draft: Draft, part: Part, section: dict[str, Any]) -> None:
+    """The name that a transform has given the schema, where the encoder writes one."""
+    key, name = draft.record_names.get(part, ("", ""))
+    if not key:
+        return
+    if "registry" in section:
+        section["record_name"] = name
+        draft.honoured(key, f"{'.'.join(draft.place(f'sink.{part}.record_name'))}: {name}")
+    elif section["encoder"] == "json" or section["encoder"] == "string":
+        draft.harmless(key, "without an envelope, records have no schema")
+    else:
+        draft.lost(key, f"the encoder {section['encoder']} doesn't write this name", "see whether a reader asks for it")
 
 
 def _converter(draft: Draft, part: Part, one_column: str) -> None:
@@ -176,30 +204,30 @@ def _converter(draft: Draft, part: Part, one_column: str) -> None:
             settings.prefix,
         )
     section: dict[str, Any] = {"converter": kind}
-    if kind in _ONE_VALUE:
+    if kind in ONE_VALUE:
         section["as"] = one_column
     said = draft.put(f"source.{part}", section)
     draft.say(settings.prefix, "honoured", said, of=settings.of)
     if kind == "json":
         _envelope(draft, settings, section)
-    elif kind not in _ONE_VALUE:
+    elif kind not in ONE_VALUE:
         _registry(draft, settings, section)
     for rest in settings.names():
         _other(draft, settings, rest, kind)
 
 
 def _others(draft: Draft, prefix: str, own: bool) -> None:
-    """Name the settings of the converter that isn't taken: the worker's, or the connector's without a class."""
+    """Report the settings of the unused converter: the worker's, or the connector's without a class."""
     for key in draft.worker if own else ():
         if key == prefix or key.startswith(f"{prefix}."):
-            draft.say(key, "harmless", "the connector names a converter of its own", of="worker")
+            draft.say(key, "harmless", "the connector names its own converter", of="worker")
     for key in () if own else draft.given.config:
         if key.startswith(f"{prefix}."):
             draft.say(key, "harmless", f"Connect reads it beside {prefix} alone, and takes the worker's converter")
 
 
 def _envelope(draft: Draft, settings: _Settings, section: dict[str, Any]) -> None:
-    """Connect expects its envelope unless it is told not to."""
+    """Connect expects its envelope unless `schemas.enable` is false."""
     key = f"{settings.prefix}.schemas.enable"
     if (settings.get("schemas.enable") or "true").lower() == "true":
         section["options"] = {"schemas.enable": True}
@@ -280,7 +308,7 @@ def _credentials(draft: Draft, settings: _Settings, key: str, source: str) -> No
 
 
 def _other(draft: Draft, settings: _Settings, rest: str, kind: str) -> None:
-    """What is left of a converter's settings."""
+    """A converter's remaining settings."""
     key = f"{settings.prefix}.{rest}"
     value = settings.get(rest).lower()
     plain = rest.removeprefix("schema.registry.")
@@ -307,7 +335,7 @@ def _other(draft: Draft, settings: _Settings, rest: str, kind: str) -> None:
                 "a null that a record has stays null; only a missing field takes its default",
                 of=settings.of,
             )
-    elif kind in ("json", *_ONE_VALUE) and (
+    elif kind in ("json", *ONE_VALUE) and (
         rest == _REGISTRY or rest == "schemas.enable" or plain.startswith(("basic.", _BEARER, "ssl."))
     ):
         draft.say(key, "harmless", f"the converter {kind} asks no registry, and has no such setting", of=settings.of)
@@ -315,7 +343,7 @@ def _other(draft: Draft, settings: _Settings, rest: str, kind: str) -> None:
         draft.say(
             key,
             "not honoured",
-            "nobody here knows this setting of a converter",
+            "this setting of a converter is unknown here",
             "find out what it does before you switch",
             settings.of,
         )

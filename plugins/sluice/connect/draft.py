@@ -1,4 +1,4 @@
-"""A pipeline file in the making, and what is said of each key that it is made from. Pure."""
+"""A pipeline file in the making, and the findings on the keys that it is made from. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from urllib.parse import SplitResult, urlsplit
 from sluice.connect.configs import ConnectorConfig
 
 Verdict = Literal["honoured", "harmless", "differs", "not honoured"]
-"""honoured: it means the same here. harmless: it has no meaning here, and rows are the same. differs: it is taken for
-what is nearest. not honoured: it has no effect, and that changes what becomes of records."""
+"""honoured: it means the same here. harmless: it has no meaning here, and rows are the same. differs: mapped to the
+nearest setting. not honoured: it has no effect, and that changes how records are written."""
 Of = Literal["connector", "worker", "default"]
 HIDDEN = "…"
-"""What stands where a secret belongs."""
-_PROVIDED = re.compile(r"\$\{[^}:]+:[^}]*\}")
+"""The placeholder of a secret."""
+_PROVIDED = re.compile(r"\$\{[^}:]{1,100}:[^}]{0,1000}\}")  # bounded, so that a long text doesn't take quadratic time
 
 
 class RefusedError(Exception):
-    """Nothing can be made of a connector; the message says why.
+    """A connector can't be imported; the message says why.
 
     Args:
         why: a sentence.
         next_step: what its user can do.
-        key: the key whose fault it is, if it is one's.
+        key: the key at fault, if it is a single one.
     """
 
     def __init__(self, why: str, next_step: str, key: str = "") -> None:
@@ -44,14 +44,14 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What becomes of one key.
+    """The verdict on one key.
 
     Attributes:
         key: the key.
         verdict: see `Verdict`.
-        what: as what it is honoured, or why it isn't; never a secret's value.
-        next_step: what its user can do; nothing where all is done.
-        of: whose it is: the connector's, the worker's, or a default of Connect's that nobody has set.
+        what: how it is honoured, or why it isn't; never a secret's value.
+        next_step: what its user can do; empty if nothing is left to do.
+        of: its owner: the connector, the worker, or Connect's default for a key that isn't set.
     """
 
     key: str
@@ -71,7 +71,7 @@ class AirflowConnection:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def command(self, dumps: Callable[[Any], str]) -> str:
-        """How it is made.
+        """The command that creates it.
 
         Args:
             dumps: writes JSON.
@@ -85,14 +85,16 @@ class AirflowConnection:
 
 
 class Draft:
-    """What is known of the pipeline so far.
+    """The pipeline so far.
 
     Args:
         given: the connector.
         worker: keys and values of the worker's file.
         sink: the name of the sink's section.
         source: the name of the source's section.
-        ids: ids of Airflow connections by what they are for: `kafka`, `registry`, `database`.
+        ids: ids of Airflow connections by their purpose: `kafka`, `registry`, `database`.
+        runs_patterns: whether the configuration's patterns are run on its texts: right for the configuration's author,
+            but not for a server's callers.
     """
 
     def __init__(
@@ -102,23 +104,34 @@ class Draft:
         sink: str,
         ids: Mapping[str, str] | None = None,
         source: str = "kafka",
+        *,
+        runs_patterns: bool = True,
     ) -> None:
         self.given, self.worker, self.sink, self.source, self.ids = given, worker, sink, source, dict(ids or {})
+        self.runs_patterns = runs_patterns
         self.data: dict[str, Any] = {}
         self.findings: dict[tuple[Of, str], Finding] = {}
         self.connections: dict[str, AirflowConnection] = {}
         self.steps: list[str] = []
         self.steps_of_rows: list[dict[str, Any]] = []
         self.key_wanted = False
+        self.keyed_by_value = False
         self.key_from_value: tuple[str, ...] = ()
+        self.record_names: dict[str, tuple[str, str]] = {}
         self.key_hoisted = ""
         self.key_extracted = ""
         self.destination = ""
+        self.default_topic = ""
         self.unwraps = False
         self.folder = ""
         self.loads_anew = False
 
-    # What the configuration says
+    @property
+    def said_later(self) -> set[str]:
+        """Keys of transforms whose findings the encoder reports."""
+        return {key for key, _ in self.record_names.values()}
+
+    # The configuration
 
     def has(self, key: str) -> bool:
         """Whether the connector's configuration has the key, with a value."""
@@ -128,7 +141,7 @@ class Draft:
         """A key's value, or Connect's default.
 
         Raises:
-            RefusedError: it is with one of Connect's config providers, where nobody can look from here.
+            RefusedError: its value is with one of Connect's config providers, which can't be read from here.
         """
         value = self.given.config.get(key, "").strip() or default
         if is_provided(value):
@@ -151,16 +164,16 @@ class Draft:
         """Whether the value is with a config provider."""
         return is_provided(self.given.config.get(key, ""))
 
-    # What the pipeline file says
+    # The pipeline file
 
     def place(self, path: str) -> tuple[str, ...]:
-        """Where a key of source or sink stands in the file: `sink.table` is in the section of the sink's own name."""
+        """The path of a source's or sink's key in the file: `sink.table` is in the section named after the sink."""
         first, *rest = path.split(".")
         section = {"source": (self.source,), "sink": (self.sink,)}.get(first, ())
         return (first, *section, *rest)
 
     def put(self, path: str, value: Any) -> str:
-        """Set a key of the file; the answer says which, in words."""
+        """Set a key of the file, and return it in words."""
         *sections, last = self.place(path)
         here = self.data
         for name in sections:
@@ -169,7 +182,7 @@ class Draft:
         return f"{'.'.join((*sections, last))}: {in_words(value)}"
 
     def value_of(self, path: str) -> Any:
-        """What a key of the file has; None if it has nothing yet."""
+        """The value of a key of the file; None if it isn't set yet."""
         here: Any = self.data
         for name in self.place(path):
             here = here.get(name) if isinstance(here, dict) else None
@@ -179,10 +192,10 @@ class Draft:
         """The Airflow connection of that kind, made on first use."""
         return self.connections.setdefault(kind, AirflowConnection(self.ids[kind], conn_type))
 
-    # What is said of keys
+    # Findings
 
     def say(self, key: str, verdict: Verdict, what: str, next_step: str = "", of: Of = "connector") -> None:
-        """Name a key, if it was set; what was said first stays."""
+        """Report a key, if it was set; the first finding stays."""
         known = {"connector": self.given.config, "worker": self.worker}.get(of)
         if known is None or key in known:
             self.findings.setdefault((of, key), Finding(key, verdict, what, next_step, of))
@@ -196,7 +209,7 @@ class Draft:
         self.say(key, "harmless", why)
 
     def differs(self, key: str, what: str, next_step: str = "") -> None:
-        """A key is taken for what is nearest."""
+        """A key is mapped to the nearest setting."""
         self.say(key, "differs", what, next_step)
 
     def lost(self, key: str, why: str, next_step: str = "") -> None:
@@ -221,7 +234,7 @@ def is_provided(value: str) -> bool:
 
 
 def without_login(text: str, key: str) -> str:
-    """An address in which nobody logs in.
+    """An address without a login.
 
     Raises:
         RefusedError: it has a login, or can't be read.

@@ -11,7 +11,7 @@ _BLANK = " \t\f"
 
 
 def properties(text: str) -> dict[str, str]:
-    """Keys and values; of a key that is there twice the last counts.
+    """Keys and values; of a duplicate key the last value counts.
 
     Raises:
         ValueError: an escape of a character's number isn't followed by four hexadecimal digits.
@@ -27,7 +27,7 @@ def properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones, each with those that continue it: a backslash at the end joins."""
+    """Logical lines without comments and blanks: a backslash at the end joins the next line."""
     whole: str | None = None
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(_BLANK)
@@ -67,5 +67,5 @@ def _unescaped(text: str) -> str:
             place += 4
         else:
             parts.append(_ESCAPES.get(letter, letter))
-    # Two escapes may be the halves of one character.
+    # Two escapes may be the surrogates of one character.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

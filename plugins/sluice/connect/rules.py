@@ -1,7 +1,7 @@
-"""What a table may say of a key: the words in which each connector's keys are written down. Pure.
+"""The rules of which a connector's table of keys is made. Pure.
 
-A connector is a table from keys to rules, so that a new one is a table. What several keys say together, such as those
-of partitioners, is read by a step of code before, which names these keys itself.
+A connector is a table from keys to rules, so that a new one is a table. Keys that depend on each other, such as those
+of partitioners, are read first by code, which reports them itself.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError
 
 
 @dataclass(frozen=True)
-class Takes:
-    """The value goes into the pipeline file.
+class Maps:
+    """The key maps to one of the pipeline file.
 
     Attributes:
         to: the key there, as of `Draft.put`.
-        form: makes the value there of the text; raises `UnfitError` where there is none.
-        note: what else there is to say.
+        form: converts the text to the value there; raises `UnfitError` if it can't.
+        note: a further remark.
     """
 
     to: str
@@ -29,7 +29,7 @@ class Takes:
     note: str = ""
 
     def apply(self, draft: Draft, key: str) -> None:
-        """Take it, or say why not."""
+        """Map the key, or report why it can't be mapped."""
         try:
             made = self.form(draft.get(key))
         except UnfitError as error:
@@ -42,28 +42,28 @@ class Takes:
 
 
 @dataclass(frozen=True)
-class Harmless:
+class Ignored:
     """It has no meaning here, and rows are the same."""
 
     why: str
 
     def apply(self, draft: Draft, key: str) -> None:
-        """Say so."""
+        """Report the key as harmless."""
         draft.harmless(key, self.why)
 
 
 @dataclass(frozen=True)
-class Lost:
-    """It isn't honoured, unless the value is one of those that mean what is done here anyway."""
+class Unsupported:
+    """The key isn't honoured, unless its value asks for the behaviour here."""
 
     why: str
     next_step: str = ""
     fine: tuple[str, ...] = ()
 
     def apply(self, draft: Draft, key: str) -> None:
-        """Say so."""
+        """Report the key as not honoured, or as harmless by its value."""
         if draft.given.config[key].strip().lower() in ("", *self.fine):
-            draft.harmless(key, "this value is what is done here anyway")
+            draft.harmless(key, "this value asks for the behaviour here")
         else:
             draft.lost(key, self.why, self.next_step)
 
@@ -77,24 +77,24 @@ class Secret:
     name: str
 
     def apply(self, draft: Draft, key: str) -> None:
-        """Leave its place in the connection; the value goes nowhere."""
+        """Leave a placeholder in the connection; the value isn't copied."""
         connection = draft.connection(self.kind, self.conn_type)
         connection.fields[self.name] = HIDDEN
         draft.honoured(key, f"{self.name} of the Airflow connection {connection.id}", "put it in there")
 
 
-Rule = Takes | Harmless | Lost | Secret
+Rule = Maps | Ignored | Unsupported | Secret
 Table = Mapping[str, Rule]
-"""Rules by keys; `*` stands for any text."""
-UNKNOWN = Lost(
-    "nobody here knows this key",
+"""Rules by keys; `*` matches any text."""
+UNKNOWN = Unsupported(
+    "this key is unknown here",
     "if it belongs to the connector, find out what it does before you switch; Connect itself ignores keys that it"
     " doesn't know",
 )
 
 
 def apply(draft: Draft, *tables: Table) -> None:
-    """Name every key that no step has named: by the first table that has it, by its name or a pattern."""
+    """Report every key not reported by a step, by the first table with its name or a matching pattern."""
     for key in draft.given.config:
         if ("connector", key) not in draft.findings:
             (_rule(key, tables) or UNKNOWN).apply(draft, key)
@@ -118,7 +118,7 @@ def whole_number(text: str) -> int:
 
 
 def number_up_to(most: int, instead: str) -> Callable[[str], int]:
-    """Makes what takes whole numbers up to this one; `instead` says what to do with a larger one."""
+    """Makes a parser of whole numbers up to `most`; `instead` says what to do with a larger one."""
 
     def form(text: str) -> int:
         number = whole_number(text)
@@ -141,7 +141,7 @@ def retries(text: str) -> int:
 
 
 def duration(text: str) -> str:
-    """Milliseconds as a pipeline file has times.
+    """Milliseconds as a pipeline file's duration.
 
     Raises:
         UnfitError: it isn't a number above zero.
@@ -171,7 +171,7 @@ def names(text: str) -> list[str]:
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
-    """Makes what takes only these values, whatever their case."""
+    """Makes a parser that accepts only these values, in any case."""
 
     def form(text: str) -> str:
         if text.lower() not in allowed:

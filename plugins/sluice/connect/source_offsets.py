@@ -1,4 +1,4 @@
-"""Where a JDBC source of Connect's stood: the records of its offsets topic as positions here. Pure.
+"""The position of Connect's JDBC source: the records of its offsets topic as positions here. Pure.
 
 A key is `["connector", {"table": "orders"}]`, `{"protocol": "1", "table": "shop.public.orders"}` in its second member
 since protocol 1, or `{"query": "query"}`; a value holds `incrementing`, `timestamp` (milliseconds) and
@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import ActionRequiredError
+from sluice.untrusted import json_of
 
 Found = Mapping[str, Mapping[str, Any]]
 """A connector's source offsets by their partitions, these as JSON."""
 
 
 @dataclass(frozen=True)
-class Stood:
-    """What a connector has read of one table.
+class ConnectorPosition:
+    """A connector's position in one table.
 
     Attributes:
         time: the last row's, in microseconds since 1970; None where the connector has kept none.
@@ -32,17 +33,20 @@ class Stood:
 
 
 def stored(name: str, records: Iterable[tuple[bytes | None, bytes | None]], before: Found | None = None) -> Found:
-    """What a compacted topic of offsets says of a connector: the last value of each key; one without takes it away.
+    """A connector's offsets in a compacted topic: the last value of each key; a tombstone removes it.
 
     Args:
         name: the connector's.
-        records: keys and values, each key's in their order. What isn't as Connect writes it is passed over, as there.
-        before: what another topic says, where this one says nothing of a partition.
+        records: keys and values, each key's in their order. Records in another format than Connect's are skipped, as
+            there.
+        before: the offsets of another topic, for partitions missing in this one.
     """
     found = dict(before or {})
     for key, value in records:
         read = _json(key)
         if not isinstance(read, list) or len(read) != 2 or read[0] != name or not isinstance(read[1], dict):
+            continue
+        if any(isinstance(one, dict | list) for one in read[1].values()):  # Connect has flat ones only
             continue
         partition = json.dumps(read[1], sort_keys=True)
         offset = _json(value)
@@ -53,15 +57,15 @@ def stored(name: str, records: Iterable[tuple[bytes | None, bytes | None]], befo
     return found
 
 
-def stood(found: Found, table: str | None) -> Stood | None:
-    """Where the connector stood in a table; None where it has kept nothing of it.
+def position_in(found: Found, table: str | None) -> ConnectorPosition | None:
+    """The connector's position in a table; None where it has stored none.
 
     Args:
         found: its offsets.
         table: the table's name in the pipeline file; None for a query.
 
     Raises:
-        ActionRequiredError: it has offsets of two tables that may be this one; or what it has can't be read.
+        ActionRequiredError: it has offsets of two tables that may be this one; or they can't be read.
     """
     partitions = [(json.loads(partition), offset) for partition, offset in found.items()]
     if table is None:
@@ -75,20 +79,20 @@ def stood(found: Found, table: str | None) -> Stood | None:
             next_step="name the table with its schema in the connector's configuration.",
             tables=", ".join(sorted(full)),
         )
-    # As the connector: what it has of protocol 1, else of the one before, which knew no schemas.
+    # As the connector does: offsets of protocol 1, else of protocol 0, which had no schemas.
     bare = {name: offset for name, protocol, offset in named if protocol is None and name == table.rpartition(".")[2]}
     chosen = [*full.values(), *bare.values()]
     return _read(chosen[0], table) if chosen else None
 
 
-def starting(mode: str, topic: str, number_column: str, at: Stood, grain: int = 1) -> dict[str, Any]:
-    """What the source's section says to go on behind what was read; nothing where all is still to be read.
+def starting(mode: str, topic: str, number_column: str, at: ConnectorPosition, grain: int = 1) -> dict[str, Any]:
+    """The keys of the source's section that resume after that position; none to read everything.
 
     Args:
         mode: the section's.
         topic: the table's name there, or the query's.
         number_column: the connector's `incrementing.column.name`.
-        at: what was read.
+        at: the connector's position.
         grain: the microseconds between two times of the database.
 
     Raises:
@@ -102,13 +106,13 @@ def starting(mode: str, topic: str, number_column: str, at: Stood, grain: int = 
         return {}
     if at.time % grain:
         raise ActionRequiredError(
-            f"The connector stood at a fraction of a second in {topic}, and times are read by whole ones there.",
+            f"The connector's position in {topic} is between two seconds, and times are read by whole ones there.",
             next_step="import it without --offsets, and write starting_offsets yourself (docs/jdbc-source.md).",
             microseconds=at.time,
         )
     if mode == "timestamp":
         return {"starting_offsets": {topic: {0: at.time + grain}}}
-    # Rows of the last time are read up to a number: that time again, and of its rows those with a larger one.
+    # Rows of the last time were read up to a number: read that time again, its rows with a larger number only.
     section: dict[str, Any] = {"starting_offsets": {topic: {0: at.time}}}
     section["starting_ids"] = {topic: -1 if at.number is None else at.number}
     return section | ({"incrementing_column": number_column} if number_column else {})
@@ -116,17 +120,17 @@ def starting(mode: str, topic: str, number_column: str, at: Stood, grain: int = 
 
 def _json(text: bytes | None) -> Any:
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else json_of(text)
     except ValueError:
         return None
 
 
 def _same(name: str, table: str) -> bool:
-    """Whether one name is the other, or its end: with a catalog, or a schema, before it."""
+    """Whether one name is the other, perhaps qualified with a catalog or a schema."""
     return name == table or name.endswith(f".{table}") or table.endswith(f".{name}")
 
 
-def _read(offset: Mapping[str, Any], what: str) -> Stood:
+def _read(offset: Mapping[str, Any], what: str) -> ConnectorPosition:
     time, nanos, number = (offset.get(key) for key in ("timestamp", "timestamp_nanos", "incrementing"))
     if not all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in (time, nanos, number)):
         raise ActionRequiredError(
@@ -135,6 +139,6 @@ def _read(offset: Mapping[str, Any], what: str) -> Stood:
             offset=json.dumps(offset)[:200],
         )
     if time is None:
-        return Stood(None, number)
+        return ConnectorPosition(None, number)
     fraction = time % 1000 * 1000 if nanos is None else nanos // 1000
-    return Stood(time // 1000 * 1_000_000 + fraction, number)
+    return ConnectorPosition(time // 1000 * 1_000_000 + fraction, number)

@@ -11,11 +11,11 @@ from sluice.connect.build import Imported
 
 
 def text_of(made: Imported, data: Mapping[str, Any] | None = None) -> str:
-    """The file: a head that says where it is from, what isn't honoured and what is left to do, and the keys.
+    """The file: a head with its origin, the keys not honoured and the remaining steps, and the pipeline's keys.
 
     Args:
-        made: what was made.
-        data: what stands in the file, where that is something else than what was made.
+        made: the import's result.
+        data: the file's content, where it differs from the result's.
     """
     head = [f"Made by `sluice import-connect` of the connector {made.connector.name}: {made.what}."]
     others = [one for one in made.findings if one.verdict in ("differs", "not honoured")]

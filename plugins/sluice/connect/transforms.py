@@ -1,18 +1,20 @@
 """Connect's single message transforms as steps of a pipeline file, where these mean the same. Pure.
 
-What isn't a step here is named with the reason. Each transform is a function of the table `TRANSFORMS`; it names its
-own settings, and what it leaves unnamed has no effect here and is said to have none.
+A transform without a counterpart is reported with the reason. Each transform is a function of the table `TRANSFORMS`;
+it reports its own settings, and any other setting is reported as without effect.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from sluice.connect import topic_transforms
 from sluice.connect.draft import Draft, RefusedError
-from sluice.records.transforms import quoted, text
+from sluice.connect.steps import BY_HAND, PatternNotRunError, Transform
+from sluice.identifiers import quoted
+from sluice.records.transforms import text
 
 _KAFKA = "org.apache.kafka.connect.transforms."
 _DEBEZIUM = "io.debezium.transforms."
@@ -31,71 +33,24 @@ _UNIX: Final = {
     "milliseconds": ("timestamp_millis({})", "unix_millis({})"),
     "microseconds": ("timestamp_micros({})", "unix_micros({})"),
 }
-# Letters that mean the same to SimpleDateFormat and to Spark, and what stands between them.
+# Letters with the same meaning in SimpleDateFormat and in Spark, and the separators between them.
 _SAME_PATTERN = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|SSS|'[^']*'|[^A-Za-z'])+")
 _TOPIC, _HEADERS = "connect_topic", "connect_headers"
-_BY_HAND = "do it by a step of `transforms`, or by a function of yours (docs/shaping.md)"
-
-
-@dataclass(frozen=True)
-class Transform:
-    """One transform of a connector.
-
-    Attributes:
-        draft: the pipeline in the making.
-        alias: its name among the connector's transforms.
-        kind: its class without package and without `$Key` or `$Value`.
-        on_key: whether it works on the key.
-    """
-
-    draft: Draft
-    alias: str
-    kind: str
-    on_key: bool
-
-    def key(self, name: str) -> str:
-        """The name of a setting in the configuration."""
-        return f"transforms.{self.alias}.{name}"
-
-    def get(self, name: str, default: str = "") -> str:
-        """A setting's value."""
-        return self.draft.get(self.key(name), default)
-
-    def list(self, *names: str) -> tuple[str, ...]:
-        """A setting's value as a list; of several names, old ones of the same, the first that is set."""
-        return next((found for name in names if (found := self.draft.list(self.key(name)))), ())
-
-    def done(self, what: str, *names: str, differs: bool = False) -> None:
-        """Say what the transform, with these settings, is here."""
-        for name in ("type", *names):
-            if differs:
-                self.draft.differs(self.key(name), what, "look whether that is right")
-            else:
-                self.draft.honoured(self.key(name), what)
-
-    def step(self, **step: Any) -> str:
-        """Add a step; the answer says which, in words."""
-        made = {name.rstrip("_"): value for name, value in step.items()}
-        self.draft.steps_of_rows.append(made)
-        return f"transforms[{len(self.draft.steps_of_rows)}]: {next(iter(made))}"
-
-    def not_here(self, why: str, next_step: str = _BY_HAND) -> None:
-        """Say that nothing is done, by all settings."""
-        for key in self.draft.given.config:
-            if key.startswith(f"transforms.{self.alias}."):
-                self.draft.lost(key, why, next_step)
+_OF_KEY = "the columns are those of the record's key, which a transform of its value doesn't change"
 
 
 def transforms(draft: Draft) -> None:
     """Make steps of a connector's transforms, in their order, and name all of their keys."""
     aliases = draft.list("transforms")
+    draft.keyed_by_value = any(draft.get(f"transforms.{alias}.type").endswith(".ValueToKey") for alias in aliases)
+    table = TRANSFORMS if draft.source == "kafka" else {**TRANSFORMS, **topic_transforms.TRANSFORMS}
     if draft.has("transforms"):
         draft.honoured("transforms", "each by itself, below")
     for alias in aliases:
         name = draft.get(f"transforms.{alias}.type")
         outer, _, inner = name.partition("$")
         one = Transform(draft, alias, outer.rpartition(".")[2], inner == "Key")
-        known = TRANSFORMS.get(outer)
+        known = table.get(outer)
         predicate = draft.get(f"transforms.{alias}.predicate")
         if not name:
             one.not_here("it has no type")
@@ -105,13 +60,13 @@ def transforms(draft: Draft) -> None:
             one.not_here(
                 "it is for some records only", "write its step with IF(…) or CASE in a `set` (docs/shaping.md)"
             )
-        elif one.on_key and not draft.key_wanted and known not in (_harmless, _router):
+        elif one.on_key and not draft.key_wanted and known not in (_harmless, _router) and draft.source == "kafka":
             for key in [key for key in draft.given.config if key.startswith(f"transforms.{alias}.")]:
                 draft.harmless(key, "nothing of the record's key becomes a column")
         else:
             known(one)
         for key in draft.given.config:
-            if key.startswith(f"transforms.{alias}."):
+            if key.startswith(f"transforms.{alias}.") and key not in draft.said_later:
                 draft.harmless(key, "with the settings of its transform it changes nothing here")
     _rest(draft, aliases)
 
@@ -126,13 +81,13 @@ def _rest(draft: Draft, aliases: tuple[str, ...]) -> None:
                 draft.lost(key, "it belongs to a transform that isn't honoured", "see there")
             else:
                 draft.harmless(key, "no transform names it")
-        elif key.startswith("transforms."):
+        elif key.startswith("transforms.") and key not in draft.said_later:
             draft.harmless(key, "`transforms` doesn't name it")
 
 
 def _value_only(one: Transform) -> bool:
     if one.on_key:
-        one.not_here("of a key's fields, only those that are columns can be changed")
+        one.not_here("of a key's fields, only columns can be changed")
     return not one.on_key
 
 
@@ -142,24 +97,22 @@ def _replace_field(one: Transform) -> None:
     include, exclude = one.list("include", "whitelist"), one.list("exclude", "blacklist")
     renames = dict(pair.split(":", 1) for pair in one.list("renames") if ":" in pair)
     missing = "; a field that no record has is an error here"
-    key = _of_key(one.draft)
-    dropped = [name for name in exclude if name not in key]
+    key = one.of_key
+    dropped = list(one.fields_of_value(exclude))
     if dropped:
         one.done(one.step(drop=dropped) + missing, "exclude", "blacklist")
     elif exclude:
         one.done("the column is there by the record's key", "exclude", "blacklist")
     if include:
+        one.fields_of_value(name for name in key if name not in include)
         kept = [name for name in include if name not in (*exclude, *key)]
         one.done(one.step(select=[quoted(name) for name in (*key, *kept)]) + missing, "include", "whitelist")
     if renames:
-        one.done(one.step(rename=renames) + missing, "renames")
-
-
-def _of_key(draft: Draft) -> tuple[str, ...]:
-    """Columns that are from the record's key, which no transform of its value takes away."""
-    if not draft.key_wanted or draft.key_from_value:
-        return ()
-    return draft.list("pk.fields") or draft.list("primary.key.fields")
+        copied = {name: quoted(old) for old, name in renames.items() if old not in one.fields_of_value(renames)}
+        renamed = {old: name for old, name in renames.items() if name not in copied}
+        steps = [one.step(set_=copied)] if copied else []
+        steps += [one.step(rename=renamed)] if renamed else []
+        one.done(" and ".join(steps) + missing, "renames")
 
 
 def _cast(one: Transform) -> None:
@@ -171,7 +124,10 @@ def _cast(one: Transform) -> None:
             "give the column its type in the sink's `schema`",
         )
     elif _value_only(one):
-        made = {name: _CASTS[kind.lower()] for name, kind in spec.items()}
+        made = {name: _CASTS[spec[name].lower()] for name in one.fields_of_value(spec)}
+        if not made:
+            one.done(_OF_KEY, "spec")
+            return
         one.done(
             f"{one.step(cast=made)}; a value that doesn't fit makes its record a bad one, and is never another number",
             "spec",
@@ -192,10 +148,13 @@ def _flatten(one: Transform) -> None:
 def _mask(one: Transform) -> None:
     if not _value_only(one):
         return
-    columns = list(one.list("fields"))
+    given = one.list("fields")
+    columns = list(one.fields_of_value(given))
     replacement = one.draft.given.config.get(one.key("replacement"), "")
-    if not columns:
+    if not given:
         one.not_here("it names no fields")
+    elif not columns:
+        one.done(_OF_KEY, "fields", "replacement")
     elif replacement:
         said = one.step(mask={"columns": columns, "with": "text", "text": one.get("replacement")})
         one.done(f"{said}; a column of numbers needs a `cast` behind it", "fields", "replacement")
@@ -205,7 +164,7 @@ def _mask(one: Transform) -> None:
             "fields",
             differs=True,
         )
-        one.draft.honoured(one.key("replacement"), "nothing stands in it")
+        one.draft.honoured(one.key("replacement"), "it is empty")
 
 
 def _insert_field(one: Transform) -> None:
@@ -214,19 +173,19 @@ def _insert_field(one: Transform) -> None:
     columns = dict(one.draft.value_of("source.columns") or {})
     for part in ("topic", "partition", "offset", "timestamp"):
         name = one.get(f"{part}.field").rstrip("?!")
-        if name:
+        if name and one.fields_of_value([name]):
             columns[name] = part
             one.draft.put("source.columns", columns)
             note = ", a TIMESTAMP" if part == "timestamp" else ""
             one.done(f"{'.'.join(one.draft.place('source.columns'))}: {{{name}: {part}}}{note}", f"{part}.field")
             _keep_column(one.draft, name)
     name = one.get("static.field").rstrip("?!")
-    if name:
-        one.done(one.step(set={name: text(one.get("static.value"))}), "static.field", "static.value")
+    if name and one.fields_of_value([name]):
+        one.done(one.step(set_={name: text(one.get("static.value"))}), "static.field", "static.value")
 
 
 def _keep_column(draft: Draft, name: str) -> None:
-    """A part of the record is a column from the beginning: a choice of columns before has to let it through."""
+    """A part of the record is a column from the beginning: an earlier choice of columns has to keep it."""
     for step in draft.steps_of_rows:
         if "select" in step and quoted(name) not in step["select"]:
             step["select"].append(quoted(name))
@@ -265,6 +224,9 @@ def _column(draft: Draft, name: str, part: str) -> None:
 def _timestamp(one: Transform) -> None:
     if not _value_only(one):
         return
+    if one.get("field") and not one.fields_of_value([one.get("field")]):
+        one.done(_OF_KEY, "field", "target.type", "format", "unix.precision")
+        return
     field, target = one.get("field"), one.get("target.type")
     pattern, precision = one.get("format"), one.get("unix.precision", "milliseconds")
     column, unix = quoted(field), _UNIX.get(precision)
@@ -282,7 +244,7 @@ def _timestamp(one: Transform) -> None:
             "give the column the type TIMESTAMP in the sink's `schema`: JSON's texts in ISO 8601 are read as such",
         )
         return
-    one.done(f"{one.step(set={field: expression})}: {expression}", "field", "target.type", "format", "unix.precision")
+    one.done(f"{one.step(set_={field: expression})}: {expression}", "field", "target.type", "format", "unix.precision")
 
 
 def _extract(one: Transform) -> None:
@@ -299,7 +261,8 @@ def _extract(one: Transform) -> None:
         else:
             one.not_here("a key's column is called as its field here", "call the table's column so, or `rename` it")
         return
-    said = one.step(select=[*map(quoted, _of_key(draft)), f"{quoted(field)}.*"])
+    one.fields_of_value(one.of_key)
+    said = one.step(select=[*map(quoted, one.of_key), f"{quoted(field)}.*"])
     one.done(f"{said}; where {field} is null, the row has nulls", "field", differs=True)
 
 
@@ -314,7 +277,7 @@ def _hoist(one: Transform) -> None:
     if not draft.steps_of_rows and section and "as" in section:
         section["as"] = field
         one.done(f"{'.'.join(draft.place('source.value.as'))}: {field}", "field")
-    elif _of_key(draft) or draft.value_of("source.columns"):
+    elif one.of_key or draft.value_of("source.columns"):
         one.not_here("the row has columns of the record's key and place, which don't belong into the struct")
     else:
         one.done(one.step(select=[f"struct(*) AS {quoted(field)}"]), "field")
@@ -326,17 +289,17 @@ def _value_to_key(one: Transform) -> None:
 
 
 def _router(one: Transform) -> None:
-    """A topic's new name is a table's, where one topic goes into one table; folders are called by their topics."""
+    """A topic's new name is the table's name, if one topic goes into one table; folders are named by topics."""
     draft = one.draft
     topics = draft.list("topics")
-    try:
-        pattern = re.compile(one.get("regex"))
-        replacement = re.sub(r"\$(\d)", r"\\g<\1>", one.get("replacement").replace("\\", ""))
-        now = draft.destination or (topics[0] if len(topics) == 1 else "")
-        renamed = pattern.sub(replacement, now, count=1) if now and pattern.fullmatch(now) else now
-    except re.error:
-        renamed = ""
-    if one.kind == "RegexRouter" and renamed and draft.sink == "jdbc":
+    renamed: str | None = None
+    if one.kind == "RegexRouter" and draft.sink == "jdbc":
+        try:
+            renamed = one.routed(draft.destination or (topics[0] if len(topics) == 1 else ""))
+        except PatternNotRunError:
+            one.not_routed()
+            return
+    if renamed:
         draft.destination = renamed
         one.done(f"the topic's name in the table's: {renamed}", "regex", "replacement")
     else:
@@ -347,16 +310,22 @@ def _router(one: Transform) -> None:
 
 
 def _unwrap(one: Transform) -> None:
-    """Debezium's envelope is known here, and what its deletes mean depends on what the sink can."""
+    """Debezium's envelope is known here, and the meaning of its deletes depends on the sink's capabilities."""
     draft = one.draft
     if draft.steps_of_rows:
         one.not_here("transforms before it work on the envelope, and steps here on the row in it")
         return
-    if draft.sink != "jdbc" or draft.get("insert.mode").lower() != "upsert" or not draft.flag("delete.enabled"):
+    if draft.sink != "jdbc" or draft.get("insert.mode").lower() != "upsert":
         raise RefusedError(
-            "Debezium's events are loaded as changes here, by an upsert whose table can delete rows; this sink only"
-            " adds.",
+            "Debezium's events are loaded as changes here, by an upsert; this sink only adds rows.",
             "load them into an upsert table (docs/change-data.md), or have the connector that sends them unwrap them.",
+            one.key("type"),
+        )
+    if not draft.flag("delete.enabled"):
+        raise RefusedError(
+            "Debezium's events are loaded as changes here, deletes among them, and the table isn't to delete rows.",
+            "set delete.enabled to true and pk.mode to record_key; to mark rows in the place of deleting them, write"
+            " `changes.delete: soft` into the file afterwards.",
             one.key("type"),
         )
     draft.unwraps = True
@@ -371,7 +340,7 @@ def _unwrap(one: Transform) -> None:
                 one.key(name), "a delete deletes its row", "`changes.delete: soft` marks rows, in the column `_deleted`"
             )
     for name in ("add.fields", "add.headers", "add.fields.prefix", "route.by.field", "drop.fields.header.name"):
-        draft.lost(one.key(name), "of the envelope, rows have the position in the source alone", _BY_HAND)
+        draft.lost(one.key(name), "of the envelope, rows have the position in the source alone", BY_HAND)
 
 
 def _harmless(one: Transform) -> None:
@@ -409,4 +378,4 @@ TRANSFORMS: Final[Mapping[str, Callable[[Transform], None]]] = {
     f"{_DEBEZIUM}ExtractNewRecordState": _unwrap,
     f"{_DEBEZIUM}UnwrapFromEnvelope": _unwrap,
 }
-"""What is made of each class of transforms."""
+"""The mapping of each transform class."""

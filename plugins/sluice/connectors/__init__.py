@@ -1,1 +1,1 @@
-"""What the coordinator asks of a source, a sink and a control log. Interfaces alone."""
+"""The coordinator's interfaces to a source, a sink and a control log."""

@@ -1,7 +1,7 @@
 """An Airflow connection of type `aws` as settings of S3's clients: Hadoop's S3A for a bucket, and s3fs. Pure.
 
-Of what such a connection may say, S3A is told what it has a setting for. What it hasn't is refused by name: silently
-another login, or another place, would be used.
+Fields with a counterpart in S3A are converted. Others are refused by name, since another login, or another endpoint,
+would be used silently.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def require_bucket(connection: str | None, path: str) -> None:
 
 
 class _Login:
-    """What a connection says, by its names in Airflow's Amazon provider."""
+    """A connection's fields, by their names in Airflow's Amazon provider."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._of = settings
@@ -103,7 +103,7 @@ class _Login:
 
     def _unknown(self, *names: str) -> ActionRequiredError:
         return self._wrong(
-            f"says what Hadoop's S3A can't be told by it: {', '.join(names)}",
+            f"has fields without a counterpart in Hadoop's S3A: {', '.join(names)}",
             "take that out; or leave `connection` out, and use Hadoop's settings (docs/production.md)",
         )
 
@@ -121,7 +121,7 @@ def s3a_settings(connection: ConnectionSettings, bucket: str) -> dict[str, str]:
         bucket: whose settings they are; those of others stay as they are.
 
     Raises:
-        ActionRequiredError: it is of another type, or says what S3A has no setting for.
+        ActionRequiredError: it is of another type, or has fields without a setting in S3A.
     """
     login = _Login(connection)
     keys = _TEMPORARY if login.token else _KEYS
@@ -150,7 +150,7 @@ def s3a_settings(connection: ConnectionSettings, bucket: str) -> dict[str, str]:
 def s3fs_options(url: str) -> dict[str, Any]:
     """Options of fsspec's file system for a URL, by the connection that this process was given.
 
-    A role isn't assumed: whoever reads for people has its own credentials then.
+    A role isn't assumed: a process that reads for people then uses its own credentials.
 
     Args:
         url: as fsspec spells it.
@@ -161,7 +161,7 @@ def s3fs_options(url: str) -> dict[str, Any]:
     known = [one for one in connections().values() if one.type == TYPE] if url.startswith("s3://") else []
     if not known:
         return {}
-    login = _Login(known[-1])  # the sink's stands behind those of a source
+    login = _Login(known[-1])  # the sink's comes after those of a source
     client = {"endpoint_url": login.endpoint, "region_name": login.region}
     options: dict[str, Any] = {"client_kwargs": {name: value for name, value in client.items() if value}}
     if login.key and not login.role:

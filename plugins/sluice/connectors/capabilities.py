@@ -1,4 +1,4 @@
-"""What sources and sinks can do, and what a pipeline requires: compared once, when its file is read. Pure."""
+"""Capabilities of sources and sinks, and a pipeline's requirements: compared once, when its file is read. Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from sluice.protocol.services import Service
 
 @dataclass(frozen=True)
 class SourceCapabilities:
-    """What a source can do; it promises only what it names.
+    """A source's capabilities.
 
     Attributes:
-        replayable: the same offsets hold the same records whenever they are read, as long as they exist. Without it a
+        replayable: the same offsets hold the same records at every reading, as long as they exist. Without it a
             repeated attempt could write other records than the attempt that it replaces.
         ordered: a partition's records are in the order in which they happened.
         windows_by_time: it can find the offset at which the records of a time begin.
         keyed: its records have keys as well as values.
         holds_control_log: its connection is a Kafka cluster, which can hold the control topic.
-        rows: its records' values are rows already: structs of the columns that `SourceOptions.row_schema` tells.
-        sparse: its offsets aren't numbers of records, such as times: how many records an interval has, the source
-            bounds itself by `max_records`, and a difference of offsets is no lag.
-        repeats: an interval may have records of earlier ones again, which only an upsert makes one row.
-        snapshots: an interval has all rows that there are, in one range, and rows that it hasn't are to be deleted.
+        rows: its records' values are already rows: structs of the columns that `SourceOptions.row_schema` returns.
+        sparse: its offsets don't count records, such as times: the source itself limits an interval's records by
+            `max_records`, and a difference of offsets is no lag.
+        repeats: an interval may repeat records of earlier ones, which only an upsert merges into one row.
+        snapshots: an interval has all present rows, in one range, and missing rows are to be deleted.
     """
 
     replayable: bool = False
@@ -39,7 +39,7 @@ class SourceCapabilities:
 
 @dataclass(frozen=True)
 class SinkCapabilities:
-    """What a sink can do for one pipeline, given its section; it promises only what it names.
+    """A sink's capabilities for one pipeline, given its section.
 
     Attributes:
         atomic_with_checkpoint: rows and checkpoint become visible together or not at all, and the checkpoint can be
@@ -50,11 +50,14 @@ class SinkCapabilities:
         replaces_interval: one commit may remove an interval's rows and add others in their place.
         finds_keys_by_partition: an upsert looks for a key's row only where its source partition has written, so keys
             must not move between partitions.
-        quarantine: bad records can be set aside in a table of their own, under the same instant.
+        quarantine: bad records can be set aside in a separate table, under the same instant.
         services: the services that its tables have.
         catalogs: its tables can be registered in catalogs.
-        keeps_newer: an upsert leaves rows as they are that are newer than records which are read out of their order.
-        mirrors: a commit may delete the rows whose keys the interval hasn't; `TableSpec.mirrors` says so.
+        keeps_newer: an upsert doesn't replace rows by older records that are read late.
+        mirrors: a commit may delete the rows whose keys the interval hasn't, if `TableSpec.mirrors` is set.
+        keeps_unavailable: where a change has Debezium's placeholder for a text or bytes, the row's value is kept. Such
+            an event is a bad record for any other sink, unless the event itself has the value.
+        keyless: records without a key are written too, beside the last record of each key.
     """
 
     atomic_with_checkpoint: bool = False
@@ -68,11 +71,13 @@ class SinkCapabilities:
     catalogs: bool = False
     keeps_newer: bool = False
     mirrors: bool = False
+    keeps_unavailable: bool = False
+    keyless: bool = False
 
 
 @dataclass(frozen=True)
 class RequiredCapabilities:
-    """What a pipeline file requires of its source and its sink beyond reading and appending.
+    """A pipeline file's requirements of its source and its sink beyond reading and appending.
 
     Attributes:
         changes: records update and delete rows.
@@ -82,8 +87,8 @@ class RequiredCapabilities:
         quarantine: bad records are set aside.
         services: the table services that the file names.
         catalogs: the table is registered in catalogs.
-        control_connection: the control topic has a connection of its own.
-        sizes: records that are too large are bad.
+        control_connection: the control topic has its own connection.
+        sizes: oversized records are bad records.
     """
 
     changes: bool = False
@@ -98,20 +103,20 @@ class RequiredCapabilities:
 
 
 @dataclass(frozen=True)
-class SourceEnd:
-    """A pipeline's source: its section's place in the file, and what it can do."""
+class SourceRef:
+    """A pipeline's source: its section's path in the file, and its capabilities."""
 
     place: str
     can: SourceCapabilities
 
 
 @dataclass(frozen=True)
-class SinkEnd:
+class SinkRef:
     """A pipeline's sink.
 
     Attributes:
-        place: its section's place in the file: `sink.` and its name.
-        can: what it can do.
+        place: its section's path in the file: `sink.` and its name.
+        can: its capabilities.
         needs: by capability or service, the setting that it needs, such as `operation upsert`.
     """
 
@@ -125,7 +130,7 @@ class SinkEnd:
         return f"need {self.place}.{needed}" if needed else f"are more than {self.place} can do"
 
 
-def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
+def misfits(source: SourceRef, sink: SinkRef, required: RequiredCapabilities) -> Iterator[str]:
     """A sentence for each requirement that the source or the sink can't meet."""
     yield from _not_exactly_once(source, sink)
     if required.control_connection is False and not source.can.holds_control_log:
@@ -148,13 +153,13 @@ def misfits(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) ->
     if required.catalogs and not sink.can.catalogs:
         needed = sink.needs.get("catalogs")
         why = f"which need {sink.place}.{needed}" if needed else f"that {sink.place} doesn't write"
-        yield f"`catalog_sync` tells catalogs of tables{',' if needed else ''} {why}"
+        yield f"`catalog_sync` registers tables in catalogs{',' if needed else ''} {why}"
     for service in sorted(required.services - sink.can.services):
         needed = sink.needs.get(service)
         yield f"`table_services.{service}` is for {needed}" if needed else f"{sink.place} has no {service}"
 
 
-def _not_exactly_once(source: SourceEnd, sink: SinkEnd) -> Iterator[str]:
+def _not_exactly_once(source: SourceRef, sink: SinkRef) -> Iterator[str]:
     if not source.can.replayable:
         yield (
             f"{source.place} can't read the same offsets again as the same records, so a task that is retried could "
@@ -167,7 +172,7 @@ def _not_exactly_once(source: SourceEnd, sink: SinkEnd) -> Iterator[str]:
         )
 
 
-def _no_mirror(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
+def _no_mirror(source: SourceRef, sink: SinkRef, required: RequiredCapabilities) -> Iterator[str]:
     if not source.can.snapshots:
         return
     if not sink.can.mirrors:
@@ -182,7 +187,7 @@ def _no_mirror(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities)
         )
 
 
-def _changes_misfit(source: SourceEnd, sink: SinkEnd, required: RequiredCapabilities) -> Iterator[str]:
+def _changes_misfit(source: SourceRef, sink: SinkRef, required: RequiredCapabilities) -> Iterator[str]:
     if not required.changes:
         return
     if not (sink.can.upsert and sink.can.delete):

@@ -1,7 +1,7 @@
-"""The Airflow connections that the sections of a source and a sink name, as their code gets them. Pure.
+"""The Airflow connections named in the sections of a source and a sink, as passed to their code. Pure.
 
 They may hold secrets, and travel by environment alone: from the task, whose process asks Airflow for them, to the Spark
-driver that it starts. The page asks Airflow itself, for as long as it reads (`given`). None of them stands in a
+driver that it starts. The page gets them from Airflow itself, for as long as it reads (`given`). None of them is in a
 pipeline file, a message, an XCom, a command line, a repr or a log.
 """
 
@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import ActionRequiredError
+from sluice.redact import remember, secret_values
+from sluice.untrusted import json_of
 
 VARIABLE = "SLUICE_SOURCE_CONNECTIONS"
 
@@ -40,6 +42,9 @@ class ConnectionSettings:
     password: str | None = field(default=None, repr=False)
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        remember((self.password, *secret_values(dict(self.extra))))
+
 
 def to_environment(connections: Iterable[ConnectionSettings]) -> dict[str, str]:
     """Connections as an environment variable; nothing where there are none."""
@@ -52,7 +57,7 @@ _given: ContextVar[Mapping[str, ConnectionSettings] | None] = ContextVar("sluice
 
 @contextmanager
 def given(connections: Iterable[ConnectionSettings]) -> Iterator[None]:
-    """Give the code of this block these connections, in place of those of the environment.
+    """Give the code of this block these connections, instead of the environment's.
 
     For a process that serves many pipelines, such as Airflow's API server: their secrets stay out of its environment.
     """
@@ -76,7 +81,7 @@ def connections() -> dict[str, ConnectionSettings]:
     if not text:
         return {}
     try:
-        found = [ConnectionSettings(**one) for one in json.loads(text)]
+        found = [ConnectionSettings(**one) for one in json_of(text)]
     except (ValueError, TypeError):
         raise ActionRequiredError(
             f"The variable {VARIABLE} is not a JSON array of connections.",

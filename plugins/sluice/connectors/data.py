@@ -13,10 +13,15 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from sluice.connectors import registry
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.protocol.committable import Committable
+from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 
 DataFrame = Any
 """A `pyspark.sql.DataFrame`; loading a pipeline file imports this module, but must not import Spark."""
+
+
+UNREADABLE = "_sluice_unreadable"
+"""The column for the fault of a source's row, in words; null for a valid row. A faulty one is a bad record."""
 
 
 class SourceReader(Protocol):
@@ -35,8 +40,8 @@ class SourceReader(Protocol):
 
         Returns:
             Columns `topic` string, `partition` int, `offset` bigint, `timestamp` timestamp, `timestampType` int, `key`
-            and `value` binary, or `value` a struct where values are rows; with headers also `headers`, an array of
-            `key` string and `value` binary.
+            and `value` binary, or `value` a struct where values are rows, with `UNREADABLE` beside it if a row may have
+            values that its types don't hold; with headers also `headers`, an array of `key` string and `value` binary.
         """
         ...
 
@@ -58,8 +63,27 @@ class ReadsAsPinned(Protocol):
         ...
 
 
+@runtime_checkable
+class IdentifiesLogs(Protocol):
+    """A reader that reports the ids of its logs: its settings may lead to other logs than the planner's did."""
+
+    def log_ids(self, topics: Collection[str]) -> Mapping[str, LogId]:
+        """The ids of each topic's log, as they are found by the settings that records are read with.
+
+        They are compared with START-COMMIT's before anything is read.
+
+        Args:
+            topics: topics that are to be read.
+
+        Raises:
+            RetryableError: the source doesn't answer.
+            ActionRequiredError: a topic isn't there, or the source may not be read.
+        """
+        ...
+
+
 class MakesReader(Protocol):
-    """What a section's `reader` names."""
+    """The type of a section's `reader`."""
 
     def __call__(self, spark: Any, settings: Any) -> SourceReader:
         """The reader of one write job.
@@ -73,12 +97,12 @@ class MakesReader(Protocol):
 
 @dataclass(frozen=True)
 class VoidChanges:
-    """Changes from before a truncate, which have no effect any more.
+    """Changes from before a truncate, which are void.
 
     Attributes:
-        records: how many there are.
+        records: their number.
         deleted: how many of them would delete a row.
-        moved: how many further deletes come from those that would move a row.
+        moved: how many further deletes come from changes that would move a row.
     """
 
     records: int = 0
@@ -88,10 +112,10 @@ class VoidChanges:
 
 @dataclass(frozen=True)
 class Written:
-    """What a write left behind.
+    """The result of a write.
 
     Attributes:
-        committables: what the commit is to name.
+        committables: the results to be named in the commit.
         dataset: the Java Dataset that was run; the counts of records are its observed metrics.
         skipped: records that the table has a newer version of.
         void: changes from before a truncate.
@@ -128,7 +152,7 @@ class Written:
 class SinkWriter(Protocol):
     """Writes rows under one interval's instant, where no reader sees them before the commit.
 
-    A base class, too: a writer that is a subclass has to say what its sink can do, and nothing else.
+    Also a base class: a subclass has to override only the methods for its sink's capabilities.
     """
 
     needs_record_time: bool = False
@@ -153,7 +177,7 @@ class SinkWriter(Protocol):
             later: the rows of offsets that the table has already.
 
         Raises:
-            ActionRequiredError: the writer has no such thing, though its sink says that it can delete.
+            ActionRequiredError: the writer doesn't implement it, though its sink has the capability to delete.
         """
         raise ActionRequiredError(
             f"The writer {type(self).__qualname__} can't leave out what was deleted later.",
@@ -163,32 +187,37 @@ class SinkWriter(Protocol):
 
 
 REFUSED = "_sluice_refused"
-"""The column in which `ChecksRows` says what is wrong with a row, in words; null where nothing is."""
+"""The column for the fault of a row found by `ChecksRows`, in words; null for a valid row."""
 MADE = "_sluice_made_"
-"""How the names of columns begin that a writer gets back as it has made them when it looked at the rows."""
+"""The prefix of columns that a writer's check of rows made, and that are passed back to the writer unchanged."""
 
 
 @runtime_checkable
 class ChecksRows(Protocol):
-    """A writer whose sink doesn't take every row: those that it doesn't are bad records, as others are."""
+    """A writer whose sink doesn't accept every row; refused rows are bad records."""
 
     def checked(self, rows: DataFrame) -> DataFrame:
-        """The same rows with `REFUSED`, and columns `MADE`: two looks at a row have to say the same.
+        """The same rows with `REFUSED`, and columns `MADE`; deterministic, since rows are checked twice.
 
         Args:
-            rows: as of `SinkWriter.write`, with the words of what is wrong with a record already
+            rows: as of `SinkWriter.write`, with the fault of records that are bad already
                 (`sluice.rows.records.PROBLEM`). Columns of such a record may be null where the table's aren't.
         """
         ...
 
 
 def check_of(writer: SinkWriter) -> Callable[[DataFrame], DataFrame] | None:
-    """What looks at rows for a writer's sink; None where it takes all."""
+    """The check of rows of a writer's sink; None if it accepts all."""
     return writer.checked if isinstance(writer, ChecksRows) else None
 
 
+def wants_record_time(writer: SinkWriter) -> bool:
+    """Whether rows are to have the record's own time beside them; a writer need not be a subclass of `SinkWriter`."""
+    return bool(getattr(writer, "needs_record_time", False))
+
+
 class MakesWriter(Protocol):
-    """What a section's `row_writer` names."""
+    """The type of a section's `row_writer`."""
 
     def __call__(self, spark: Any, start: StartCommit, attempt: str) -> SinkWriter:
         """The writer of one attempt.
@@ -218,7 +247,7 @@ class ServiceJob(Protocol):
         ...
 
     def write(self, instant: str) -> Callable[[], None]:
-        """Write what the plan at an instant says; the returned function commits it."""
+        """Carry out the plan at an instant; the returned function commits it."""
         ...
 
     def close(self) -> None:
@@ -227,7 +256,7 @@ class ServiceJob(Protocol):
 
 
 class MakesServiceJob(Protocol):
-    """What a section's `service_job` names."""
+    """The type of a section's `service_job`."""
 
     def __call__(self, spark: Any, start: StartCommit) -> ServiceJob:
         """The job of one service.
@@ -240,13 +269,13 @@ class MakesServiceJob(Protocol):
 
 
 INSTANT = "_sluice_instant"
-"""The column of `ReadsRows` that says which interval wrote a row."""
+"""The column of `ReadsRows` for the interval that wrote a row."""
 PLACE = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
-"""Columns that may stand in its place: of which record it is a row."""
+"""Columns that may replace it: the position of the row's record."""
 
 
 class ReadsRows(Protocol):
-    """What a section's `table_rows` names."""
+    """The type of a section's `table_rows`."""
 
     def __call__(self, spark: Any, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
         """A table's rows as its readers find them now: the columns of `writer.schema_ddl`, and `INSTANT` or `PLACE`.
@@ -257,13 +286,22 @@ class ReadsRows(Protocol):
         Args:
             spark: the job's `SparkSession`.
             writer: the table, as an interval would be written now.
-            instants: the intervals that are asked for; None asks for all. Rows of others do no harm.
+            instants: the requested intervals; None for all. Rows of others do no harm.
         """
         ...
 
 
 @runtime_checkable
-class ReadsWritten(Protocol):
+class KnowsRefused(Protocol):
+    """What `table_rows` may name besides, of a sink whose writer is one that `ChecksRows`."""
+
+    def checked(self, spark: Any, writer: TableSpec, rows: DataFrame) -> DataFrame:
+        """As `ChecksRows.checked`, by the sink's present rules."""
+        ...
+
+
+@runtime_checkable
+class ReadsWritten(KnowsRefused, Protocol):
     """What `table_rows` may name of a sink whose readers find no columns, but records as it has encoded them.
 
     `ReadsRows` has the columns of those records then. The rows that the source's records come to are encoded once more,
@@ -281,7 +319,7 @@ class ReadsWritten(Protocol):
         """See `ReadsRows`. Columns of `compared` may be missing.
 
         Raises:
-            ActionRequiredError: all are asked for, and some of them can't be compared.
+            ActionRequiredError: all are requested, and some of them can't be compared.
         """
         ...
 
@@ -290,16 +328,12 @@ class ReadsWritten(Protocol):
 
         Args:
             writer: the table, as an interval would be written now.
-            instants: the intervals that are asked for.
+            instants: the requested intervals.
         """
         ...
 
     def needs_record_time(self, writer: TableSpec) -> bool:
         """Whether `written` wants the record's own time, as `SinkWriter` has it."""
-        ...
-
-    def checked(self, spark: Any, writer: TableSpec, rows: DataFrame) -> DataFrame:
-        """As `ChecksRows.checked`, by what the sink takes now."""
         ...
 
     def written(self, spark: Any, writer: TableSpec, rows: DataFrame, kept: Collection[str]) -> DataFrame:

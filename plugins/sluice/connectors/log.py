@@ -1,4 +1,4 @@
-"""The control log, which orders a table's messages whoever sends them."""
+"""The control log, which orders a table's messages across all senders."""
 
 from __future__ import annotations
 

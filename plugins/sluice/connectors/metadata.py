@@ -1,4 +1,4 @@
-"""The metadata service: who says on which clusters a logical stream's topics are. Flink's `KafkaMetadataService`."""
+"""The metadata service, which maps a logical stream to clusters and topics. Flink's `KafkaMetadataService`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BUILT_IN: Mapping[str, str] = {
     "file": "sluice.sources.kafka.metadata:FileService",
     "airflow_variable": "sluice.airflow.metadata:VariableService",
 }
-"""Those that come with Sluice, as in pyproject.toml: a checkout works without being installed."""
+"""Services that come with Sluice, as in pyproject.toml: a checkout works without being installed."""
 _METHODS = ("all_streams", "describe_streams", "is_cluster_active")
 
 
 class MetadataService(Protocol):
-    """Answers where streams are. START asks it once for an interval, in the coordinator's process.
+    """Returns the clusters and topics of streams. START calls it once for an interval, in the coordinator's process.
 
     Raises (all methods):
         RetryableError: it doesn't answer; the source's `metadata_failures` says how long its last answer serves.
@@ -33,7 +33,7 @@ class MetadataService(Protocol):
         ...
 
     def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
-        """These streams by their ids. One that the service doesn't know is left out, and the run is refused."""
+        """These streams by their ids. Unknown ones are omitted, and the run is refused."""
         ...
 
     def is_cluster_active(self, cluster: str) -> bool:
@@ -42,10 +42,10 @@ class MetadataService(Protocol):
 
 
 class MakesMetadataService(Protocol):
-    """What an entry point of the group `sluice.metadata_services` names, or `module:Class`."""
+    """The type of an entry point of the group `sluice.metadata_services`, or of `module:Class`."""
 
     def __call__(self, **options: Any) -> MetadataService:
-        """The service, with what the section `metadata` says beside `service`."""
+        """The service, with the keys of the section `metadata` other than `service`."""
         ...
 
 
@@ -54,10 +54,10 @@ def metadata_service(name: str, options: Mapping[str, Any]) -> MetadataService:
 
     Args:
         name: a built-in service, an entry point, or `module:Class`.
-        options: what else the section says.
+        options: the section's further keys.
 
     Raises:
-        ActionRequiredError: there is none of that name, the options aren't those that it takes, or it is no service.
+        ActionRequiredError: there is none of that name, it doesn't accept the options, or it is no service.
     """
     reference = BUILT_IN.get(name) or next((p.value for p in entry_points(group=GROUP, name=name)), name)
     try:

@@ -1,4 +1,4 @@
-"""What the sections of sources and sinks in a pipeline file have in common. Pure.
+"""The common base of the sections of sources and sinks in a pipeline file. Pure.
 
 A connector's section is a subclass, named by an entry point (`connectors.registry`). It states what the connector
 can do and names its code, which is imported only when the pipeline runs, not when its file is read.
@@ -30,16 +30,17 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StreamsSettings:
-    """What a source's section says of logical streams, if it reads any.
+    """A source's settings of logical streams, if it reads any.
 
     Attributes:
         streams: ids of the streams; none where a pattern names them.
         pattern: a regular expression that matches whole ids.
-        service: who says where they are, by its name (`sluice.connectors.metadata`).
-        service_options: what else the section says of it.
-        on_removed: what to do with unread records of a topic that the mapping has ceased to name.
-        failures: for how many intervals in a row the last answer serves.
-        skips_unreachable: whether an interval goes on without a cluster that doesn't answer.
+        service: the name of the metadata service (`sluice.connectors.metadata`).
+        service_options: the service's options.
+        on_removed: what to do with unread records of a topic that was removed from the mapping.
+        failures: for how many consecutive intervals the last answer may be reused.
+        skips_unreachable: whether an interval proceeds without a cluster that doesn't answer.
+        connections: Airflow connections that a mapping may name besides the pipeline's own.
     """
 
     streams: tuple[str, ...]
@@ -49,6 +50,7 @@ class StreamsSettings:
     on_removed: OnRemoved
     failures: int
     skips_unreachable: bool = False
+    connections: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class FurtherTableOptions:
 
     Attributes:
         topics: whose records are its rows; those of no further table are the section's own.
-        section: what the file would say of it if it were the only one.
+        section: its section as if it were the only table.
         transforms: its own steps in place of the pipeline's; None where it has none.
     """
 
@@ -79,7 +81,7 @@ class SourceOptions(Section):
     """The factory of the reader that a write job uses, as `module:name`; see `sluice.connectors.data.MakesReader`."""
 
     row_schema: ClassVar[str] = ""
-    """Of a source whose values are rows: tells their columns, as `module:name`; see
+    """For a source whose values are rows: a function that returns their columns, as `module:name`; see
     `sluice.connectors.source.TellsRows`."""
 
     connection: str = ""
@@ -115,7 +117,7 @@ class SourceOptions(Section):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """What the source can do."""
+        """The source's capabilities."""
         return SourceCapabilities()
 
     @property
@@ -129,12 +131,12 @@ class SourceOptions(Section):
 
     @property
     def streams_settings(self) -> StreamsSettings | None:
-        """What it says of logical streams; None where it names its topics itself."""
+        """Its settings of logical streams; None where it names its topics itself."""
         return None
 
     @property
     def positions(self) -> Positions:
-        """What its offsets are, for people who look at them."""
+        """The meaning of its offsets, for people."""
         return "offsets"
 
     @property
@@ -153,7 +155,7 @@ class SourceOptions(Section):
 
     @classmethod
     def for_route(cls, section: dict[str, Any], table: str) -> None:
-        """Make what the file says for all tables of its `routes` into what it says for one, in place."""
+        """Turn the file's section for all tables of its `routes` into one table's, in place."""
 
 
 class SinkOptions(Section):
@@ -190,7 +192,7 @@ class SinkOptions(Section):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """What the sink can do for this pipeline."""
+        """The sink's capabilities for this pipeline."""
         return SinkCapabilities()
 
     @property
@@ -202,7 +204,7 @@ class SinkOptions(Section):
     def further_tables(self) -> tuple[FurtherTableOptions, ...]:
         """Tables that an interval loads beside this one, in one commit; see `sluice.connectors.sink.HasFurtherTables`.
 
-        They stand in the list `tables` of the section, in its order.
+        They are in the list `tables` of the section, in its order.
         """
         return ()
 
@@ -226,7 +228,7 @@ class SinkOptions(Section):
 
     @property
     def rows_are_told_apart(self) -> bool:
-        """Whether `table_rows` says of each row which interval or record it is of; else all are compared at once."""
+        """Whether `table_rows` gives each row's interval or record; else all are compared at once."""
         return not self.capabilities.upsert
 
     @property
@@ -235,7 +237,7 @@ class SinkOptions(Section):
         return ""
 
     def require(self, changes: Changes | None, ranges: int) -> None:
-        """Check what else of the pipeline the section depends on.
+        """Check the section against the rest of the pipeline.
 
         Args:
             changes: the pipeline's, if it has any.
@@ -246,11 +248,11 @@ class SinkOptions(Section):
         """
 
     def written_topics(self, topics: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - for sinks that have any
-        """The topics that the sink writes, given those that are read; none of a sink that writes tables."""
+        """The topics that the sink writes, given the topics that are read; none for a sink of tables."""
         return ()
 
     def placement(self, partitions: Mapping[str, int]) -> KeyPlacement | None:  # noqa: ARG002 - for sinks that find keys by partition
-        """How an upsert finds a key's row, given each topic's number of partitions; None where nobody has to know."""
+        """How an upsert finds a key's row, given each topic's number of partitions; None where it doesn't matter."""
         return None
 
     @abstractmethod
@@ -269,5 +271,5 @@ class SinkOptions(Section):
 
     @classmethod
     def for_route(cls, section: dict[str, Any], pipeline: str, table: str) -> None:
-        """Make what the file says for all tables of its `routes` into what it says for one, in place."""
+        """Turn the file's section for all tables of its `routes` into one table's, in place."""
         section.setdefault("table", f"{pipeline}_{table}")

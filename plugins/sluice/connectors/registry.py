@@ -1,4 +1,4 @@
-"""Finds sources and sinks by the names of their sections: Sluice's own, and those of packages that are installed.
+"""Finds sources and sinks by the names of their sections: Sluice's own, and those of installed packages.
 
 A package names the class of its section as an entry point of the group `sluice.sources` or `sluice.sinks`.
 """
@@ -53,7 +53,7 @@ def load(reference: str) -> Any:
 
 
 def forget() -> None:
-    """Search the installed packages again, for a process in which one was added."""
+    """Search the installed packages again, for a process that has installed another."""
     _installed.cache_clear()
     _section.cache_clear()
 
@@ -92,13 +92,13 @@ def _section(kind: Kind, name: str, reference: str) -> type[SourceOptions] | typ
     base = _BASES[kind]
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ActionRequiredError(
-            f"What is installed as the {kind} `{name}` is no section of a pipeline file.",
+            f"The class installed as the {kind} `{name}` is no section of a pipeline file.",
             next_step=f"have the entry point name a subclass of sluice.connectors.options.{base.__name__}.",
             entry_point=f"{GROUPS[kind]}: {name} = {reference}",
         )
     if isabstract(found):
         raise ActionRequiredError(
-            f"The section of the {kind} `{name}` doesn't say all that it has to.",
+            f"The section of the {kind} `{name}` lacks required attributes.",
             next_step=f"have it say what sluice.connectors.options.{base.__name__} leaves open.",
             entry_point=f"{GROUPS[kind]}: {name} = {reference}",
             missing=", ".join(sorted(found.__abstractmethods__)),

@@ -54,7 +54,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class WrittenInterval:
-    """A committed interval: our note, the file groups that it wrote by table partition, and its checkpoint."""
+    """A committed interval: Sluice's note, the file groups that it wrote by table partition, and its checkpoint."""
 
     instant: str
     note: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Table(Protocol):
         """The process that carries out this table's commits, as returned by `sluice.process.identity`."""
         ...
 
-    # What is committed
+    # Commits
 
     def last_checkpoint(self) -> dict[str, str] | None:
         """Extra metadata of the newest commit that holds a checkpoint; None if none does."""
@@ -93,7 +93,7 @@ class Table(Protocol):
         ...
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """What one of our committed intervals wrote; None if the instant is not, or no longer, a commit of ours."""
+        """The result of a committed interval; None if the instant is not, or no longer, a commit of Sluice's."""
         ...
 
     def replayed_by(self, instant: str) -> str | None:
@@ -129,7 +129,7 @@ class Table(Protocol):
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Commit what the participants wrote, with the extra metadata: both become visible together or not at all."""
+        """Commit the participants' files, with the extra metadata: both become visible together or not at all."""
         ...
 
     def rollback(self, instant: str) -> bool:
@@ -159,14 +159,14 @@ class Table(Protocol):
         ...
 
     def partitions_on_storage(self) -> set[str]:
-        """The table's partitions on storage, including those that no commit names.
+        """The table's partitions on storage, including partitions that no commit names.
 
         It may cost as much as listing the whole table: called only if nothing else says where a late attempt wrote.
         """
         ...
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        """Delete files that zombies finished after their interval had ended; returns what was deleted.
+        """Delete files that zombies finished after their interval had ended; returns the deleted files.
 
         Args:
             committed: for each ended instant the paths that its commit registered; none if it was rolled back.
@@ -177,14 +177,77 @@ class Table(Protocol):
 
 @runtime_checkable
 class ForbidsCommits(Protocol):
-    """A table that can itself refuse a commit that comes too late: its storage compares before it commits.
+    """A table that can itself refuse a late commit: its storage compares before it commits.
 
-    Of any other, such as files, a commit by a process that stood still is found and taken off afterwards. Here it never
-    comes to that: the coordinator asks before it sends ABORT-COMMIT for a transaction that was decided.
+    In any other, such as files, a commit by a suspended process is found and taken off afterwards. Here it can't
+    happen: the coordinator calls this before it sends ABORT-COMMIT for a decided transaction.
     """
 
     def forbid_commit(self, instant: str) -> bool:
         """See to it that no process commits the instant any more; False if it is committed already.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Mends(Protocol):
+    """A table beside whose rows there is more that a commit needs, which another writer may have left incomplete."""
+
+    def mend(self) -> list[str]:
+        """Repair the storage for the next commit, whichever process left it damaged. The caller holds the table.
+
+        Returns:
+            The repairs, in words; empty where all was in order.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+            ActionRequiredError: it may not be changed.
+        """
+        ...
+
+
+@runtime_checkable
+class SharesFileGroups(Protocol):
+    """A table whose file groups other writers may be rewriting, by a plan on its timeline."""
+
+    def planned_by_others(self, written: WrittenInterval) -> dict[str, str]:
+        """File groups of an interval that another writer has planned to rewrite, and the instant of its plan.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsPending(Protocol):
+    """A table whose timeline other writers share: it may have pending instants that no control topic names."""
+
+    def pending_writes(self) -> list[str]:
+        """Instants of writes that are neither committed nor rolled back, oldest first.
+
+        Raises:
+            RetryableError: the storage doesn't answer.
+        """
+        ...
+
+
+@runtime_checkable
+class ListsLeftovers(Protocol):
+    """A table that lists intervals with leftovers at once, however many have ended.
+
+    Of any other the coordinator asks for each interval since the last commits, at each START: `rollback`, `state_of`
+    and `marker_partitions`.
+    """
+
+    def leftovers(self) -> set[str]:
+        """The instants that are pending or half rolled back, or for which participants have left files or markers.
+
+        Its cost must not grow with the number of intervals that have ended. An instant that it doesn't name would be no
+        work for `rollback`, and has no markers; one of other writers may be among them.
 
         Raises:
             RetryableError: the storage doesn't answer.
@@ -200,8 +263,8 @@ class Maintenance(Protocol):
         """The table for a service's START-COMMIT, with the services' settings."""
         ...
 
-    def pending(self, service: str) -> list[str]:
-        """Instants of plans that were not completed yet, oldest first."""
+    def pending(self, service: str, *, own: bool = False) -> list[str]:
+        """Instants of plans that were not completed yet, oldest first; `own`: those alone that `plan` has made."""
         ...
 
     def plan(self, service: str) -> str | None:
@@ -227,18 +290,18 @@ class Maintenance(Protocol):
 
 @runtime_checkable
 class Publishes(Protocol):
-    """A table whose readers list files, and see those of an interval after its commit, by steps of their own.
+    """A table whose readers list files, and to which an interval's files are published in a step after its commit.
 
-    `Table.commit` then decides alone. The coordinator reads the control log once more and calls `publish` while nobody
-    but itself may end the transaction, and before ACK-COMMIT: so nothing becomes visible that is aborted afterwards.
+    `Table.commit` alone then decides. The coordinator reads the control log again and calls `publish` while no other
+    process may end the transaction, and before ACK-COMMIT: so no visible interval is aborted afterwards.
     """
 
     def publish(self, instant: str) -> None:
-        """Show readers a committed interval; whoever comes after a process that died here goes on where it stopped.
+        """Make a committed interval visible. Idempotent: a retry continues where a crashed process stopped.
 
         Raises:
             RetryableError: the storage doesn't answer.
-            ActionRequiredError: something is in the way. The interval is committed.
+            ActionRequiredError: another file is in the way. The interval is committed.
         """
         ...
 
@@ -248,9 +311,9 @@ T_contra = TypeVar("T_contra", bound=Table, contravariant=True)
 
 
 class Sink(Protocol[T]):
-    """Where one pipeline's rows go, in tables of a kind of its own.
+    """The destination of one pipeline's rows, with its own kind of tables.
 
-    All that a sink has to have. A quarantine, table services and catalogs are further below, each by itself.
+    The part that every sink has to implement. A quarantine, table services and catalogs are separate protocols below.
     """
 
     def open(self) -> AbstractContextManager[T]:
@@ -280,12 +343,12 @@ class Sink(Protocol[T]):
         ...
 
 
-# What a sink may have besides, as its capabilities say
+# Optional parts of a sink, by its capabilities
 
 
 @runtime_checkable
 class PinsByCluster(Protocol[T_contra]):
-    """A sink that pins the schemas of several registries; one that doesn't is refused where clusters have their own."""
+    """A sink that pins schemas of several registries; any other sink is refused where clusters have their own."""
 
     def pin_by_cluster(
         self, table: T_contra, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
@@ -294,8 +357,8 @@ class PinsByCluster(Protocol[T_contra]):
 
         Args:
             table: the table, whose last commit has its columns.
-            last: what the table's last START-COMMIT pinned; None if no longer known.
-            clusters: what is read of each cluster, and its registry.
+            last: the settings pinned by the table's last START-COMMIT; None if no longer known.
+            clusters: the topics read from each cluster, and its registry.
         """
         ...
 
@@ -311,7 +374,7 @@ class HasFurtherTables(Protocol[T]):
 
         Args:
             table: the first table.
-            last: what the table's last START-COMMIT pinned of each of them, by its path.
+            last: the settings of each pinned by the table's last START-COMMIT, by its path.
             topics: the topics to read, of all tables.
 
         Raises:
@@ -330,7 +393,7 @@ class HasFurtherTables(Protocol[T]):
 
 @runtime_checkable
 class KeepsQuarantine(Protocol[T]):
-    """A sink that sets bad records aside, in a table of their own (capability `quarantine`)."""
+    """A sink that sets bad records aside in a separate table (capability `quarantine`)."""
 
     def pin_quarantine(self, table: T, writer: TableSpec) -> TableSpec:
         """The table of bad records for START-COMMIT, given how the main table is written."""
@@ -358,7 +421,7 @@ class KeepsQuarantine(Protocol[T]):
 
 @runtime_checkable
 class TellsCatalogs(Protocol):
-    """A sink of whose tables catalogs can be told (capability `catalogs`)."""
+    """A sink whose tables can be registered in catalogs (capability `catalogs`)."""
 
     def sync_catalogs(self) -> list[str]:
         """Update the table in each catalog that the pipeline names; returns the catalogs' names.
@@ -375,23 +438,23 @@ class HasServices(Protocol[T_contra]):
     """A sink whose tables have services (capability `services`)."""
 
     def maintenance(self, table: T_contra) -> Maintenance:
-        """The table's services, for whoever holds the table."""
+        """The table's services, for the transaction that holds the table."""
         ...
 
 
 @runtime_checkable
 class TakesOver(Protocol):
-    """A sink whose place another loader may have filled before, which has left word of what it has loaded."""
+    """A sink that can resume from another loader's recorded offsets."""
 
     def taken_over(self, topics: Collection[str]) -> Mapping[str, Mapping[int, int]]:
-        """Where to go on, by topic and partition; nothing where the pipeline doesn't ask for it.
+        """The offsets to resume from, by topic and partition; empty where the pipeline doesn't take over.
 
         Args:
             topics: the topics that the table has never read.
 
         Raises:
             RetryableError: the storage doesn't answer.
-            ActionRequiredError: what the other loader has left doesn't say which records are there.
+            ActionRequiredError: the other loader's files don't show which records are there.
         """
         ...
 
@@ -419,7 +482,7 @@ def further_tables_of(sink: Sink[T]) -> HasFurtherTables[T]:
 
 
 def catalogs_of(sink: Sink[Any]) -> TellsCatalogs:
-    """The sink, known to tell catalogs.
+    """The sink, if it registers tables in catalogs.
 
     Raises:
         ActionRequiredError: it doesn't.
@@ -441,7 +504,7 @@ def services_of(sink: Sink[T]) -> HasServices[T]:
 
 
 def _lacks(sink: object, part: type, capability: str) -> ActionRequiredError:
-    """Files that ask for what a sink can't do are refused when they are loaded: its section said that it can."""
+    """Files that require a missing capability are refused at loading: the sink's section claims to have it."""
     name = _class_of(sink)
     return ActionRequiredError(
         f"The sink {name} has no {capability}, though its section's capabilities say so.",
@@ -470,7 +533,7 @@ def _class_of(sink: object) -> str:
 
 
 class MakesSink(Protocol):
-    """What a section's `connector` names."""
+    """The type of a section's `connector`."""
 
     def __call__(self, pipeline: Any, jvm: Any = None, registries: Any = ...) -> Sink[Any]:
         """The sink of one pipeline.

@@ -55,8 +55,8 @@ class Source(Protocol):
         """
         ...
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The id of each topic's present log, which changes when a topic is recreated."""
+    def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str | None]:
+        """The id of each topic's present log, which changes when a topic is recreated; None where there is none."""
         ...
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
@@ -71,7 +71,7 @@ class Source(Protocol):
         """The places of records that were set aside and sent to their partition again.
 
         Args:
-            topic: the topic that records what was sent.
+            topic: the topic with the notes of sent records.
             table: the table whose records they are.
         """
         ...
@@ -82,12 +82,12 @@ class Source(Protocol):
 
 
 OffsetSyncs = Mapping[str, Mapping[int, Sequence[OffsetSync]]]
-"""What a mirror tells, by topics of the cluster that it copies from, and their partitions: in the order of telling."""
+"""A mirror's offset syncs in their order, by topic of the cluster that it copies from, and by partition."""
 
 
 @runtime_checkable
 class MirrorReader(Protocol):
-    """A cluster that has what MirrorMaker 2 tells of offsets."""
+    """A cluster that holds MirrorMaker 2's offset syncs."""
 
     def offset_syncs(self, topic: str) -> OffsetSyncs:
         """Which offsets of two clusters belong together.
@@ -102,7 +102,7 @@ class MirrorReader(Protocol):
         ...
 
     def next_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offset of each partition's first record from an offset on; none of one that has none.
+        """The offset of each partition's first record from an offset on; without partitions that have none.
 
         Raises:
             RetryableError: the cluster can't be reached.
@@ -140,14 +140,16 @@ class RowSchema:
 
 
 class TellsRows(Protocol):
-    """What a section's `row_schema` names, of a source whose values are rows (capability `rows`)."""
+    """The type of a section's `row_schema`, of a source whose values are rows (capability `rows`)."""
 
-    def __call__(self, options: SourceOptions, topics: Sequence[str]) -> RowSchema:
+    def __call__(self, options: SourceOptions, topics: Sequence[str], last: Mapping[str, str]) -> RowSchema:
         """The columns that the rows of these topics have now.
 
         Args:
             options: the source's section.
             topics: the topics that are read.
+            last: `RowSchema.reading` of the table's last START, by which an earlier release's way to read a value is
+                kept; empty if there is none, or it isn't known any more.
 
         Raises:
             RetryableError: the source can't be reached.
@@ -157,7 +159,7 @@ class TellsRows(Protocol):
 
 
 class MakesSource(Protocol):
-    """What a section's `connector` names."""
+    """The type of a section's `connector`."""
 
     def __call__(self, options: SourceOptions, settings: Any) -> Source:
         """The source of one pipeline.

@@ -1,4 +1,4 @@
-"""What people are shown of a sink's tables: commits, and bad records that were set aside. Pure.
+"""Views of a sink's tables for people: commits, and bad records that were set aside. Pure.
 
 Each is optional: a section names what shows it (`SinkOptions.commit_log`, `SinkOptions.quarantine_reader`). Without the
 first the page shows a table by its control topic alone; without the second commands that need it refuse the pipeline.
@@ -22,16 +22,16 @@ Standing = Literal["completed", "pending", "archived", "absent"]
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """What stands on a table's timeline under one instant.
+    """One instant of a table's timeline.
 
     Attributes:
         requested: when it began, as its transaction names it.
-        completed: when it was completed, in the timeline's own time zone; None while pending, or where no name says it.
+        completed: when it was completed, in the timeline's own time zone; None while pending, or if no name has it.
         action: what kind of instant it is, in the sink's own word.
         pending: whether it isn't completed.
-        name: by which its `CommitLog` finds it again.
-        modified: when it was last written, which needs no time zone to be known; None where the storage doesn't say.
-        is_commit: whether it put rows or files into the table; what only cleans or rolls back did not.
+        name: the name by which its `CommitLog` finds it again.
+        modified: when it was last written, independent of time zones; None where the storage doesn't record it.
+        is_commit: whether it put rows or files into the table, unlike a clean or a rollback.
     """
 
     requested: str
@@ -48,15 +48,15 @@ class Timeline:
     """The active timeline: instants by their requested time, in its order.
 
     Attributes:
-        instants: those that are read.
-        archives: whether instants from before the first of them may be kept elsewhere, where nobody looks.
+        instants: the instants that were read.
+        archives: whether instants from before the first of them may be in an archive, which isn't read.
     """
 
     instants: Mapping[str, Instant] = field(default_factory=dict)
     archives: bool = True
 
     def standing(self, instant: str) -> Standing:
-        """Where an instant stands; one from before the active timeline can only be in the archived one."""
+        """An instant's state; one from before the active timeline can only be in the archived one."""
         found = self.instants.get(instant)
         if found is not None:
             return "pending" if found.pending else "completed"
@@ -64,7 +64,7 @@ class Timeline:
         return "archived" if before else "absent"
 
     def of_others(self, ours: Iterable[str]) -> list[Instant]:
-        """Completed instants that are not among ours, newest first: other writers and table services."""
+        """Completed instants that aren't Sluice's, newest first: other writers and table services."""
         ours = frozenset(ours)
         return sorted(
             (i for i in self.instants.values() if not i.pending and i.requested not in ours),
@@ -75,7 +75,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a completed commit's metadata says, in short. `extra` holds the names of its extra metadata."""
+    """A completed commit's metadata, in short. `extra` holds the names of its extra metadata."""
 
     operation: str | None
     rows: int
@@ -86,7 +86,7 @@ class CommitFacts:
 
 
 class CommitLog(Protocol):
-    """A table's commits, read for people by a process that may not have what the table is written with.
+    """A table's commits, read for people by a process that may lack the table's writing library.
 
     Raises (all methods):
         ActionRequiredError: it is no table's path, or this process lacks a package or a permission for it.
@@ -94,22 +94,22 @@ class CommitLog(Protocol):
     """
 
     def read(self) -> Timeline | None:
-        """The timeline as it is now; None where there is no table yet."""
+        """The present timeline; None where there is no table yet."""
         ...
 
     def facts(self, instant: Instant) -> CommitFacts:
-        """What a completed commit's metadata says."""
+        """A completed commit's metadata."""
         ...
 
 
 class MakesCommitLog(Protocol):
-    """What a section's `commit_log` names."""
+    """The type of a section's `commit_log`."""
 
     def __call__(self, table: str) -> CommitLog:
         """The commits of one table.
 
         Args:
-            table: its id (`SinkOptions.table_id`). It may come from a message that somebody else has written.
+            table: its id (`SinkOptions.table_id`). It may come from a message of an untrusted writer.
         """
         ...
 
@@ -138,7 +138,7 @@ class QuarantineReader(Protocol):
 
 
 class MakesQuarantineReader(Protocol):
-    """What a section's `quarantine_reader` names."""
+    """The type of a section's `quarantine_reader`."""
 
     def __call__(self, path: str) -> QuarantineReader:
         """The quarantine at a path (`sluice.protocol.quarantine.quarantine_path`)."""
@@ -146,7 +146,7 @@ class MakesQuarantineReader(Protocol):
 
 
 def shows_commits(sink: str) -> bool:
-    """Whether a sink, by its name, shows its tables' commits; one that isn't installed here doesn't."""
+    """Whether a sink, by its name, shows its tables' commits; false for a sink that isn't installed here."""
     return bool(_commit_log(sink))
 
 
@@ -164,7 +164,7 @@ def commit_log_of(sink: str, table: str) -> CommitLog:
     if not reference:
         raise ActionRequiredError(
             f"The sink `{sink}` doesn't show the commits of its tables.",
-            next_step="look at the control topic's transactions; whoever makes the sink adds `commit_log` to its "
+            next_step="look at the control topic's transactions; the sink's author has to add `commit_log` to its "
             "section, as CONTRIBUTING.md says under `Add a sink`.",
             table=table,
         )
@@ -192,7 +192,7 @@ def quarantine_reader_of(place: str, section: SinkOptions, path: str) -> Quarant
         raise ActionRequiredError(
             f"This command looks into the quarantine of bad records, and {place} has none that could be read.",
             next_step="nothing was set aside, so nothing is lost: a bad record stops its interval, and the error says "
-            f"where it stands. To have bad records set aside, write to a sink that can; whoever makes {place} adds it "
+            f"where it is. To have bad records set aside, write to a sink that can; {place}'s author has to add it "
             "as CONTRIBUTING.md says under `Add a sink`.",
             table=section.table_id,
         )

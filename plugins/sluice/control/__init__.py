@@ -1,1 +1,1 @@
-"""The control topic: the log whose order decides what counts. Everything here uses confluent-kafka."""
+"""The control topic: the log whose order decides which messages count. Everything here uses confluent-kafka."""

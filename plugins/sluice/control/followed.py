@@ -20,26 +20,30 @@ from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 
 _LOOK_BACK = 500  # offsets before a topic's end: a transaction that is open began there, or its own task writes it
-_LOOK_AGAIN = 5.0  # seconds until topics are looked for again that aren't there
+_LOOK_AGAIN = 5.0  # seconds between checks for missing topics
 _POLL = 0.2  # seconds; how soon it ends when it is stopped
 
 Found = Callable[[str, Sequence[tuple[int, ControlMessage]]], None]
 """Called with messages of a control topic as they come, each with its offset there."""
+Dead = Callable[[], None]
+"""Called when following ends without having been stopped."""
 Began = Callable[[str, int, int], None]
-"""Called with a control topic, the offset from which on it is read, and where it ended when reading began."""
+"""Called with a control topic, the offset at which reading begins, and the topic's end at that moment."""
 
 
 class Following:
-    """Follows control topics in a thread of its own until it is stopped.
+    """Follows control topics in a separate thread until it is stopped.
 
     Args:
         settings: the cluster's settings.
-        topics: the control topics by name; those that aren't there yet are found when they are made.
+        topics: the control topics by name; missing ones are found once they are created.
         tables: by control topic, the tables whose messages are wanted.
-        found: gets the messages, in the order of their topic, from that thread: first all that a topic holds at once,
-            since the first ones alone say that intervals are open which the last ones have ended.
-        began: is told where reading of a topic begins, before its messages, and where it begins anew after one that
-            can't be read; and where the topic ended when reading began: what stands from there on is new.
+        found: gets the messages, in the order of their topic, from that thread: first all of a topic's present ones at
+            once,
+            since the first ones alone would show intervals as open that later ones have ended.
+        began: gets the offset at which reading of a topic begins, before its messages, and again after an unreadable
+            one; and the topic's end at that moment: messages from there on are new.
+        dead: is called if its thread ends by an error.
     """
 
     def __init__(
@@ -49,19 +53,21 @@ class Following:
         tables: Mapping[str, frozenset[str]],
         found: Found,
         began: Began,
+        dead: Dead,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._tables = tables
         self._found = found
         self._began = began
+        self._dead = dead
         self._missing = set(topics)
         self._positions: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._held_back: dict[str, list[tuple[int, ControlMessage]]] = {}  # of topics whose end wasn't reached yet
         self._clients = Clients(settings)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="sluice-following", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sluice-following", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -71,6 +77,13 @@ class Following:
         """End."""
         self._stop.set()
         self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Exception:
+            log.exception("the control topics can't be followed any more", connection=self._settings.name)
+            self._dead()
 
     def _follow(self) -> None:
         consumer = Consumer(
@@ -96,7 +109,7 @@ class Following:
             consumer.close()
 
     def _look_for_missing(self, consumer: Consumer) -> None:
-        """Begin to follow those topics that are there by now."""
+        """Begin to follow missing topics that exist by now."""
         try:
             there = [topic for topic in sorted(self._missing) if self._topics[topic].exists()]
             first, end = (self._offsets(there, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
@@ -118,10 +131,13 @@ class Following:
             return {}
         wanted = {KafkaTopicPartition(topic, 0): spec for topic in topics}
         with kafka_errors("asking for the control topics' offsets", connection=self._settings.name):
-            answers = self._clients.connected_admin().list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+            answers = self._clients.ask(
+                lambda admin: admin.list_offsets(
+                    wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+                ),
+                connected=True,
             )
-            return {partition.topic: int(answer.result().offset) for partition, answer in answers.items()}
+        return {partition.topic: int(answer.offset) for partition, answer in answers.items()}
 
     def _take(self, consumer: Consumer, record: Message) -> None:
         topic, error = str(record.topic()), record.error()
@@ -137,10 +153,11 @@ class Following:
         offset = int(record.offset() or 0)
         try:
             message = self._topics[topic].read(record, key)
-        except SluiceError as error_:
-            # One of a form that isn't known here, or whose parts could not be fetched. It may be a turn: what rests on
-            # it isn't known, and is left to those who can read it.
-            log.warning("a message could not be read", reason=str(error_))
+        except Exception as error_:
+            # A message in an unknown format, or whose parts could not be fetched; any other error must not affect the
+            # other topics. It may end or begin a transaction: whatever depends on it is unknown here, and is left to
+            # readers of it.
+            log.warning("a message could not be read", control_topic=topic, offset=offset, reason=str(error_))
             self._began(topic, offset + 1, self._ends[topic])
             return
         if message is not None and topic in self._held_back:
@@ -149,7 +166,7 @@ class Following:
             self._found(topic, [(offset, message)])
 
     def _let_go(self, topic: str) -> None:
-        """Tell what a topic held when its end was reached for the first time."""
+        """Pass on a topic's messages when its end is reached for the first time."""
         messages = self._held_back.pop(topic, [])
         if messages:
             self._found(topic, messages)

@@ -1,7 +1,7 @@
-"""Which workers are there: the members of a consumer group, whose heartbeats Kafka itself watches.
+"""The present workers: the members of a consumer group, whose heartbeats Kafka itself watches.
 
 Workers of the group `default` are in the consumer group `sluice-workers-default` of each cluster that holds control
-topics of theirs. They read nothing by it. A worker that dies or freezes is out of it after `SESSION`.
+topics of theirs. They consume nothing by it. A worker that dies or freezes is removed from it after `SESSION`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sluice.logs import log
 PREFIX = "sluice-workers-"
 SESSION = 10.0  # seconds; brokers allow no less than six by default
 _TIMEOUT = 10.0
-_ASK_AGAIN = 2.0  # seconds for which an answer is good enough for those who wait
+_ASK_AGAIN = 2.0  # seconds for which waiting tasks use a cached answer
 _POLL = 0.5
 
 
@@ -36,7 +36,7 @@ class Member(NamedTuple):
 
 
 def members(admin: AdminClient, settings: KafkaSettings, group: str, timeout: float = _TIMEOUT) -> tuple[Member, ...]:
-    """The workers of a group that are there now, by name.
+    """The present workers of a group, by name.
 
     Args:
         admin: a client of the cluster of the control topics.
@@ -61,10 +61,10 @@ def members(admin: AdminClient, settings: KafkaSettings, group: str, timeout: fl
 
 
 class Presence:
-    """Asks which workers there are, by a client that is kept for as long as it gets answers.
+    """Queries the present workers, by a client that is kept for as long as it gets answers.
 
-    One that has known a broker may ask it in vain for good once that was started again, where a new one is answered at
-    once.
+    A client that has known a broker may never reach it again after that broker's restart, where a new one is answered
+    at once.
 
     Args:
         settings: the cluster of the control topics.
@@ -89,10 +89,10 @@ class Presence:
             raise
 
     def has_workers(self, group: str) -> bool:
-        """Whether a worker of the group is there; it asks Kafka every two seconds at most.
+        """Whether the group has a present worker; it queries Kafka every two seconds at most.
 
-        Where Kafka can't say just now, one may be: `claim_within` bounds the wait. Where it may not say, it is as if
-        none were, and each range is written by a Spark job of its own.
+        If Kafka doesn't answer, the result is true: `claim_within` bounds the wait. If describing the group isn't
+        permitted, the result is false, and each range is written by a separate Spark job.
         """
         asked, found = self._known.get(group, (float("-inf"), False))
         if time.monotonic() - asked < _ASK_AGAIN:
@@ -109,13 +109,13 @@ class Presence:
 
 
 class Membership:
-    """A worker's membership, kept up by a thread of its own until it is left.
+    """A worker's membership, maintained by a separate thread until it leaves.
 
     Args:
         settings: the cluster's settings.
         group: the workers' group.
         worker: the worker's name.
-        topics: control topics on this cluster; a group needs some.
+        topics: control topics on this cluster; a group needs at least one.
         changed: called when workers have come or gone, from that thread.
     """
 
@@ -136,7 +136,7 @@ class Membership:
                 enable_auto_commit=False,
                 auto_offset_reset="latest",
                 session_timeout_ms=int(SESSION * 1000),
-                partition_assignment_strategy="range",  # every member is told when one comes or goes
+                partition_assignment_strategy="range",  # every member is notified when one joins or leaves
             )
         )
         self._consumer.subscribe(list(topics), on_assign=self._on_assign)
@@ -144,7 +144,7 @@ class Membership:
         self._thread.start()
 
     def leave(self) -> None:
-        """Leave the group; the others are told at once."""
+        """Leave the group; the others are notified at once."""
         self._stop.set()
         self._thread.join()
 
@@ -155,11 +155,11 @@ class Membership:
                 error = record.error()
                 if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # a topic that its first interval will make
                     log.warning("the group of workers can't be kept up with", reason=str(error))
-        with suppress(KafkaException):  # the broker takes a member out that it doesn't hear of
+        with suppress(KafkaException):  # the broker removes a member without heartbeats
             self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaTopicPartition]) -> None:
-        # Assigned and paused at once: nothing is fetched by a consumer that is only there to be a member.
+        # Assigned and paused at once: a consumer that is only a member fetches nothing.
         consumer.assign(partitions)
         consumer.pause(partitions)
         self._changed()

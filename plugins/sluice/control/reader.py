@@ -21,9 +21,11 @@ from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.signing import Signatures
 from sluice.protocol.wire import MessagePart, assemble, decode
+from sluice.untrusted import json_of, members
 
-TIMEOUT = 5.0  # seconds: somebody is waiting for a page
+TIMEOUT = 5.0  # seconds: a user is waiting for a page
 _BATCH = 500
+_CLIENTS = 32  # clients of a process, each with about four threads
 
 
 class TopicBounds(NamedTuple):
@@ -115,14 +117,24 @@ class ControlReader:
                     if size > most_bytes:
                         left_out += 1
                         continue
-                    fields = json.loads(record.value() or b"null")
-                    if "packed" in fields:
-                        message = self._message(record)
-                        fields = message.model_dump(mode="json", exclude_none=True) if message is not None else None
+                    fields = self._shown(record)
                     if fields is not None:
                         size += len(json.dumps(fields))
                         found.append((_offset(record), fields))
         return found, left_out
+
+    def _shown(self, record: Message) -> dict[str, Any] | None:
+        """A message's content; None if it isn't a message, or doesn't count."""
+        value = record.value() or b""
+        try:
+            message = self._message(record) if self._counts(record) else None
+        except ValueError:
+            return None
+        if message is None:
+            return None
+        if "packed" in members(value):
+            return message.model_dump(mode="json", exclude_none=True)
+        return dict(json_of(value))
 
     def _message(self, record: Message) -> ControlMessage | None:
         """The message at a record; None for a part before the last, or if earlier parts have left the topic.
@@ -158,7 +170,7 @@ class ControlReader:
             consumer.assign([KafkaTopicPartition(self.topic, 0, start)])
             position = start
             while position < end:
-                # Ask for no more than there are: it would wait for further ones.
+                # Request no more messages than there are: it would wait for further ones.
                 got = consumer.consume(min(_BATCH, end - position), timeout=TIMEOUT)
                 records = [r for r in got if r.error() is None]
                 yield [r for r in records if _offset(r) < end]
@@ -197,7 +209,7 @@ def log_ends(
 ) -> dict[TopicPartition, int]:
     """The present ends of all partitions of some topics, for a reader of the given isolation level.
 
-    Partitions without a leader are left out: nobody knows their ends.
+    Partitions without a leader are left out: their ends are unknown.
 
     Raises:
         RetryableError: the cluster can't be reached in time.
@@ -230,22 +242,29 @@ def _stretches(offsets: Sequence[int]) -> list[list[int]]:
 
 
 class _Admins:
-    """One client for each cluster, since a client has its own threads, buffers and connections. Thread-safe."""
+    """One client for each set of settings, since a client has its own threads, buffers and connections. Thread-safe.
 
-    def __init__(self) -> None:
-        self._known: list[tuple[KafkaSettings, AdminClient]] = []
+    A cluster's name isn't part of the key: messages contain names. The least recently used client is dropped, so that
+    changed connections don't leave clients behind, and no message can exhaust the process's threads.
+    """
+
+    def __init__(self, most: int = _CLIENTS) -> None:
+        self._known: dict[str, AdminClient] = {}
+        self._most = most
         self._lock = Lock()
 
     def of(self, settings: KafkaSettings) -> AdminClient:
+        way = json.dumps({name: str(value) for name, value in settings.librdkafka.items()}, sort_keys=True)
         with self._lock:
-            for known, admin in self._known:
-                if known == settings:
-                    return admin
-            # Reconnect soon after the broker is back: librdkafka would wait up to ten seconds.
-            admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000))
-            # Drop the client of a connection that was changed.
-            self._known = [(known, client) for known, client in self._known if known.name != settings.name]
-            self._known.append((settings, admin))
+            admin = self._known.pop(way, None)
+            if admin is None:
+                # Reconnect soon after the broker is back: librdkafka would wait up to ten seconds.
+                admin = AdminClient(
+                    settings.client(socket_timeout_ms=int(TIMEOUT * 1000), reconnect_backoff_max_ms=1000)
+                )
+            self._known[way] = admin
+            while len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
             return admin
 
 

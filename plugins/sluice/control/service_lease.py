@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.connectors.log import ControlLog
@@ -62,22 +62,23 @@ class ServiceLease:
         """
         self.require_open()
         if not self._send_lease(holder):
-            raise self._lost()
+            raise self.lost()
 
     def require_open(self) -> None:
-        """Look once more whether the service still has the table, before it touches a plan.
+        """Check again that the service still holds the table, before it touches a plan.
 
-        A plan has no message of its own: whoever begins it deletes what an attempt before wrote, so that one which has
-        been superseded would take away the files of one that hasn't.
+        A plan has no message: each attempt first deletes the files of earlier attempts, so that a superseded attempt
+        would delete the files of its successor.
 
         Raises:
             IntervalError: it was superseded or aborted meanwhile.
         """
         self.control.extend(self.table_log)
         if self.transaction.state is not State.OPEN:
-            raise self._lost()
+            raise self.lost()
 
-    def _lost(self) -> IntervalError:
+    def lost(self) -> IntervalError:
+        """The error of a service whose transaction no longer holds the table."""
         return IntervalError(
             f"The table service lost its hold on the table: its transaction is {self.transaction.state.value}.",
             next_step="none: nothing of it is seen, and the service's next run does the work.",
@@ -87,15 +88,19 @@ class ServiceLease:
         )
 
     @contextmanager
-    def renewed(self, holder: str, every: float) -> Iterator[None]:
+    def renewed(self, holder: str, every: float, longest: timedelta) -> Iterator[None]:
         """Renew the lease while the block runs: a first cleaning may take longer than a lease lasts.
+
+        A hanging service doesn't keep the table: after `longest` the lease is left to expire.
 
         Args:
             holder: as for `decide`.
             every: seconds between renewals; several must fit into `control.commit_timeout`.
+            longest: how long after START-COMMIT it is renewed.
         """
         stop = threading.Event()
-        thread = threading.Thread(target=self._renew, args=(holder, every, stop), name="sluice-lease", daemon=True)
+        given = (holder, every, longest, stop)
+        thread = threading.Thread(target=self._renew, args=given, name="sluice-lease", daemon=True)
         thread.start()
         try:
             yield
@@ -103,8 +108,15 @@ class ServiceLease:
             stop.set()
             thread.join()
 
-    def _renew(self, holder: str, every: float, stop: threading.Event) -> None:
+    def _renew(self, holder: str, every: float, longest: timedelta, stop: threading.Event) -> None:
         while not stop.wait(every):
+            if self.now() - self.transaction.start.time >= longest:
+                log.warning(
+                    "the lease on the table isn't renewed any more: the service has taken too long",
+                    service=self.transaction.start.service,
+                    timeout=str(longest),
+                )
+                return
             try:
                 if not self._send_lease(holder):
                     log.warning("the lease on the table is lost", service=self.transaction.start.service)
@@ -127,7 +139,7 @@ class ServiceLease:
         self.control.extend(self.table_log)
 
     def give_up(self, reason: str) -> None:
-        """Send ABORT-COMMIT; what is left on the timeline is finished or removed by the service's next run."""
+        """Send ABORT-COMMIT; the service's next run finishes or removes its instants on the timeline."""
         lease = self.transaction.lease_offset
         self.control.send(AbortCommit(**self._envelope(), reason=redact_text(reason), lease_offset=lease))
         self.control.extend(self.table_log)

@@ -24,11 +24,11 @@ from confluent_kafka.admin import NewTopic, OffsetSpec, TopicDescription
 from sluice.control.clients import TIMEOUT, Clients
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.failures import OLD_LEADER, classify, kafka_errors, until_it_is_known, until_there_is_a_leader
+from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
 from sluice.kafka.topics import message_limit
 from sluice.logs import log
 from sluice.protocol.confine import refusal
-from sluice.protocol.messages import ControlMessage, SetAside
+from sluice.protocol.messages import ControlMessage, SkipMessage
 from sluice.protocol.signing import Signatures
 from sluice.protocol.transaction import TableLog
 from sluice.protocol.wire import MessagePart, assemble, decode, encode
@@ -36,7 +36,7 @@ from sluice.protocol.wire import MessagePart, assemble, decode, encode
 RETENTION = timedelta(days=90)
 _OVERHEAD = 2048  # bytes of a record batch beside the value: headers, key, framing
 _LOOK_FOR_STOP = 0.01  # seconds: librdkafka waits in C, where no event of Python's wakes it
-_TELL = 0.1  # seconds after which a follower is told that there is nothing new
+_TELL = 0.1  # seconds after which a follower yields without news
 
 
 class UnreadableError(ActionRequiredError):
@@ -76,8 +76,8 @@ class ControlTopic:
     def ensure(self) -> None:
         """Create the topic on first use, and check that it has one partition.
 
-        It can be asked for offsets when this returns: a topic that was just created, by whomever, is not known to all
-        brokers at once.
+        Its offsets can be queried when this returns: a topic that was just created, here or elsewhere, is not known to
+        all brokers at once.
         """
         self.expect_to_send()
         partitions = self._number_of_partitions()
@@ -100,13 +100,13 @@ class ControlTopic:
             config={"retention.ms": str(int(RETENTION.total_seconds() * 1000)), "cleanup.policy": "delete"},
         )
         try:
-            self._clients.admin.create_topics([new], request_timeout=TIMEOUT)[self.topic].result()
+            self._clients.ask(lambda admin: admin.create_topics([new], request_timeout=TIMEOUT))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the control topic", **self._where) from error
 
     def _number_of_partitions(self) -> int | None:
-        """None if there is no such topic. Only this topic is asked for: a cluster may have thousands."""
+        """None if there is no such topic. Only this topic is queried: a cluster may have thousands."""
         with kafka_errors("looking for the control topic", **self._where):
             try:
                 return len(self._described().partitions)
@@ -117,10 +117,9 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _described(self) -> TopicDescription:
-        # Not kept in a variable: an exception that is in the future would keep itself, this object and all of its
-        # clients until Python's collector comes round.
-        admin, wanted = self._clients.admin, TopicCollection([self.topic])
-        return admin.describe_topics(wanted, request_timeout=TIMEOUT)[self.topic].result()
+        wanted = TopicCollection([self.topic])
+        answers = self._clients.ask(lambda admin: admin.describe_topics(wanted, request_timeout=TIMEOUT))
+        return answers[self.topic]
 
     def expect_to_send(self) -> None:
         """Connect a producer in the background, for the first message."""
@@ -136,23 +135,20 @@ class ControlTopic:
 
     @until_there_is_a_leader
     def _offset(self, spec: OffsetSpec) -> int:
-        admin = self._clients.connected_admin()
-        answer = admin.list_offsets(
-            {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+        answers = self._clients.ask(
+            lambda admin: admin.list_offsets(
+                {self._partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
+            ),
+            connected=True,
         )
-        try:
-            return int(answer[self._partition].result().offset)
-        except KafkaException as error:
-            if error.args[0].code() in (*OLD_LEADER, KafkaError._NOENT):
-                self._clients.forget(admin)
-            raise
+        return int(answers[self._partition].offset)
 
     def send(self, message: ControlMessage) -> int:
         """Send a message, wait for the broker's acknowledgement, and return its offset (the last part's)."""
         outside = refusal(message, message.table)
         if outside is not None:
             raise ActionRequiredError(
-                f"{message.type} would not count, for it names what is not inside of the table.",
+                f"{message.type} would not count, for it names something outside of the table.",
                 next_step="if a partition column holds addresses, or paths such as `..`, write another column "
                 "in its place by a transform.",
                 reason=outside,
@@ -219,7 +215,11 @@ class ControlTopic:
         return table_log
 
     def recent(self, table: str, number: int) -> list[tuple[int, ControlMessage]]:
-        """A table's messages among the topic's last `number` offsets, with their offsets."""
+        """A table's messages among the topic's last `number` offsets, with their offsets.
+
+        With a secret, unsigned messages don't count: signed ones may be further back.
+        """
+        self.signatures.require_all()
         end = self.end()
         first = max(0, end - number, self._bound(OffsetSpec.earliest()))
         return list(self._messages(table, first, end)) if first < end else []
@@ -236,7 +236,7 @@ class ControlTopic:
         return next((message for found, message in self._messages(table, offset, end) if found == offset), None)
 
     def read(self, record: Message, table: str) -> ControlMessage | None:
-        """What a record of this topic says of a table; None if it is another's, doesn't count, or isn't whole yet.
+        """A record's message for a table; None if it is another table's, doesn't count, or isn't complete yet.
 
         Raises:
             UnreadableError: it can't be read.
@@ -275,7 +275,7 @@ class ControlTopic:
             except UnreadableError as error:  # a SET-ASIDE may follow
                 unreadable[_offset(record)] = error
                 continue
-            if isinstance(message, SetAside):
+            if isinstance(message, SkipMessage):
                 unreadable.pop(message.offset, None)
             if message is not None:
                 yield _offset(record), message
@@ -299,8 +299,8 @@ class ControlTopic:
                 error = record.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
-                        # The last offsets may hold a broker's markers instead of records, or the broker that answers
-                        # may lag behind the one that was asked for the end: then more records follow.
+                        # The last offsets may hold a broker's markers instead of records, or the answering broker may
+                        # lag behind the one that returned the end: then more records follow.
                         position = max(position, _offset(record))
                         continue
                     if error.fatal() or not error.retriable():
@@ -318,8 +318,8 @@ class ControlTopic:
                 enable_auto_commit=False,
                 enable_partition_eof=True,
                 auto_offset_reset="error",
-                # Messages count as soon as they are in the log: ours are never in a Kafka transaction, and somebody
-                # else's open transaction would hide everything after it.
+                # Messages count as soon as they are in the log: Sluice's are never in a Kafka transaction, and another
+                # producer's open transaction would hide everything after it.
                 isolation_level="read_uncommitted",
                 fetch_wait_max_ms=50,
             )
@@ -366,7 +366,7 @@ class ControlTopic:
         if reason is None:
             return message
         self._once.log(
-            _offset(record), "a control message names what is outside of its table; it doesn't count", reason
+            _offset(record), "a control message names something outside of its table; it doesn't count", reason
         )
         return None
 
@@ -379,7 +379,7 @@ class _Once:
         self._logged: set[int] = set()  # their offsets
 
     def log_unsigned(self, offset: int, reason: str) -> None:
-        self.log(offset, "a control message is not from who has the secret; it doesn't count", reason)
+        self.log(offset, "a control message isn't signed with the secret; it doesn't count", reason)
 
     def log(self, offset: int, what: str, reason: str) -> None:
         if offset not in self._logged:

@@ -28,24 +28,24 @@ from sluice.protocol.claims import Verdict, Waiting
 from sluice.protocol.transaction import TableLog, Transaction
 
 _POLL = 0.1  # seconds; how soon a new one is noticed
-_JUDGE = 0.5  # seconds between two looks at the clock: claims run out by it
+_JUDGE = 0.5  # seconds between two checks of the clock, by which claims expire
 _READ_WITHIN = 60.0  # seconds within which the log has to be read up to its end
-_IDLE = 60.0  # seconds without anybody who waits; then the connections are closed
+_IDLE = 60.0  # seconds without waiting tasks; then the connections are closed
 
-Told = Callable[[Verdict | SluiceError], None]
+OnVerdict = Callable[[Verdict | SluiceError], None]
 
 
 @dataclass(frozen=True)
 class Awaited:
-    """A range that is waited for.
+    """A range that a task waits for.
 
     Attributes:
         table: the table's id.
-        control_topic: where its START-COMMIT stands.
-        control_offset: at which offset.
+        control_topic: the topic of its START-COMMIT.
+        control_offset: the offset of its START-COMMIT.
         number: the range's number in the plan.
-        workers: the group of workers that is to write it.
-        claim_within: seconds within which one has to claim it.
+        workers: the group of workers that should write it.
+        claim_within: seconds within which a worker has to claim it.
     """
 
     table: str
@@ -56,12 +56,12 @@ class Awaited:
     claim_within: float
 
 
-class _One:
-    """One who waits."""
+class _Wait:
+    """One task's wait for a range."""
 
-    def __init__(self, awaited: Awaited, told: Told) -> None:
+    def __init__(self, awaited: Awaited, on_verdict: OnVerdict) -> None:
         self.awaited = awaited
-        self.told = told
+        self.on_verdict = on_verdict
         self.began = time.monotonic()
         self.log = TableLog(awaited.table)
         self.log.position = awaited.control_offset
@@ -73,19 +73,19 @@ class _One:
 
 
 @dataclass
-class _Followed:
-    """A control topic that is followed, and up to where."""
+class _Subscription:
+    """A followed control topic, its position, and the waits for its ranges."""
 
     control: ControlTopic
     position: int
-    waiting: list[_One] = field(default_factory=list)
+    waiting: list[_Wait] = field(default_factory=list)
 
 
 class Waiters:
-    """All who wait for ranges whose control topics are on one cluster.
+    """All waits for ranges whose control topics are on one cluster.
 
-    Its thread is the only one that touches the consumer. It begins with the first who waits, and ends, with all
-    connections, a minute after the last.
+    Its thread is the only one that touches the consumer. It begins with the first wait, and ends, with all connections,
+    a minute after the last.
 
     Args:
         settings: the cluster's settings.
@@ -95,44 +95,44 @@ class Waiters:
         self._settings = settings
         self._clients = Clients(settings)
         self._lock = threading.Lock()
-        self._new: deque[_One] = deque()
-        self._gone: deque[_One] = deque()
+        self._new: deque[_Wait] = deque()
+        self._gone: deque[_Wait] = deque()
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def waiting(self, awaited: Awaited, told: Told) -> Iterator[None]:
+    def waiting(self, awaited: Awaited, on_verdict: OnVerdict) -> Iterator[None]:
         """Wait for a range until the block is left.
 
         Args:
             awaited: the range.
-            told: called once, from another thread, with what is to be done, or with why that can't be known.
+            on_verdict: called once, from another thread, with the verdict, or with the error that prevents one.
         """
-        one = _One(awaited, told)
+        wait = _Wait(awaited, on_verdict)
         with self._lock:
-            self._new.append(one)
+            self._new.append(wait)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sluice-waiters", daemon=True)
                 self._thread.start()
         try:
             yield
         finally:
-            self._gone.append(one)
+            self._gone.append(wait)
 
     def _run(self) -> None:
-        followed: dict[str, _Followed] = {}
+        followed: dict[str, _Subscription] = {}
         try:
             self._follow(followed)
         except Exception as error:
-            # Whatever it is: none of those who wait may wait for ever, and the next one begins with a new thread.
-            told = error if isinstance(error, SluiceError) else _lost(repr(error), self._settings)
+            # Any error: no task may wait for ever, and the next one starts a new thread.
+            outcome = error if isinstance(error, SluiceError) else _lost(repr(error), self._settings)
             with self._lock:
                 self._thread = None
-                left = [one for topic in followed.values() for one in topic.waiting] + list(self._new)
+                left = [wait for topic in followed.values() for wait in topic.waiting] + list(self._new)
                 self._new.clear()
-            for one in left:
-                one.told(told)
+            for wait in left:
+                wait.on_verdict(outcome)
 
-    def _follow(self, followed: dict[str, _Followed]) -> None:
+    def _follow(self, followed: dict[str, _Subscription]) -> None:
         self._clients = Clients(self._settings)
         consumer = Consumer(
             self._settings.client(
@@ -170,36 +170,36 @@ class Waiters:
             self._thread = None
             return True
 
-    def _take_in(self, consumer: Consumer, followed: dict[str, _Followed]) -> None:
+    def _take_in(self, consumer: Consumer, followed: dict[str, _Subscription]) -> None:
         while self._new:
-            one = self._new.popleft()
-            topic, start = one.awaited.control_topic, one.awaited.control_offset
+            wait = self._new.popleft()
+            topic, start = wait.awaited.control_topic, wait.awaited.control_offset
             place = KafkaTopicPartition(topic, 0, start)
             if topic not in followed:
-                followed[topic] = _Followed(ControlTopic(self._settings, topic, self._clients), start)
+                followed[topic] = _Subscription(ControlTopic(self._settings, topic, self._clients), start)
                 consumer.incremental_assign([place])
             elif start < followed[topic].position:
-                # Read again from there: to the others what they have read is no news (`TableLog.extend`).
+                # Read again from there: the other waits ignore messages that they have read (`TableLog.extend`).
                 consumer.incremental_unassign([KafkaTopicPartition(topic, 0)])
                 consumer.incremental_assign([place])
-                followed[topic].position = start  # one that begins between these is not to be skipped to
-            followed[topic].waiting.append(one)
+                followed[topic].position = start  # a wait that begins in between must not be skipped past
+            followed[topic].waiting.append(wait)
 
-    def _let_go(self, consumer: Consumer, followed: dict[str, _Followed]) -> None:
+    def _let_go(self, consumer: Consumer, followed: dict[str, _Subscription]) -> None:
         while self._gone:
-            one = self._gone.popleft()
-            topic = one.awaited.control_topic
-            if topic in followed and one in followed[topic].waiting:
-                followed[topic].waiting.remove(one)
-            elif one in self._new:
-                self._new.remove(one)
+            wait = self._gone.popleft()
+            topic = wait.awaited.control_topic
+            if topic in followed and wait in followed[topic].waiting:
+                followed[topic].waiting.remove(wait)
+            elif wait in self._new:
+                self._new.remove(wait)
         for topic in [topic for topic, found in followed.items() if not found.waiting]:
             consumer.incremental_unassign([KafkaTopicPartition(topic, 0)])
             del followed[topic]
 
 
-def _take(record: Message, followed: dict[str, _Followed], settings: KafkaSettings) -> bool:
-    """Fold a record into the logs of those who wait; whether that may be news to one of them."""
+def _take(record: Message, followed: dict[str, _Subscription], settings: KafkaSettings) -> bool:
+    """Fold a record into the logs of all waits; whether it may change a verdict."""
     topic, error = followed.get(str(record.topic())), record.error()
     if topic is None:
         return False
@@ -208,59 +208,60 @@ def _take(record: Message, followed: dict[str, _Followed], settings: KafkaSettin
     offset = int(record.offset() or 0)
     topic.position = max(topic.position, offset + 1)
     table = (record.key() or b"").decode(errors="replace")
-    concerned = [one for one in topic.waiting if one.awaited.table == table and offset >= one.log.position]
+    concerned = [wait for wait in topic.waiting if wait.awaited.table == table and offset >= wait.log.position]
     if not concerned:
         return False
     try:
         message = topic.control.read(record, table)
-    except SluiceError as unreadable:
-        for one in concerned:
-            _tell(topic, one, unreadable)
+    except Exception as unreadable:  # any error: waits for other tables aren't affected
+        outcome = unreadable if isinstance(unreadable, SluiceError) else _lost(repr(unreadable), settings)
+        for wait in concerned:
+            _answer(topic, wait, outcome)
         return False
     if message is not None:
-        for one in concerned:
-            one.log.extend([(offset, message)])
-    return any(one.has_read_to_end for one in concerned)
+        for wait in concerned:
+            wait.log.extend([(offset, message)])
+    return any(wait.has_read_to_end for wait in concerned)
 
 
-def _take_error(error: KafkaError, topic: _Followed, record: Message, settings: KafkaSettings) -> bool:
+def _take_error(error: KafkaError, topic: _Subscription, record: Message, settings: KafkaSettings) -> bool:
     if error.code() == KafkaError._PARTITION_EOF:
         end = int(record.offset() or 0)
-        for one in topic.waiting:
-            one.has_read_to_end = one.has_read_to_end or end > one.awaited.control_offset
+        for wait in topic.waiting:
+            wait.has_read_to_end = wait.has_read_to_end or end > wait.awaited.control_offset
         return True
     if error.fatal() or not error.retriable():
-        told = classify(error, "following the control topic", connection=settings.name)
-        for one in tuple(topic.waiting):
-            _tell(topic, one, told)
+        outcome = classify(error, "following the control topic", connection=settings.name)
+        for wait in tuple(topic.waiting):
+            _answer(topic, wait, outcome)
     return False
 
 
-def _judge(followed: dict[str, _Followed], presence: Presence) -> None:
+def _judge(followed: dict[str, _Subscription], presence: Presence) -> None:
     for topic in followed.values():
-        for one in tuple(topic.waiting):
-            if not one.has_read_to_end:
-                if time.monotonic() - one.began >= _READ_WITHIN:
-                    _tell(topic, one, _lost("its end was not reached", topic.control.settings))
+        for wait in tuple(topic.waiting):
+            if not wait.has_read_to_end:
+                if time.monotonic() - wait.began >= _READ_WITHIN:
+                    _answer(topic, wait, _lost("its end was not reached", topic.control.settings))
                 continue
-            transaction = one.transaction()
+            transaction = wait.transaction()
             if transaction is None:
-                _tell(topic, one, _lost("it holds no such START-COMMIT", topic.control.settings))
+                _answer(topic, wait, _lost("it holds no such START-COMMIT", topic.control.settings))
                 continue
-            verdict = one.waiting.judge(transaction, partial(presence.has_workers, one.awaited.workers))
+            verdict = wait.waiting.judge(transaction, partial(presence.has_workers, wait.awaited.workers))
             if verdict is not Verdict.WAIT:
-                _tell(topic, one, verdict)
+                _answer(topic, wait, verdict)
 
 
-def _tell(topic: _Followed, one: _One, what: Verdict | SluiceError) -> None:
-    topic.waiting.remove(one)
-    one.told(what)
+def _answer(topic: _Subscription, wait: _Wait, outcome: Verdict | SluiceError) -> None:
+    topic.waiting.remove(wait)
+    wait.on_verdict(outcome)
 
 
 def _lost(reason: str, settings: KafkaSettings) -> RetryableError:
     return RetryableError(
         "The control topic could not be followed.",
-        next_step="check that the broker is up; the range is written by a Spark job of its own.",
+        next_step="check that the broker is up; the range is written by a separate Spark job.",
         reason=reason,
         connection=settings.name,
     )

@@ -1,4 +1,4 @@
-"""Waits until workers have written ranges, or it is known that they won't."""
+"""Waits until workers have written ranges, or until it is certain that they won't."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def steady() -> float:
-    """Seconds on a clock that nobody sets, and that counts while the machine is suspended."""
+    """Monotonic seconds, including suspend (`CLOCK_BOOTTIME`)."""
     return time.clock_gettime(CLOCK)
 
 
 def wait_for_workers(
     control: ControlTopic, table: str, control_offset: int, ranges: Iterable[int], group: str, claim_within: float
 ) -> dict[int, Verdict]:
-    """Wait until each range is written, has failed, or is to be written by a Spark job of its own.
+    """Wait until each range is written, has failed, or has to be written by a separate Spark job.
 
     Args:
         control: the control topic.
         table: the table as the messages name it.
-        control_offset: where the START-COMMIT stands.
+        control_offset: the START-COMMIT's offset.
         ranges: the ranges' numbers.
         group: the group of workers.
         claim_within: seconds within which a worker has to claim a range.
 
     Returns:
-        What became of each range; none of them is `wait`.
+        The verdict on each range; none is `wait`.
 
     Raises:
         RetryableError, ActionRequiredError: the control topic can't be read.

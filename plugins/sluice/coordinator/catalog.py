@@ -1,4 +1,4 @@
-"""The catalogs that a pipeline names are told of its table: after a commit, and never part of it."""
+"""Registers a table in the pipeline's catalogs: after a commit, and never as part of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def sync(pipeline: Pipeline, jvm: Jvm | None = None) -> list[str]:
     """Tell each catalog of the table, and return their names.
 
     Raises:
-        RetryableError: a catalog did not take it; the table's commits stand, and the next call makes up for it.
+        RetryableError: a catalog did not accept it; the table's commits are unaffected, and the next call catches up.
         ActionRequiredError: a catalog's jars or permission are missing.
     """
     return catalogs_of(sink_of(pipeline, jvm)).sync_catalogs()

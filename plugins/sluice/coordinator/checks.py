@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from sluice.connectors.sink import Table
+from sluice.connectors.sink import SharesFileGroups, Table
 from sluice.coordinator.session import Committed, Session
-from sluice.errors import ActionRequiredError, IntervalError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.protocol.audit import audit, audit_again
 from sluice.protocol.bad_records import audit_bad_records
-from sluice.protocol.identity import present_names
+from sluice.protocol.identity import LogIds, present_names
 from sluice.protocol.messages import PlannedRange, WriteStatus
 from sluice.protocol.offsets import OffsetRange, TopicPartition
 from sluice.protocol.placement import fitting_partitioners
 from sluice.protocol.settlement import leader_epochs, missing_error
 from sluice.protocol.transaction import Transaction
+
+
+class _RewrittenSoonError(RetryableError):
+    """What a replay would replace is in another writer's plan: seen again where the table is held, it is given up."""
 
 
 def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int, ...]]:
@@ -42,14 +46,15 @@ def audited(transaction: Transaction) -> tuple[dict[int, WriteStatus], tuple[int
 
 
 def refuse_other_records(session: Session, transaction: Transaction) -> None:
-    """A topic made again, or an election, while the interval ran may have put other records where it has read.
+    """Another cluster, a topic made again, or an election, while the interval ran, has other records where it has read.
 
     Raises:
         IntervalError: it has. Nothing was committed.
     """
     start = transaction.start
-    names = present_names(start.cluster_ids, session.sources.cluster_ids(), one_place=start.streams is None)
-    _refuse_recreated_topics(session, transaction, names)
+    present = session.sources.cluster_ids()
+    names = present_names(start.cluster_ids, present, one_place=start.streams is None)
+    _refuse_other_logs(session, transaction, names, present)
     epochs = {
         tp._replace(cluster=names.get(tp.cluster, tp.cluster)): epoch for tp, epoch in leader_epochs(start).items()
     }
@@ -69,17 +74,22 @@ def refuse_other_records(session: Session, transaction: Transaction) -> None:
         )
 
 
-def _refuse_recreated_topics(session: Session, transaction: Transaction, names: Mapping[str, str]) -> None:
-    start = transaction.start
-    planned = {(names.get(c, c), t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
-    now = session.sources.topic_ids(planned)
-    for (cluster, topic), topic_id in planned.items():
-        if topic_id is not None and now.get((cluster, topic)) != topic_id:
+def _refuse_other_logs(
+    session: Session, transaction: Transaction, names: Mapping[str, str], present: Mapping[str, str | None]
+) -> None:
+    planned = transaction.start.log_ids
+    here = LogIds(present, session.sources.topic_ids((names.get(c, c), topic) for c, topic in planned.topics))
+    for cluster, topic in planned.topics:
+        was, now = planned.of(cluster, topic), here.of(names.get(cluster, cluster), topic)
+        reason = was.other_than(now)
+        if reason is None and was.topic and not now.topic:
+            reason = "the brokers have ceased to give the topic's id"
+        if reason is not None:
             raise IntervalError(
-                "The topic was deleted and created again while the interval ran.",
+                f"{reason[0].upper()}{reason[1:]} while the interval ran.",
                 next_step="nothing was committed; the next interval says what is lost and obeys on_offset_loss.",
                 table=session.table_id,
-                cluster=cluster,
+                cluster=names.get(cluster, cluster),
                 topic=topic,
                 instant=transaction.id,
             )
@@ -88,9 +98,9 @@ def _refuse_recreated_topics(session: Session, transaction: Transaction, names: 
 def _perhaps_truncated(
     session: Session, ranges: Iterable[PlannedRange], epochs: Mapping[TopicPartition, int]
 ) -> list[tuple[TopicPartition, int]]:
-    """Of a replay: what had an election since, and of which nothing is left by which it could be told.
+    """A replay's partitions that had an election since they were read, without a trace of which records it cut off.
 
-    Whoever reads on commits what was read, whichever records these were. But a replay takes rows off the table.
+    An interval that only reads on commits the records that it has read. A replay also removes rows from the table.
     """
     state = session.sources.state(None)
     starts = {b.topic_partition: b.log_start for b in state.partitions}
@@ -142,22 +152,36 @@ def require_replaceable(table: Table, transaction: Transaction) -> None:
     """Check again that a replay still can take its rows off: a table service may have moved them since START.
 
     Raises:
-        IntervalError: they were moved. That it was decided to commit doesn't help any more: it has to be given up.
+        IntervalError: they were moved, or are about to be. The interval has to be given up, even if its commit is
+            decided, since a process that waits here holds the table.
     """
     try:
         require_whole(table, str(transaction.start.replays))
-    except ActionRequiredError as error:
+    except (ActionRequiredError, _RewrittenSoonError) as error:
         raise IntervalError(error.what, next_step=error.next_step, **error.where) from error
 
 
 def require_whole(table: Table, instant: str) -> None:
-    """Check that the file groups of an append interval still hold its rows, and nothing else does.
+    """Check that the file groups of an append interval still hold its rows, and nothing else does or is about to.
 
     Raises:
         ActionRequiredError: clustering, an earlier replay or another writer has moved them.
+        RetryableError: another writer's clustering is to move them. Its job would do so after a replay as well, from
+            the files that the replay has replaced.
     """
     written = table.written_by(instant)
+    planned = table.planned_by_others(written) if written and isinstance(table, SharesFileGroups) else {}
     moved = table.moved_file_groups(written) if written else {}
+    if not moved and planned:
+        raise _RewrittenSoonError(
+            "The interval can't be replaced as files: another writer's clustering is about to rewrite them.",
+            next_step="let that clustering complete, or take its plan off the timeline with Hudi's own tools; then "
+            "replay the interval. Once it has completed, the rows are in other file groups.",
+            table=table.writer.path,
+            instant=instant,
+            planned_in=", ".join(sorted(set(planned.values()))),
+            file_groups=len(planned),
+        )
     if not moved:
         return
     by = sorted({i for i in moved.values() if i})

@@ -60,13 +60,13 @@ class Committer:
         self._leases = Leases(session.table_id, control.commit_timeout, control.clock_wait, session.machine)
 
     def commit(self, control_offset: int, instant: str | None, digest: str | None = None) -> Outcome:
-        """Commit the transaction whose START-COMMIT stands at the given control-topic offset."""
+        """Commit the transaction whose START-COMMIT has the given control-topic offset."""
         session = self._session
         table_log = session.control.table_log(session.table_id, control_offset)
         transaction = transaction_at(table_log, control_offset, instant)
         require_digest(transaction.start, digest)
         if transaction.state is State.COMMITTED:
-            log.info("already committed; ACK-COMMIT stands", instant=transaction.id)
+            log.info("already committed: ACK-COMMIT was sent", instant=transaction.id)
             return self.outcome(transaction)
         require_ours(transaction)
         audited(transaction)
@@ -93,7 +93,7 @@ class Committer:
             log.warning("finishing the commit that another coordinator decided and left", instant=unfinished.id)
             try:
                 self._carry_out(table, table_log, unfinished)
-            except IntervalError as error:  # it can't be committed by anybody any more
+            except IntervalError as error:  # no process can commit it any more
                 self.give_up(table, table_log, unfinished, str(error))
                 return True
         self.finish(table, table_log, unfinished)
@@ -124,12 +124,12 @@ class Committer:
             reach("coordinator.before_hudi_commit")
             self._hudi_commit(table, transaction)
         except IntervalError:
-            raise  # nobody can commit it any more: the caller gives it up, for which it needs the lease
+            raise  # no process can commit it any more: the caller gives it up, for which it needs the lease
         except Exception:
             self._release_lease(transaction)
             raise
         reach("coordinator.after_hudi_commit")
-        # This process may have stood still inside Hudi's commit, and others have ended the transaction meanwhile.
+        # This process may have been suspended inside Hudi's commit, and others have ended the transaction meanwhile.
         self._session.control.extend(table_log)
         self.fence.repair(table, table_log)
         if transaction.state is not State.COMMITTED:
@@ -191,14 +191,14 @@ class Committer:
         reported, _ = audited(transaction)
         start = transaction.start
         if not self._leases.is_held_here(transaction.lease_offset):
-            raise self._busy(transaction, "whoever has taken the lease over, since this process stood still too long")
+            raise self._busy(transaction, "the process that took the lease over, as this one was suspended for long")
         committed = self._session.committed(table, start.cluster_ids)
         next_offsets, moved = positions_after(start, reported), _moved_since(start, committed)
         if (moved or _came_since(start, committed)) and self._repaired(table, committed):
             committed = self._session.committed(table, start.cluster_ids)
             moved = _moved_since(start, committed)
         if moved and table.state_of(transaction.id) == "completed":
-            return  # it is this commit that moved them: whoever had the lease before has completed it after all
+            return  # it is this commit that moved them: the lease's previous holder has completed it after all
         if moved:
             raise IntervalError(
                 "The table's offsets moved since this interval was planned: committing it would double or lose rows.",
@@ -207,11 +207,11 @@ class Committer:
                 instant=transaction.id,
                 moved=moved,
             )
-        topic_ids = {(c, t): i for c, topics in start.topic_ids.items() for t, i in topics.items()}
+        planned = start.log_ids
         checkpoint = committed.checkpoint.advance(
             next_offsets,
-            start.cluster_ids,
-            topic_ids,
+            planned.clusters,
+            planned.topics,
             committed=committed_ranges(reported),
             forgotten=forgotten_partitions(start),
             passed_over=[r.offset_range() for r in start.passed_over],
@@ -251,18 +251,18 @@ class Committer:
     def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> bool:
         """What follows on the table's own commit: readers see it, the quarantine's, the dead letters, and ACK-COMMIT.
 
-        Each part looks first whether it is done, so that whoever comes after a process that died goes on where that one
-        stopped. One process at a time publishes and commits the quarantine: the holder of the lease. Whoever takes it
-        over finds the commit, so what was published is never aborted.
+        Each part checks first whether it is done, so that the successor of a process that died continues where that one
+        stopped. One process at a time publishes and commits the quarantine: the holder of the lease. Its next holder
+        finds the commit, so a published interval is never aborted.
 
         Returns:
-            Whether the transaction is committed; False where somebody else has given it up meanwhile.
+            Whether the transaction is committed; False where another process has given it up meanwhile.
 
         Raises:
             RetryableError: Kafka or Hudi don't answer, or another process is at it.
             ActionRequiredError: the quarantine or the dead-letter topic can't be used. The table is committed.
         """
-        if transaction.state is State.COMMITTED:  # by another process, while this one stood still
+        if transaction.state is State.COMMITTED:  # by another process, while this one was suspended
             return True
         if isinstance(table, Publishes) or set_aside(transaction):
             if not self._leases.is_held_here(transaction.lease_offset):
@@ -278,10 +278,10 @@ class Committer:
         return self._acknowledge(table_log, transaction)
 
     def _acknowledge(self, table_log: TableLog, transaction: Transaction) -> bool:
-        """Send ACK-COMMIT for what stands on the timeline, and copy the offsets to the consumer group.
+        """Send ACK-COMMIT for a commit on the timeline, and copy the offsets to the consumer group.
 
         Returns:
-            Whether it counts. It doesn't where somebody else has given the transaction up since this process looked.
+            Whether it counts. It doesn't if another process has given the transaction up since this one looked.
         """
         reported = committed_statuses(transaction)
         counts = count_records(reported)
@@ -356,7 +356,7 @@ class Committer:
 
         A decided transaction is given up only by the holder of its lease.
         """
-        # Its last holder may stand still just before its commit, which nothing could take back from such a table.
+        # Its last holder may be suspended just before its commit, which nothing could take back from such a table.
         decided = transaction.state is State.DECIDED and transaction.start.policy.has_instant
         if decided and isinstance(table, ForbidsCommits) and not table.forbid_commit(transaction.id):
             return False
@@ -373,7 +373,7 @@ class Committer:
         return True
 
     def send_abort(self, transaction: Transaction, reason: str, opened_in: Collection[str] = ()) -> None:
-        """Send ABORT-COMMIT with the offsets that still stand, and the table partitions in which files were opened."""
+        """Send ABORT-COMMIT with the offsets that remain valid, and the table partitions in which files were opened."""
         standing = tuple(
             r.model_copy(update={"end": r.start}) for r in (*transaction.start.offset_ranges, *transaction.start.idle)
         )
@@ -396,10 +396,10 @@ def _named(partitions: Collection[str]) -> tuple[str, ...]:
 
 
 def _moved_since(start: StartCommit, committed: Committed) -> list[str]:
-    """What isn't as it was when an interval was planned: the table's offsets, or the commit that it was planned on.
+    """What has changed since an interval was planned: the table's offsets, or the commit that the plan rests on.
 
-    A commit that was aborted may have stood for a moment, just when START read the timeline, and is off it by now. By
-    offsets alone that can't always be seen: before its first commit a table has none that a plan could differ from.
+    An aborted commit may have been on the timeline for a moment, just when START read it, and is off it by now. Offsets
+    alone don't always show that: before its first commit, a table has none that a plan could differ from.
     """
     moved = moved_offsets(start, committed.checkpoint)
     if start.planned_on is not None and _came_since(start, committed):  # an earlier release didn't name it
@@ -408,9 +408,9 @@ def _moved_since(start: StartCommit, committed: Committed) -> list[str]:
 
 
 def _came_since(start: StartCommit, committed: Committed) -> bool:
-    """Whether the last commit isn't the one that START has planned on.
+    """Whether the last commit isn't the one that START's plan rests on.
 
-    It may be one that was aborted, and completed by a process that stood still: what it has would be in this commit's
-    offsets for good, though it is to be taken off.
+    It may be one that was aborted, and completed by a process that had been suspended: its offsets would remain in this
+    commit's for good, though that commit is to be taken off the timeline.
     """
     return committed.transaction.get("instant") != start.planned_on

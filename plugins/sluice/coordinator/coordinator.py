@@ -74,7 +74,7 @@ class Coordinator:
     def with_parts(
         cls, pipeline: Pipeline, parts: Parts, is_running: IsRunning = lambda _dag_id, _run_id: False
     ) -> Coordinator:
-        """A coordinator with parts other than those that the pipeline file names."""
+        """A coordinator with other parts than the pipeline file names."""
         self = cls.__new__(cls)
         self._set_up(pipeline, parts, is_running)
         return self
@@ -98,7 +98,7 @@ class Coordinator:
 
     @_with_file_keys
     def plan(self, request: Request) -> tuple[Task, Position]:
-        """What a run would do, and where the table and its topics stand; nothing is written anywhere.
+        """What a run would do, and the positions of the table and its topics; nothing is written anywhere.
 
         Raises:
             RetryableError, ActionRequiredError: as `start`.
@@ -107,7 +107,7 @@ class Coordinator:
 
     @_with_file_keys
     def position(self) -> Position:
-        """Where the table and its topics stand.
+        """The positions of the table and its topics.
 
         Raises:
             RetryableError, ActionRequiredError: Kafka or Hudi don't answer.
@@ -116,11 +116,12 @@ class Coordinator:
             committed = self._session.present(table)
         followed = self._session.followed
         streams = followed.known if followed is not None else None
-        return Position(committed.checkpoint, self._session.sources.state(None), streams)
+        state, instant = self._session.sources.state(None), committed.transaction.get("instant")
+        return Position(committed.checkpoint, state, streams, instant)
 
     @_with_file_keys
     def streams(self) -> tuple[Followed, Position]:
-        """What the next interval reads of streams, and where the table and its clusters stand up to where they end.
+        """What the next interval reads of streams, and the positions of the table and of its clusters' topics.
 
         Raises:
             RetryableError, ActionRequiredError: as `start`.
@@ -146,7 +147,7 @@ class Coordinator:
                 raise ActionRequiredError(
                     "There is no table yet.", next_step="run an interval first.", table=self._session.table_id
                 )
-            if not self._session.sources.names:  # streams, of which nobody has asked yet where they are
+            if not self._session.sources.names:  # streams, whose clusters weren't asked for yet
                 self._session.present(table)
             return self._session.pin(table, None)
 
@@ -161,7 +162,7 @@ class Coordinator:
             return self._session.pin_further_tables(table, None) if table is not None else ()
 
     def checkpoints(self, instants: Iterable[str]) -> dict[str, Checkpoint]:
-        """What committed intervals say of the logs that they have read, by instant; not of those that aren't known.
+        """What committed intervals say of the logs that they have read, by instant; unknown instants are left out.
 
         Raises:
             RetryableError, ActionRequiredError: Hudi doesn't answer, or the table can't be used.
@@ -172,12 +173,12 @@ class Coordinator:
 
     @_with_file_keys
     def commit(self, control_offset: int, instant: str | None = None, digest: str | None = None) -> Outcome:
-        """Commit the transaction whose START-COMMIT stands at the given control-topic offset.
+        """Commit the transaction whose START-COMMIT has the given control-topic offset.
 
         Args:
             control_offset: what `start` returned.
-            instant: the instant that must stand there, if known: a control topic can be recreated.
-            digest: of the START-COMMIT that must stand there, if known.
+            instant: the instant expected at that offset, if known: a control topic can be recreated.
+            digest: of the START-COMMIT expected at that offset, if known.
 
         Raises:
             RetryableError: Kafka or Hudi don't answer, or another process is committing; safe to run again.
@@ -205,7 +206,8 @@ class Coordinator:
             table_log = session.control.table_log(session.table_id, committed.control_offset)
             of_run = table_log.of_run(run.dag_id, run.run_id)
             ended = [self._abort_one(table, table_log, transaction, reason) for transaction in of_run]
-        return next((o for o in reversed(ended) if o), Outcome("nothing", "Nothing was left open."))
+        none = "" if of_run else ": the control topic has no transaction of this run since the table's last commit"
+        return next((o for o in reversed(ended) if o), Outcome("nothing", f"Nothing was left open{none}."))
 
     def _abort_one(
         self, table: Table, table_log: TableLog, transaction: Transaction, reason: str | None
@@ -213,7 +215,7 @@ class Coordinator:
         if transaction.state is State.COMMITTED:
             return None
         if transaction.state is State.ABORTED:
-            table.rollback(transaction.id)  # whoever aborted it may have died before this
+            table.rollback(transaction.id)  # the process that aborted it may have died before this
             self._committer.fence.repair(table, table_log)
             return None
         completed = table.state_of(transaction.id) == "completed"
@@ -230,5 +232,5 @@ class Coordinator:
 
 
 def completed_by_previous_holder(table: Table, transaction: Transaction) -> bool:
-    """Whether the commit stands, for who has just taken its lease: who had it before may have completed it since."""
+    """Whether the lease's previous holder completed the commit; asked by a process that has just taken the lease."""
     return table.state_of(transaction.id) == "completed"

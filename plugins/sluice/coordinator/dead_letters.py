@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -10,7 +10,7 @@ from itertools import chain, islice
 from sluice.connectors.sink import quarantine_of
 from sluice.coordinator.session import Session
 from sluice.coordinator.sources import AT_ONCE
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.sent_letters import SUFFIX, Sent, SentLetters
@@ -89,8 +89,8 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
     """Send a committed interval's bad records to the dead-letter topic, if the pipeline names one.
 
     Exactly once, in chunks: the Kafka transaction of each has a note of how far the interval's letters were sent to
-    that cluster, and a step that is repeated goes on from there. Their order is that of the quarantine's committed
-    files.
+    that cluster, and a repeated step continues from there. Before each the id is taken anew and the note looked
+    at. Their order is that of the quarantine's committed files.
 
     The topic is the pipeline file's as it is now: where START-COMMIT's can't be used any more, a table has to get on
     once the file names another one, or none. What the old one has of the interval, it keeps; the new one gets all.
@@ -107,7 +107,7 @@ def send_dead_letters(session: Session, transaction: Transaction, paths: Sequenc
     statuses = set_aside(transaction)
     if start.quarantine is None or not statuses:
         return
-    errors = session.pipeline.errors  # not START-COMMIT's: whoever writes to that topic could name any
+    errors = session.pipeline.errors  # not START-COMMIT's: any writer to the control topic could name another
     topic = errors.dead_letter_topic
     if topic != start.records.errors.dead_letter_topic:
         log.warning(
@@ -147,15 +147,28 @@ def _send(
             sent = most if before is not None and before >= transaction.id else 0
         else:
             sent = last.of(transaction.id, clusters, most)
+        first = sent
         reach("coordinator.before_dead_letters")
         if sent == most:
             log.info("the dead letters were sent already", **where)
             return
         for chunk in chunks(islice(_letters(session.pipeline.name, start, topic, limit, bad), sent, None)):
+            if sent > first:
+                sender.take_anew()
+                _require_last(notes, Sent(transaction.id, sent, clusters), where)
             sent += len(chunk)
             sender.send([*chunk, notes.note(Sent(transaction.id, sent, clusters))])
             reach(f"coordinator.dead_letters_{sent}")
     log.info("dead letters sent", records=sent, **where)
+
+
+def _require_last(notes: SentLetters, own: Sent, where: Mapping[str, str]) -> None:
+    if notes.last() != own:
+        raise RetryableError(
+            "Another process has sent dead letters of this table meanwhile.",
+            next_step="none: the step is retried, and continues after them.",
+            **where,
+        )
 
 
 def _letters(pipeline: str, start: StartCommit, topic: str, limit: int, bad: Iterator[Quarantined]) -> Iterator[Record]:

@@ -1,14 +1,14 @@
 """Takes commits off the timeline that the control topic says are none: the fence behind the lease.
 
-A process that carries a commit out may stand still inside Hudi for longer than its lease, and complete the commit when
-it wakes up, though the transaction was rolled back meanwhile, or completed by another. No storage that Hudi works on
-refuses that file. But what counts is said by the control topic. So whoever comes next, and first of all that process
-itself, looks at what is completed before it believes it:
+A process that carries out a commit may be suspended inside Hudi for longer than its lease, and complete the commit when
+it wakes up, though the transaction was rolled back meanwhile, or completed by another process. No storage that Hudi
+works on refuses that file. But the control topic decides which commits count. So each following step, and first of all
+that process itself, checks completed commits before it relies on them:
 
 - a commit whose transaction was aborted is taken off the timeline, and rolled back where it was not yet;
 - of a commit that was completed twice the first completion stays: both hold the same rows and offsets;
-- a compaction or clustering names its own instant, and whoever does it again first deletes what the one before wrote.
-  Of its completions the one stays whose files are there, and none that names only files which are gone.
+- a compaction or clustering names its own instant, and its repetition first deletes the files of the one before. The
+  completion whose files exist stays, and none that names only deleted files.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Fence:
         if not void:
             return False
         log.warning(
-            "a table service was completed by a process that stood still while another did its work again: what names "
-            "files that are gone is taken off the timeline",
+            "a table service was completed by a process that had been suspended while another did its work again: a "
+            "completion that names deleted files is taken off the timeline",
             table=table.writer.path,
             instant=instant,
             files=void,
@@ -73,7 +73,7 @@ class Fence:
 
     def _take_off(self, table: Table, transaction: Transaction, completion: Completion) -> None:
         log.warning(
-            "an interval was completed after it had been aborted, by a process that stood still meanwhile: it is taken "
+            "an interval was completed after it had been aborted, by a process that had been suspended: it is taken "
             "off the timeline again",
             table=table.writer.path,
             instant=transaction.id,
@@ -84,9 +84,9 @@ class Fence:
         table.rollback(transaction.id)
 
     def _is_of(self, table: Table, transaction: Transaction) -> bool:
-        """Whether a commit is that of the transaction: its note says where its START stands.
+        """Whether a commit is that of the transaction: its note has the offset of its START.
 
-        Anybody who may write to the topic could name a committed instant in a START and an ABORT of their own.
+        Any process that may write to the topic could name a committed instant in a START and an ABORT.
         """
         written = table.written_by(transaction.id)
         if written is None:
@@ -133,7 +133,7 @@ def _keep_first(table: Table, instant: str, completion: Completion) -> None:
 
 
 def _service_left(table_log: TableLog) -> str | None:
-    """The oldest START-COMMIT, by its instant, of a compaction or clustering that somebody else has ended, if any.
+    """The oldest START-COMMIT, by its instant, of a compaction or clustering that another process has ended, if any.
 
     Only then can there be two jobs that carried out the same plan.
     """

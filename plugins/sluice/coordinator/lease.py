@@ -1,8 +1,8 @@
-"""How old a lease on a commit is, by clocks that nobody sets wherever that is possible.
+"""The age of a lease on a commit, by steady clocks wherever that is possible.
 
-Its holder counts from before it sent END-COMMIT; everybody else from when they first saw it, which is later. So a lease
-has run out for its holder before it has for anybody else. A process that has just begun has seen nothing for long: it
-goes by the time in END-COMMIT, and allows for as much difference between the clocks as the pipeline says.
+The holder counts from before it sent END-COMMIT; every other process from when it first saw the message, which is
+later. So a lease has expired for its holder before it has for any other process. A process that has just begun goes by
+the time in END-COMMIT, and allows for as much difference between clocks as the pipeline says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Leases:
         self._own: dict[int, float] = {}
 
     def sent(self, offset: int, before: float) -> None:
-        """This process has sent the END-COMMIT that stands at the offset; `before`: when it began to."""
+        """This process has sent the END-COMMIT with that offset; `before`: when it began to."""
         self._own[offset] = before
 
     def is_held_here(self, offset: int) -> bool:

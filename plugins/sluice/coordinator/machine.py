@@ -25,11 +25,11 @@ class Machine(Protocol):
     def seen(self) -> MutableMapping[Lease, float]: ...  # noqa: D102
 
     def steady(self) -> float:
-        """Seconds on a clock that nobody sets, and that counts while the machine is suspended."""
+        """Seconds on a clock that is never set, and that counts while the machine is suspended."""
         ...
 
     def now(self) -> datetime:
-        """The time, as somebody has set it."""
+        """The time of the wall clock, which can be set."""
         ...
 
     def is_gone(self, holder: str) -> bool:

@@ -1,7 +1,7 @@
 """A table's way from one control topic to another, taken by the first step that begins a transaction on the new one.
 
-What stands on the old topic is settled there: what was decided is finished, and a MOVED message, which counts by the
-turn rule as a START-COMMIT does, supersedes what is open. From then on nothing can be begun or committed by way of the
+Transactions on the old topic are settled there: decided ones are finished, and a MOVED message, which counts by the
+turn rule as a START-COMMIT does, supersedes open ones. From then on nothing can be begun or committed by way of the
 old topic, whichever process still has it in its configuration. Each part is safe to run again: until the first commit
 that notes the new topic, every start goes through them.
 """

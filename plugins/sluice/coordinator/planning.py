@@ -29,12 +29,16 @@ from sluice.protocol.moves import refuse_keys_elsewhere, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition, in_words
 from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval, plan_window, refuse_leaderless
 from sluice.protocol.policy import IntervalKind, policy_of
+from sluice.protocol.redriven import Place, Places
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
+from sluice.protocol.taken_back import TakenBack
+from sluice.protocol.transaction import Transaction
 
 Start = int | Literal["earliest", "latest"]
 """Where a partition begins that was never read."""
+_SHOWN = 20  # ranges of offsets in an error
 
 
 @dataclass(frozen=True)
@@ -85,17 +89,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a table stands, by its last commit, and what its clusters say at the same time.
+    """A table's position, by its last commit, and what its clusters say at the same time.
 
     Attributes:
         checkpoint: the table's, with each cluster under its present name.
         state: of the clusters that answer.
         streams: where streams are now; None where the pipeline names its topics itself.
+        instant: of the last commit; None where none is Sluice's.
     """
 
     checkpoint: Checkpoint
     state: ClusterState
     streams: KnownStreams | None = None
+    instant: str | None = None
 
 
 class Planner:
@@ -111,7 +117,7 @@ class Planner:
 
         Args:
             request: what it was asked.
-            committed: where the table stands.
+            committed: the table's last commit.
             table: the table, None where there is none yet.
 
         Raises:
@@ -224,7 +230,7 @@ class Planner:
             found[tp] = position
         if found:
             where = ", ".join(f"{tp}@{position}" for tp, position in sorted(found.items()))
-            log.info("goes on where another loader has stopped", table=self._table_id, positions=where)
+            log.info("continues where another loader has stopped", table=self._table_id, positions=where)
         return found
 
     def _starts_at(self, checkpoint: Checkpoint) -> Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]]:
@@ -249,7 +255,7 @@ class Planner:
             raise ActionRequiredError(
                 f"{self._session.pipeline.sink.place} can't tell records that are read out of their order from newer "
                 "rows, and would put older versions in their place.",
-                next_step="let runs read on from where the table stands; what lies before that can be had by loading "
+                next_step="let runs read on from the table's position; load the records before it by loading "
                 "the topic into a new table, from its earliest offset.",
                 table=self._table_id,
                 kind=kind,
@@ -263,7 +269,7 @@ class Planner:
         refuse_leaderless((tp for tp in state.leaderless if request.wants(tp)), state, self._table_id)
         windows = self._asked_for(request, state)
         sparse = self._session.pipeline.source.capabilities.sparse  # behind its end are times, or numbers, without rows
-        # Without an end it goes on to wherever the log ends just now.
+        # Without an end, the window reaches to the log's present end.
         if (request.offsets or request.to_time is not None) and not sparse:
             by_times = not request.offsets
             refuse_held_back(windows, state.partitions, by_times=by_times, table=self._table_id)
@@ -314,7 +320,7 @@ class Planner:
         found = sorted({place for place in state.topic_ids if name in (place[1], "/".join(place))})
         if len(found) == 1:
             return found[0]
-        if not found:  # which is told with the partition
+        if not found:  # reported with the partition
             return next(iter(self._session.sources.names), ""), name
         raise ActionRequiredError(
             f"Several clusters have a topic {name}.",
@@ -358,7 +364,7 @@ class Planner:
         ]
         self._refuse_left_clusters(ranges, instant)
         refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)
-        # The table may have gone on from another log since then, whose offsets are the same numbers.
+        # The table may have read another log since then, whose offsets are the same numbers.
         topics = {(r.topic_partition.cluster, r.topic_partition.topic) for r in ranges}
         refuse_other_logs(request.kind, read_by, state.log_ids, self._table_id, topics)
         self._refuse_cut_off(ranges, read_by, instant)
@@ -389,7 +395,7 @@ class Planner:
     def _refuse_cut_off(self, ranges: Sequence[OffsetRange], read_by: Checkpoint, instant: str) -> None:
         """Refuse a replay of records that an election has cut off since.
 
-        The table may have gone on with what replaced them: their offsets are rows of a later interval then.
+        The table may have read their replacements since: these offsets are then rows of a later interval.
         """
         for tp, at in truncated_since_read(self._session, [r for r in ranges if r.span], read_by.leader_epoch):
             raise ActionRequiredError(
@@ -401,18 +407,58 @@ class Planner:
                 instant=instant,
             )
 
+    def after_taken_back(
+        self, intervals: Sequence[Transaction], request: Request, committed: Committed, task: Task, state: ClusterState
+    ) -> tuple[str, ...]:
+        """Sentences for people on a plan after a restore, or a roll-back by others, took intervals off the table.
+
+        Args:
+            intervals: these intervals.
+            request: what the run was asked.
+            committed: where the table is now.
+            task: what is to be read.
+            state: of the clusters.
+
+        Raises:
+            ActionRequiredError: an append would read records twice that were set aside there and sent again.
+            RetryableError: Kafka doesn't answer.
+        """
+        policy = policy_of(request.kind)
+        if not intervals or policy.reads not in ("onward", "window"):
+            return ()
+        gone = TakenBack(intervals, committed.checkpoint, state, self._session.followed is None)
+        if not self._sink.upsert and any(s.records_quarantined for t in intervals for s in t.statuses):
+            self._refuse_both(gone.sent_again(task.plan, self._places_sent_again()))
+        if policy.reads != "onward":
+            return ()
+        by_cluster = self._session.followed is not None
+        return gone.remarks(task.plan, committed.control_offset, by_cluster=by_cluster)
+
+    def _refuse_both(self, places: Sequence[Place]) -> None:
+        if not places:
+            return
+        spans: dict[tuple[str, int], coverage.Coverage] = {}
+        for topic, partition, offset in places:
+            spans[topic, partition] = coverage.add(spans.get((topic, partition), ()), (offset, offset + 1))
+        options = [f"--pass-over '{t}[{p}]:{start}-{end}'" for (t, p), of in spans.items() for start, end in of]
+        more = f" … and {len(options) - _SHOWN:,} more" * (len(options) > _SHOWN)
+        raise ActionRequiredError(
+            f"The table was restored, or intervals were rolled back, and {len(places):,} records that were set aside "
+            "in them were sent again since: this interval would read them at both places, and an append would have a "
+            "row of each that its schema accepts now.",
+            next_step="leave out the first of the two by `sluice offsets FILE "
+            f'{" ".join(options[:_SHOWN])}{more} --reason "sent again"`, and clear the run.',
+            table=self._table_id,
+            first="{}[{}]@{}".format(*places[0]),
+        )
+
+    def _places_sent_again(self) -> Places:
+        topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
+        return self._session.sources.sent_again(topic, self._table_id)
+
     def _refuse_sent_again(self, ranges: Sequence[OffsetRange], instant: str, state: ClusterState) -> None:
         """Records that were set aside and sent again are rows of a later interval: an append would have them twice."""
-        topic = f"{self._session.pipeline.control.topic or SHARED_CONTROL_TOPIC}.redriven"
-        places = self._session.sources.sent_again(topic, self._table_id)
-        sent = [
-            place
-            for place in places
-            for r in ranges
-            if place[:2] == r.topic_partition[1:]
-            and r.start <= place[2] < r.end
-            and places.has(place, state.topic_ids.get(r.topic_partition[:2]))
-        ]
+        sent = self._places_sent_again().within(ranges, state.topic_ids)
         if sent:
             raise ActionRequiredError(
                 f"Records of this interval were set aside and sent again ({len(sent):,}): its replay would make them "
@@ -420,7 +466,7 @@ class Planner:
                 next_step="leave the interval as it is; `sluice quarantine redrive` sends what else of it is bad.",
                 table=self._table_id,
                 instant=instant,
-                first="{}[{}]@{}".format(*min(sent)),
+                first="{}[{}]@{}".format(*sent[0]),
             )
 
     def _correct(self, request: Request, committed: Committed, state: ClusterState) -> Task:
@@ -440,7 +486,7 @@ class Planner:
                     log_end=here.log_end if here else None,
                 )
             missing = coverage.missing(committed.checkpoint.settled(tp), start, end)
-            epoch = state.leader_epochs.get(tp)  # by which it is seen if other records come to stand at these offsets
+            epoch = state.leader_epochs.get(tp)  # shows whether other records get these offsets
             passed_over += [
                 PlannedRange.of(OffsetRange(tp, *piece), log_end=here.log_end, leader_epoch=epoch) for piece in missing
             ]
@@ -458,7 +504,7 @@ class Planner:
             )
 
     def _refuse_gone_topics(self, checkpoint: Checkpoint) -> None:
-        """With a pattern nobody names a topic, so one that was deleted would go unnoticed, with what was in it."""
+        """A pattern names no topic, so the deletion of one would go unnoticed, with the loss of its records."""
         source, sources = self._session.pipeline.source.options, self._session.sources
         if source.topics_pattern is None:
             return
@@ -497,7 +543,7 @@ class Planner:
                 )
 
     def _is_apart_in_rows(self, cluster: str, checkpoint: Checkpoint, state: ClusterState) -> bool:
-        """Whether another cluster of streams is under a known name: its topics have names of their own in rows."""
+        """Whether another cluster of streams is under a known name: rows name its topics differently."""
         was, now = checkpoint.cluster_ids.get(cluster), state.cluster_ids.get(cluster)
         return self._session.followed is not None and was is not None and now is not None and was != now
 

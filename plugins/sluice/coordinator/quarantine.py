@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from sluice.connectors.sink import Publishes, Table, quarantine_of
 from sluice.coordinator.dead_letters import prepare_dead_letters, send_dead_letters
 from sluice.coordinator.fence import keep_first_completions
+from sluice.coordinator.mending import Leftovers, mend
 from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
@@ -58,6 +59,7 @@ class Quarantine:
         committables = [c for _, status in sorted(set_aside(transaction).items()) for c in status.quarantine_stats]
         if quarantine.state_of(transaction.id) != "completed":
             reach("coordinator.before_quarantine_commit")
+            mend(quarantine)
             quarantine.open(transaction.id)
             start = transaction.start
             note = {"instant": transaction.id, "table": start.table, "dag_id": start.dag_id, "run_id": start.run_id}
@@ -88,9 +90,9 @@ class Quarantine:
         if not ended:
             return []
         quarantine = self._open(table, ended[-1])
-        committed: dict[str, set[str]] = {}
+        left, committed = Leftovers(quarantine), dict[str, set[str]]()
         for t in ended:
-            stands = t.state is State.COMMITTED or quarantine.state_of(t.id) != "absent"
+            stands = t.state is State.COMMITTED or (t.id in left and quarantine.state_of(t.id) != "absent")
             committed[t.id] = registered_files(t) if stands else set()
         return [f"{path}/{file}" for file in quarantine.sweep(committed, {day_of(t.id) for t in ended})]
 

@@ -1,4 +1,4 @@
-"""Table services beside the intervals: each is a transaction of its own, which holds the table as an interval does.
+"""Table services beside the intervals: each is a separate transaction, which holds the table as an interval does.
 
 `begin` waits until no interval holds the table, then sends a START-COMMIT without ranges. Cleaning, archiving and the
 metadata table's own services are done here. A compaction or clustering is planned here and carried out by a Spark job,
@@ -68,7 +68,7 @@ class Services:
 
     @classmethod
     def with_parts(cls, pipeline: Pipeline, parts: Parts, is_running: IsRunning) -> Services:
-        """Services with parts other than those that the pipeline file names."""
+        """Services with other parts than the pipeline file names."""
         self = cls.__new__(cls)
         self._set_up(pipeline, parts, is_running)
         return self
@@ -85,7 +85,8 @@ class Services:
 
         Raises:
             RetryableError: an interval holds the table for longer than `table_services.wait`, or Kafka or Hudi fail.
-            IntervalError: another run took the table over; nothing is lost, and the next run does the work.
+            IntervalError: another run took the table over, since this one ended or took longer than
+                `table_services.timeout`; nothing is lost, and the next run does the work.
             ActionRequiredError: the sink has no such service.
         """
         with self._leased(run, service) as (table, lease):
@@ -93,10 +94,14 @@ class Services:
             reach("service.before_end_commit")
             lease.decide(table.process)
             reach("service.after_end_commit")
-            with lease.renewed(table.process, self._session.pipeline.control.commit_timeout.total_seconds() / 4):
+            every = self._session.pipeline.control.commit_timeout.total_seconds() / 4
+            with lease.renewed(table.process, every, self._settings.timeout):
+                reach("service.during_work")
                 summary = self._work(client, service)
             reach("service.before_ack_commit")
             lease.acknowledge()
+            if lease.transaction.state is not State.COMMITTED:
+                raise lease.lost()
         log.info("table service ended", service=service, table=self._session.table_id, summary=summary)
         return Outcome("committed", summary, lease.transaction.id)
 
@@ -129,7 +134,7 @@ class Services:
         return Planned(service, instants, transaction.start_offset, start_digest(transaction.start))
 
     def state(self, control_offset: int) -> State:
-        """Where the transaction whose START-COMMIT stands at that control-topic offset stands now."""
+        """The present state of the transaction whose START-COMMIT has that control-topic offset."""
         return self._lease_at(control_offset).transaction.state
 
     def give_up(self, control_offset: int, reason: str) -> None:
@@ -145,7 +150,7 @@ class Services:
     @staticmethod
     def _work(client: Maintenance, service: Service) -> str:
         if service == "cleaning":
-            return f"Cleaned: {client.clean()} files of versions that nobody reads any more are deleted."
+            return f"Cleaned: {client.clean()} files of versions that are no longer read are deleted."
         if service == "archiving":
             return f"Archived: the active timeline has {client.archive()} instants fewer."
         client.serve_metadata_table()

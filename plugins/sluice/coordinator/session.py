@@ -1,8 +1,7 @@
-"""What the coordinator's steps share: the pipeline's clusters, control topic and table, and what stands committed."""
+"""What the coordinator's steps share: the pipeline's clusters, control topic and table, and its last commit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import copy
@@ -22,7 +21,7 @@ from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, TableSpec
 from sluice.protocol.moves import settle_moves
-from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, read_checkpoint
+from sluice.protocol.offsets import Checkpoint, read_checkpoint, read_note
 from sluice.protocol.request import Request
 from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
@@ -42,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Started:
-    """An open transaction: where its START-COMMIT stands, and what its ranges are to read."""
+    """An open transaction: the offset of its START-COMMIT, and what its ranges are to read."""
 
     instant: str
     control_offset: int
@@ -54,13 +53,21 @@ class Started:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step left the interval, as one sentence for people and as counts for programs."""
+    """How a step left the interval, as one sentence for people and as counts for programs.
+
+    Attributes:
+        lag_records: of an empty interval of the schedule, offsets up to the high watermark that it left unread; None
+            where that isn't known of all partitions.
+        valid_through: of the same, the time up to which the table is complete; None if unknown.
+    """
 
     state: Literal["empty", "planned", "committed", "aborted", "nothing"]
     summary: str
     instant: str | None = None
     records: int = 0
     remarks: tuple[str, ...] = ()
+    lag_records: int | None = None
+    valid_through: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,11 @@ class Committed:
     checkpoint: Checkpoint
     transaction: Mapping[str, Any]
     elsewhere: str | None = None
-    """The control topic in which its START stands, None where that is the pipeline's."""
+    """The control topic with its START, None if that is the pipeline's."""
 
     @property
     def control_offset(self) -> int:
-        """Where the START of the last commit stands in the control topic, 0 before the first in this one."""
+        """The control-topic offset of the last commit's START, 0 before the first in this topic."""
         return 0 if self.elsewhere else int(self.transaction.get("control_offset", 0))
 
     @property
@@ -85,12 +92,12 @@ class Committed:
 
     @property
     def recent_control_offsets(self) -> list[int]:
-        """Where the STARTs of the last commits stand in the control topic, oldest first."""
+        """The control-topic offsets of the last commits' STARTs, oldest first."""
         return [0] if self.elsewhere else self.offsets_there
 
     @property
     def offsets_there(self) -> list[int]:
-        """The same, in whichever control topic they stand."""
+        """The same, whichever control topic they are in."""
         last = int(self.transaction.get("control_offset", 0))
         return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
 
@@ -98,11 +105,6 @@ class Committed:
 def known_streams(note: Mapping[str, Any]) -> KnownStreams | None:
     """The mapping by which the commit was planned whose note this is; None where it was planned without one."""
     return KnownStreams.model_validate(note["streams"]) if "streams" in note else None
-
-
-def _note(metadata: Mapping[str, str]) -> dict[str, Any]:
-    note: dict[str, Any] = json.loads(metadata.get(TRANSACTION_KEY, "{}"))
-    return note
 
 
 class Session:
@@ -124,7 +126,7 @@ class Session:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are read: those of the pipeline file, or those that are there now and match its pattern.
+        """The topics to read: the pipeline file's, or all existing ones that match its pattern.
 
         Raises:
             ActionRequiredError: none matches.
@@ -157,8 +159,9 @@ class Session:
             RetryableError: a cluster or the metadata service doesn't answer.
             ActionRequiredError: what it says can't be followed.
         """
+        self._topics = None  # START may have waited for hours: topics that were made meanwhile are read, too
         metadata = table.last_checkpoint() if table else None
-        known = known_streams(_note(metadata or {}))
+        known = known_streams(read_note(metadata or {}))
         if self._streams is None:
             self._refuse_without_streams(known)
             return self._committed(metadata, self.sources.cluster_ids())
@@ -256,7 +259,7 @@ class Session:
         checkpoint = read_checkpoint(metadata, first, self.topics)
         if clusters is not None:
             checkpoint = under_present_names(checkpoint, clusters, one_place=self._streams is None)
-        note = _note(metadata)
+        note = read_note(metadata)
         committed = Committed(checkpoint, note, self._elsewhere(note))
         signed_from = note.get("signed_from")
         if signed_from is not None and committed.elsewhere is None:

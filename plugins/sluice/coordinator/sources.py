@@ -21,7 +21,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Sources:
-    """Asks each cluster for what is its own, all of them at once, and puts the answers together.
+    """Asks all clusters at once, each for its partitions, and combines the answers.
 
     Args:
         of: the clusters' sources by their names.
@@ -98,13 +98,13 @@ class Sources:
             unread=tuple(name for name in self._skipped if name not in read or name in self._doubtful),
         )
 
-    def topic_ids(self, topics: Iterable[Topic]) -> dict[Topic, str]:
+    def topic_ids(self, topics: Iterable[Topic]) -> dict[Topic, str | None]:
         """The id of each topic's present log."""
         wanted: dict[str, list[str]] = {}
         for cluster, topic in topics:
             wanted.setdefault(cluster, []).append(topic)
 
-        def ask(name: str, source: Source) -> dict[Topic, str]:
+        def ask(name: str, source: Source) -> dict[Topic, str | None]:
             return {(name, topic): topic_id for topic, topic_id in source.topic_ids(wanted[name]).items()}
 
         return {topic: topic_id for answer in self._ask(wanted, ask) for topic, topic_id in answer.items()}
@@ -125,7 +125,7 @@ class Sources:
         return places
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> dict[str, SluiceError]:
-        """Publish next offsets for lag monitors, on each cluster those of its own.
+        """Publish next offsets for lag monitors, on each cluster for its partitions.
 
         Returns:
             Why a cluster has not taken them, by its name: the others have theirs.
@@ -166,4 +166,5 @@ def _together(states: Collection[ClusterState]) -> ClusterState:
         leader_epochs=merged(state.leader_epochs for state in states),
         truncated=merged(state.truncated for state in states),
         remarks=tuple(remark for state in states for remark in state.remarks),
+        reading=merged(state.reading for state in states),
     )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sluice import __version__
 from sluice.connectors.sink import Table, services_of
 from sluice.coordinator.commit import Committer
+from sluice.coordinator.mending import Leftovers, mend, warn_of_pending
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Position, Task, later_offsets
 from sluice.coordinator.quarantine import Quarantine
@@ -21,12 +22,13 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol.confine import start_digest
 from sluice.protocol.identity import Topic
 from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit
-from sluice.protocol.offsets import TopicPartition, in_words
+from sluice.protocol.offsets import TopicPartition, in_words, read_note
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
 from sluice.protocol.settlement import may_have_written_anywhere, registered_paths, table_partitions
 from sluice.protocol.state import ClusterState, summarize
+from sluice.protocol.taken_back import taken_back
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.records.plan import RecordPlan
 
@@ -87,7 +89,7 @@ class Starter:
         return task, Position(committed.checkpoint, state)
 
     def _start_unless_held(self, run: Run) -> Started | Outcome | Transaction:
-        """Start, or name the transaction of another run that goes on and holds the table."""
+        """Start, or name the transaction of another run that is still running and holds the table."""
         with self._session.table() as table:
             for _ in range(_ATTEMPTS_TO_START):
                 started = self._try_start(table, run)
@@ -119,15 +121,15 @@ class Starter:
         if placement is not None:
             refuse_other_placement(placement, committed.transaction, self._session.table_id)
         task, state = self._planner.plan(run.request, committed, table)
-        for loss in task.plan.losses:
-            log.warning("offsets were lost; on_offset_loss says to go on", loss=str(loss), table=self._session.table_id)
-        for remark in summarize(task.plan.remarks, by_cluster=self._by_cluster):
-            log.warning(remark, table=self._session.table_id)
+        said = self._after_taken_back(table, table_log, run, committed, task, state)
+        if said is None:
+            return None
+        self._warn(task, said)
         if task.is_empty:
-            return self._nothing_to_do(run, task)
+            return self._nothing_to_do(run, task, state, committed, said)
         self._tell_of_wide_jobs(task)
         epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
-        start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log)
+        start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log, said)
         reach("coordinator.before_start_commit")
         offset = self._session.control.send(start)
         reach("coordinator.after_start_commit")
@@ -139,10 +141,11 @@ class Starter:
             return None
         self.end_superseded(table, table_log, committed, start.transaction)
         self._take_off_clusterings(table, table_log, start)
+        warn_of_pending(table, table_log.transactions)
         reach("coordinator.before_open_instant")
         table.open(start.transaction, replaces=start.replaces_files)
         if self._session.control.extend(table_log).transactions[start.transaction].state is not State.OPEN:
-            # Whoever superseded this START may have looked for its instant before it was there.
+            # The run that superseded this START may have looked for its instant before it was there.
             table.rollback(start.transaction)
             log.info("another run took over while this one was starting; planning again", instant=start.transaction)
             return None
@@ -172,8 +175,8 @@ class Starter:
     def _take_off_clusterings(self, table: Table, table_log: TableLog, start: StartCommit) -> None:
         """Take off what a decided clustering has left before a replay replaces the files that it was to rewrite.
 
-        Its job may stand still inside Hudi's commit, and complete it when it wakes up: with its files gone that is
-        void, and the fence takes it off. With its files there, the rows that the replay replaced would be rows again.
+        Its job may be suspended inside Hudi's commit, and complete it when it wakes up. Without its files that commit
+        is void, and the fence takes it off. With them, the rows that the replay replaced would be rows again.
         """
         if not start.replaces_files:
             return
@@ -185,7 +188,7 @@ class Starter:
         if not left:
             return
         services = services_of(self._session.sink).maintenance(table)
-        for instant in services.pending("clustering"):
+        for instant in services.pending("clustering", own=True):
             log.warning("a clustering's plan that was left is taken off before a replay", instant=instant)
             services.take_off(instant)
 
@@ -197,7 +200,28 @@ class Starter:
         """Check that the table hasn't left this control topic; raises ActionRequiredError where it has."""
         self._mover.require_here(table_log)
 
-    def _nothing_to_do(self, run: Run, task: Task) -> Outcome:
+    def _after_taken_back(
+        self, table: Table, table_log: TableLog, run: Run, committed: Committed, task: Task, state: ClusterState
+    ) -> tuple[str, ...] | None:
+        """Sentences for people where a restore took intervals off the table; None where all has to be looked at again.
+
+        The topic was read later than the timeline: an interval of which only the topic was known may be committed now.
+        """
+        gone = taken_back(table_log, committed.recent_control_offsets)
+        now = read_note(table.last_checkpoint() or {}) if gone else committed.transaction
+        if now.get("instant") != committed.transaction.get("instant"):
+            return None
+        return self._planner.after_taken_back(gone, run.request, committed, task, state)
+
+    def _warn(self, task: Task, said: tuple[str, ...]) -> None:
+        for loss in task.plan.losses:
+            log.warning("offsets were lost; continuing by on_offset_loss", loss=str(loss), table=self._session.table_id)
+        for remark in (*said, *summarize(task.plan.remarks, by_cluster=self._by_cluster)):
+            log.warning(remark, table=self._session.table_id)
+
+    def _nothing_to_do(
+        self, run: Run, task: Task, state: ClusterState, committed: Committed, said: tuple[str, ...]
+    ) -> Outcome:
         if policy_of(run.request.kind).reads != "onward":
             log.info("nothing to read, no transaction opened", table=self._session.table_id, kind=run.request.kind)
             return Outcome("empty", f"Nothing to do, nothing opened: {self._in_words(run, task)}.")
@@ -206,10 +230,16 @@ class Starter:
         log.info(
             "empty window: nothing to read, no transaction opened", table=self._session.table_id, positions=positions
         )
-        remarks = summarize(task.plan.remarks, by_cluster=self._by_cluster)
+        remarks = (*said, *summarize(task.plan.remarks, by_cluster=self._by_cluster))
         remarks_text = "".join(f" {remark}." for remark in remarks)
         summary = f"Empty window: no new records, nothing opened ({positions}).{remarks_text}"
-        return Outcome("empty", summary, remarks=remarks)
+        return Outcome(
+            "empty",
+            summary,
+            remarks=remarks,
+            lag_records=state.unread_after({r.topic_partition: r.end for r in task.plan.idle}),
+            valid_through=state.valid_through(committed.valid_through),
+        )
 
     def _refuse_unknown_secret(self, committed: Committed) -> None:
         """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
@@ -229,7 +259,7 @@ class Starter:
         if self._session.pipeline.sink.capabilities.upsert and not committed.transaction and not table.is_empty():
             raise ActionRequiredError(
                 "Another writer has loaded this table, so an upsert by Kafka partition would not find its rows.",
-                next_step="load the topic into a new table path from the earliest offset, or go on with that writer.",
+                next_step="load the topic into a new table path from the earliest offset, or keep that writer.",
                 table=self._session.table_id,
             )
 
@@ -243,6 +273,7 @@ class Starter:
         epoch: int,
         read_position: int,
         table_log: TableLog,
+        said: tuple[str, ...],
     ) -> StartCommit:
         topic_ids: dict[str, dict[str, str | None]] = {}
         for (cluster, topic), topic_id in state.topic_ids.items():
@@ -250,10 +281,12 @@ class Starter:
                 topic_ids.setdefault(cluster, {})[topic] = topic_id
         plan, request, followed = task.plan, run.request, self._session.followed
         policy = policy_of(request.kind)
-        log_ends = {b.topic_partition: b.log_end for b in state.partitions}
+        log_ends = {b.topic_partition: b.end_of_records for b in state.partitions}
         last = table_log.newest_interval()
         records, writer = self._session.pin(table, last.start.records if last is not None else None)
         tables = self._session.pin_further_tables(table, last.start if last is not None else None)
+        records = records.reading(state.reading)
+        tables = tuple(one.model_copy(update={"records": one.records.reading(state.reading)}) for one in tables)
         gone = [loss.topic_partition for loss in plan.losses if loss.another_log or loss.truncated_at is not None]
         row_topics = self._row_topics(state)
         known_eras = committed.checkpoint.eras(state.topic_ids, gone)
@@ -291,6 +324,7 @@ class Starter:
             valid_through=state.valid_through(committed.valid_through),
             remarks=(
                 *(followed.remarks if followed is not None else ()),
+                *said,
                 *summarize(plan.remarks, by_cluster=self._by_cluster),
             ),
             streams=followed.known if followed is not None else None,
@@ -338,26 +372,27 @@ class Starter:
         ended: dict[str, set[str]] = {}
         partitions: set[str] = set()
         anywhere = False
+        mend(table)
         finished = table.finish_rollbacks()
         for instant in finished:
             log.info("finished a roll-back that a process had left", instant=instant)
+        left = Leftovers(table)  # one look: while nothing commits, the intervals that have ended grow in number
         for transaction in table_log.transactions.values():
             if transaction.id == own:
                 continue
-            if not transaction.start.policy.has_instant:  # and so no files of its own
+            if not transaction.start.policy.has_instant:  # and so no files
                 if transaction.state is State.SUPERSEDED:
                     self._committer.send_abort(transaction, f"superseded by {own}")
                 continue
-            # What was aborted has said so in its ABORT-COMMIT; what was committed closes its files before that.
-            ended_before = transaction.state in (State.COMMITTED, State.ABORTED)
-            opened_in = set() if ended_before else table.marker_partitions(transaction.id)
-            rolled_back = transaction.id in finished or (
-                transaction.state is not State.COMMITTED and table.rollback(transaction.id)
-            )
-            if rolled_back:
-                log.info("rolled back an interval that was never committed", instant=transaction.id)
-                self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
-            committed_here = transaction.state is State.COMMITTED or table.state_of(transaction.id) == "completed"
+            committed_here = transaction.state is State.COMMITTED
+            if not committed_here and (transaction.id in left or transaction.id in finished):
+                # What was aborted has said so in its ABORT-COMMIT.
+                is_aborted = transaction.state is State.ABORTED
+                opened_in = set() if is_aborted else table.marker_partitions(transaction.id)
+                if transaction.id in finished or table.rollback(transaction.id):
+                    log.info("rolled back an interval that was never committed", instant=transaction.id)
+                    self._committer.send_abort(transaction, f"superseded by {own}", opened_in)
+                committed_here = table.state_of(transaction.id) == "completed"
             ended[transaction.id] = registered_paths(transaction) if committed_here else set()
             partitions |= table_partitions(transaction)
             anywhere |= may_have_written_anywhere(transaction, committed=committed_here)

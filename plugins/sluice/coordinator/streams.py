@@ -13,7 +13,7 @@ from sluice.connectors.options import StreamsSettings
 from sluice.connectors.source import OffsetSyncs, Source, mirror_reader
 from sluice.coordinator.parts import Parts
 from sluice.coordinator.sources import AT_ONCE, Sources
-from sluice.errors import RetryableError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.known_streams import KnownStreams
@@ -124,12 +124,12 @@ class Streams:
     def _ids(
         self, clusters: Mapping[str, Source], service: MetadataService | None, missed: Collection[str] = ()
     ) -> dict[str, str | None]:
-        """The clusters' own ids, without those that can't be read now and may be skipped.
+        """The clusters' own ids, without clusters that can't be read now and may be skipped.
 
         Args:
-            clusters: whom to ask.
-            service: says which of them may be asked; None if it doesn't answer.
-            missed: those that the mapping has just ceased to name, which may be gone with reason.
+            clusters: the clusters to ask.
+            service: says which may be asked; None if it doesn't answer.
+            missed: clusters that the mapping has just ceased to name, which may be gone with reason.
         """
 
         def ask(name: str) -> dict[str, str | None]:
@@ -137,7 +137,7 @@ class Streams:
                 if service is not None and not service.is_cluster_active(name):
                     raise RetryableError(
                         "The metadata service says that a cluster isn't active.",
-                        next_step="the step is retried; `on_unreachable: skip` goes on without the cluster.",
+                        next_step="the step is retried; `on_unreachable: skip` continues without the cluster.",
                         table=self._pipeline.table_id,
                         cluster=name,
                     )
@@ -152,6 +152,19 @@ class Streams:
             return {name: cluster_id for found in pool.map(ask, clusters) for name, cluster_id in found.items()}
 
     def _clusters(self, addresses: Mapping[str, ClusterAddress]) -> dict[str, Source]:
+        source = self._pipeline.source.options
+        own = {one.registry for one in (source.value, source.key) if one is not None}
+        for name, address in sorted(addresses.items()):
+            named = {address.connection, address.registry} - {None, self._pipeline.kafka_connection, *own}
+            refused = sorted(one for one in named if one is not None and one not in self._settings.connections)
+            if refused:
+                raise ActionRequiredError(
+                    f"The mapping names the connection {refused[0]}, which this pipeline doesn't allow it to use.",
+                    next_step=f"add {refused[0]} to `mapped_connections` of the source if it is one of its clusters or "
+                    "registries, or correct the mapping.",
+                    table=self._pipeline.table_id,
+                    cluster=name,
+                )
         return {name: self._parts.cluster(name, address) for name, address in sorted(addresses.items())}
 
 

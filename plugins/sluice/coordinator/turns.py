@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sluice.coordinator.session import Run, Session
 from sluice.logs import log
+from sluice.pipeline.services import TableServices
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 IsRunning = Callable[[str, str], bool]
@@ -26,20 +27,36 @@ class Turns:
     def __init__(self, session: Session, is_running: IsRunning) -> None:
         self._session = session
         self._is_running = is_running
+        self._longest_service = (session.pipeline.table_services or TableServices()).timeout
 
     def held_by_another(self, table_log: TableLog, run: Run) -> Transaction | None:
-        """The transaction that holds the table, if it is of another run that still runs.
+        """The transaction that holds the table, if it is of another run that still runs, and may still hold it.
 
         Backfills and table services go beside the schedule's runs: superseding each other, none would get on. What an
-        earlier task or attempt of the same run has left is not waited for.
+        earlier task or attempt of the same run has left is not waited for. Nor is a table service that has had the
+        table for longer than `table_services.timeout`: its process may hang, and its run count as running for good.
         """
         holder = table_log.holder()
         if holder is None or (holder.start.dag_id, holder.start.run_id) == (run.dag_id, run.run_id):
             return None
+        if self._has_overstayed(holder):
+            log.warning(
+                "a table service has had the table for too long: it is superseded",
+                instant=holder.id,
+                service=holder.start.service,
+                since=str(holder.start.time),
+                timeout=str(self._longest_service),
+            )
+            return None
         return holder if self._is_running(holder.start.dag_id, holder.start.run_id) else None
 
+    def _has_overstayed(self, holder: Transaction) -> bool:
+        """By two machines' clocks, which may differ: one that is superseded too early completes nothing, either."""
+        start = holder.start
+        return start.service is not None and self._session.machine.now() - start.time >= self._longest_service
+
     def wait_for(self, held: Transaction, until: float | None = None) -> None:
-        """Follow the control topic until the transaction has ended, or its run has without ending it.
+        """Follow the control topic until the transaction has ended, its run has without ending it, or its time is up.
 
         Args:
             held: what `held_by_another` named.
@@ -55,7 +72,7 @@ class Turns:
             if transaction is None or transaction.state not in (State.OPEN, State.DECIDED):
                 return
             now = self._session.machine.steady()
-            if until is not None and now >= until:
+            if (until is not None and now >= until) or self._has_overstayed(held):
                 return
             if now >= look:
                 if not self._is_running(start.dag_id, start.run_id):

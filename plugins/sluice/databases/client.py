@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
@@ -12,7 +13,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.identifiers import percent_marks
 from sluice.sinks.jdbc.address import JdbcAddress
+from sluice.sinks.jdbc.dialect import Kind, kind_of_state
 
 Row = tuple[Any, ...]
 
@@ -27,6 +30,7 @@ class Asking:
 
     run: Ask
     describe: Callable[[str], list[tuple[str, str]]]
+    begun: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def __call__(self, sql: str, *values: Any) -> list[Row]:
         """What a query with `?` for each value finds."""
@@ -36,15 +40,21 @@ class Asking:
         """The names and types of a query's columns, as far as its database says them; no row is fetched."""
         return self.describe(query)
 
+    def together(self, *begin: str) -> AbstractContextManager[None]:
+        """Questions of one transaction, which these statements begin; it changes nothing."""
+        return self.begun(begin)
 
-_WAIT = 5  # seconds: somebody waits for the page
+
+_WAIT = 5  # seconds: a reader waits for the page
 _DRIVERS = ("psycopg", "psycopg2")
 _MARIADB = ("pymysql",)
-# What the JDBC driver calls by a name of its own, and libpq by another. What isn't here changes how, not where.
+# Options that the JDBC driver and libpq name differently. Options that aren't here change how, not where.
 _LIBPQ = MappingProxyType(
     {
         **{name: name for name in ("user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")},
         "options": "options",
+        "channelBinding": "channel_binding",
+        "gssEncMode": "gssencmode",
         "ApplicationName": "application_name",
     }
 )
@@ -88,7 +98,7 @@ def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterat
 @contextmanager
 def _sqlite(look: _Look) -> Iterator[Asking]:
     address = look.address
-    # Beside a writer a file that may not be written can't be told from one whose writer has died in the middle.
+    # Beside a writer, a read-only file can't be distinguished from one whose writer has died in the middle.
     mode = "ro" if look.who == PAGE else "rw"
     path = address.url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
     try:
@@ -101,7 +111,7 @@ def _sqlite(look: _Look) -> Iterator[Asking]:
             def describe(query: str) -> list[tuple[str, str]]:
                 # The types of a view's columns are known, and those of a query aren't. A temporary one is in no file.
                 connection.execute("PRAGMA query_only = OFF")
-                connection.execute(f"CREATE TEMP VIEW sluice_query AS {query}")
+                connection.execute(f"CREATE TEMP VIEW sluice_query AS\n{query}")
                 found = ask("SELECT name, type FROM pragma_table_xinfo('sluice_query') ORDER BY cid")
                 connection.execute("DROP VIEW temp.sluice_query")
                 connection.execute("PRAGMA query_only = ON")
@@ -109,6 +119,8 @@ def _sqlite(look: _Look) -> Iterator[Asking]:
 
             yield Asking(ask, describe)
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_ERROR:
+            raise _failed(look, address.hidden(str(error)), "other") from None
         raise RetryableError(
             f"The file of SQLite can't be read: {address.hidden(str(error))}.",
             next_step="it has to be on a disk of this machine's, and readable for the user of "
@@ -124,30 +136,84 @@ def _postgresql(look: _Look) -> Iterator[Asking]:
     try:
         with closing(driver.connect(**_libpq(address), connect_timeout=look.wait)) as connection:
             connection.autocommit = True
-            cursor = connection.cursor()
-            cursor.execute(f"SET statement_timeout = '{look.wait}s'")
-            cursor.execute("SET default_transaction_read_only = on")
-
-            def ask(sql: str, *values: Any) -> list[Row]:
-                cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, values or None)
-                return list(cursor.fetchall())
-
-            def describe(query: str) -> list[tuple[str, str]]:
-                cursor.execute(f"SELECT * FROM ({query}) sluice_query LIMIT 0")
-                columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in cursor.description]
-                found = []
-                for name, kind, precision, scale in columns:
-                    ((word,),) = ask("SELECT format_type(?::oid, NULL)", kind)
-                    sized = word == "numeric" and precision is not None and precision < 1001
-                    found.append((name, f"numeric({precision},{scale})" if sized else str(word)))
-                return found
-
-            yield Asking(ask, describe)
+            if hasattr(connection, "prepare_threshold"):  # a pooler's next server connection hasn't what was prepared
+                connection.prepare_threshold = None
+            asking = _AskingPostgreSql(connection.cursor(), look)
+            yield Asking(asking.ask, asking.describe)
     except driver.Error as error:
         state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
-        reason = " ".join(address.hidden(str(error)).split())[:500]
-        refuses = state.startswith(("28", "3D", "42501")) or "authentication failed" in reason
-        raise _failed(look, reason, refuses=refuses) from None
+        said = address.hidden(str(error))
+        reason = " ".join(said.split())[:500]
+        kind = kind_of_state(state) if state else "passing"
+        if kind == "data":
+            reason = address.dialect.refused(said, 0, state)[:500]
+        if not state and any(words in reason for words in _FATAL):  # libpq has no state of a login that fails
+            kind = "login"
+        raise _failed(look, reason, kind) from None
+
+
+# PostgreSQL's words for a login, a database or a machine that it doesn't let in.
+_FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied for database")
+
+
+class _OneServer:
+    """Refuses answers of a second server."""
+
+    def __init__(self, look: _Look) -> None:
+        self._look = look
+        self._server: Row | None = None
+
+    def answered(self, server: Row) -> None:
+        """Take note of the server that answers.
+
+        Raises:
+            RetryableError: it is another one than before.
+        """
+        if self._server not in (None, server):
+            raise RetryableError(
+                f"Two servers answer {self._look.who}, so the answers of one can't be taken together with the other's.",
+                next_step="the step is retried; if it comes back, have the connection lead to one server.",
+                connection=self._look.address.connection,
+            )
+        self._server = server
+
+
+class _AskingPostgreSql:
+    """Questions to PostgreSQL, each in a separate transaction, and all to one server.
+
+    Nothing is set for longer than a transaction: a pooler hands the session on to others as it is.
+    """
+
+    def __init__(self, cursor: Any, look: _Look) -> None:
+        self._cursor, self._look = cursor, look
+        self._one_server = _OneServer(look)
+
+    def ask(self, sql: str, *values: Any) -> list[Row]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
+            return list(self._cursor.fetchall())
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
+            columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in self._cursor.description]
+        found = []
+        for name, kind, precision, scale in columns:
+            ((word,),) = self.ask("SELECT format_type(?::oid, NULL)", kind)
+            sized = word == "numeric" and precision is not None and precision < 1001
+            found.append((name, f"numeric({precision},{scale})" if sized else str(word)))
+        return found
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+        self._cursor.execute(f"{begin}; SET LOCAL statement_timeout = '{self._look.wait}s'")
+        self._cursor.execute("SELECT pg_postmaster_start_time()::text || coalesce(inet_server_addr()::text, '')")
+        self._one_server.answered(self._cursor.fetchone())
+        yield
+        self._cursor.execute("COMMIT")
 
 
 @contextmanager
@@ -158,21 +224,69 @@ def _mariadb(look: _Look) -> Iterator[Asking]:
     waits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), look.wait)
     try:
         with closing(driver.connect(**_pymysql(address), **waits, init_command=session, autocommit=True)) as connection:
-            cursor = connection.cursor()
-
-            def ask(sql: str, *values: Any) -> list[Row]:
-                cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, values or None)
-                return list(cursor.fetchall())
-
-            def describe(query: str) -> list[tuple[str, str]]:
-                cursor.execute(f"SELECT * FROM ({query}) sluice_query LIMIT 0")
-                return [(str(c[0]), _mariadb_type(c[1], c[4], c[5])) for c in cursor.description]
-
-            yield Asking(ask, describe)
+            asking = _AskingMariaDb(connection.cursor(), look)
+            yield Asking(asking.ask, asking.describe, asking.together)
     except driver.Error as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        said = address.hidden(str(error.args[-1] if error.args else error))
         reason = " ".join(address.hidden(str(error)).split())[:500]
-        raise _failed(look, reason, refuses=address.dialect.kind_of(code) in ("login", "refused")) from None
+        # https://mariadb.com/kb/en/mariadb-error-codes/: from 2000 to 2999 they are the client's, of the connection.
+        of_connection = code < 1000 or 2000 <= code < 3000
+        kind = address.dialect.kind_of(code) or ("passing" if of_connection else "other")
+        if kind == "data":
+            reason = address.dialect.refused(said, code, "")[:500]
+        raise _failed(look, reason, kind) from None
+
+
+class _AskingMariaDb:
+    """Questions of MariaDB, each in a transaction, and all of one server.
+
+    A proxy that sends each statement where it pleases leaves those of a transaction together.
+    """
+
+    def __init__(self, cursor: Any, look: _Look) -> None:
+        self._cursor, self._look = cursor, look
+        self._one_server = _OneServer(look)
+        self._begun = False
+
+    def ask(self, sql: str, *values: Any) -> list[Row]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
+            return list(self._cursor.fetchall())
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
+            return [(str(c[0]), _mariadb_type(c[1], c[4], c[5])) for c in self._cursor.description]
+
+    @contextmanager
+    def together(self, begin: Sequence[str]) -> Iterator[None]:
+        """See `Asking`."""
+        for statement in begin:
+            self._cursor.execute(statement)
+        self._require_one_server()
+        self._begun = True
+        try:
+            yield
+        finally:
+            self._begun = False
+            self._cursor.execute("ROLLBACK")
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        if self._begun:
+            yield
+            return
+        self._cursor.execute("START TRANSACTION")
+        self._require_one_server()
+        yield
+        self._cursor.execute("COMMIT")
+
+    def _require_one_server(self) -> None:
+        self._cursor.execute("SELECT @@global.hostname, @@global.port, @@global.server_id, @@global.datadir")
+        self._one_server.answered(self._cursor.fetchone())
 
 
 # https://mariadb.com/kb/en/result-set-packets/: the types of the protocol's columns.
@@ -190,10 +304,17 @@ def _mariadb_type(code: int, length: int, scale: int) -> str:
     return _MARIADB_TYPES.get(code, "text")
 
 
-def _failed(look: _Look, reason: str, *, refuses: bool) -> ActionRequiredError | RetryableError:
+def _failed(look: _Look, reason: str, kind: Kind) -> ActionRequiredError | RetryableError:
     said = {"connection": look.address.connection, "reason": reason}
     page = look.who == PAGE
-    if refuses:
+    if kind in ("data", "other"):
+        return ActionRequiredError(
+            f"The database can't answer {look.who}: it finds a mistake in what it is asked.",
+            next_step="correct what the database names: a `query` of the pipeline's, a column, or a value that an "
+            "expression of it can't take.",
+            **said,
+        )
+    if kind != "passing":
         grants = (
             "or grant it SELECT on `_sluice_instants`; the server may also admit tasks' machines only, and not the API "
             "server's."
@@ -251,18 +372,42 @@ def _pymysql(address: JdbcAddress) -> Mapping[str, Any]:
         ActionRequiredError: the URL is none that PyMySQL could go by.
     """
     servers, database, given = _parts(address, "mariadb", "3306")
-    host, port = _server(servers.partition(",")[0], "3306")
+    host, port = _server(servers.partition(",")[0], "3306", address.connection)
     found: dict[str, Any] = {"host": host, "port": int(port), "database": unquote(database) or None}
     found |= {name: given[name] for name in ("user", "password") if name in given}
     mode = given.get("sslMode", "disable").lower()
-    if mode not in ("disable", "false", "0"):
-        checked = mode not in ("trust", "no_verification")
-        found |= {
-            "ssl_verify_cert": checked,
-            "ssl_verify_identity": mode in ("verify-full", "true", "1", "verify_identity"),
-        }
-        found |= {"ssl_ca": given["serverSslCert"]} if "serverSslCert" in given else {"ssl": {"check_hostname": False}}
+    if mode not in _WITHOUT_TLS:
+        found["ssl"] = _tls(mode, given.get("serverSslCert"), address.connection)
     return found
+
+
+# The driver's words, https://mariadb.com/docs/connectors/mariadb-connector-j/using-tls-ssl-with-mariadb-connector-j.
+_WITHOUT_TLS = ("disable", "disabled", "false", "0")
+_UNCHECKED = ("trust", "required", "no_verification")
+_NAME_UNCHECKED = ("verify-ca", "verify_ca")
+
+
+def _tls(mode: str, authority: str | None, connection: str) -> ssl.SSLContext:
+    """How the server is checked: as the JDBC driver does, by any other mode as strictly as possible.
+
+    PyMySQL's own settings don't have the server's name checked where they name no authority's certificate.
+
+    Raises:
+        ActionRequiredError: the authority's certificate can't be read.
+    """
+    inline = authority is not None and authority.lstrip().startswith("-----BEGIN ")
+    try:
+        context = ssl.create_default_context(cafile=None if inline else authority, cadata=authority if inline else None)
+    except (OSError, ValueError):  # ssl.SSLError among them
+        raise ActionRequiredError(
+            "The certificate of the database's authority can't be read.",
+            next_step="`serverSslCert` of the connection names a PEM file that Airflow's machines have, or is PEM.",
+            connection=connection,
+        ) from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # certificates that a server has generated don't pass it
+    context.check_hostname = mode not in (*_UNCHECKED, *_NAME_UNCHECKED)
+    context.verify_mode = ssl.CERT_NONE if mode in _UNCHECKED else ssl.CERT_REQUIRED
+    return context
 
 
 def _libpq(address: JdbcAddress) -> Mapping[str, str]:
@@ -279,13 +424,19 @@ def _libpq(address: JdbcAddress) -> Mapping[str, str]:
         found["options"] = (
             f"{found.get('options', '')} -c search_path={given['currentSchema'].replace(' ', '')}".strip()
         )
-    hosts, ports = zip(*(_server(one, "5432") for one in servers.split(",")), strict=True)
+    hosts, ports = zip(*(_server(one, "5432", address.connection) for one in servers.split(",")), strict=True)
     name = unquote(database) or found.get("user", "")
     return {**found, "host": ",".join(hosts), "port": ",".join(ports), "dbname": name}
 
 
-def _server(text: str, standard: str) -> tuple[str, str]:
+def _server(text: str, standard: str, connection: str) -> tuple[str, str]:
     host, colon, port = text.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = text, standard
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+        raise ActionRequiredError(
+            "The connection's URL has a port that is no number.",
+            next_step=f"write its server as host:{standard}.",
+            connection=connection,
+        )
     return host.strip("[]"), port

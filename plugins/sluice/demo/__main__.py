@@ -1,7 +1,7 @@
 """`make demo`: real flights from Kafka into Hudi tables by Airflow's scheduler, and the proof that none is lost.
 
-It goes on from what an earlier demo left: the flights are published again, so that topic and append table both grow,
-and the month's states change once more. Nothing that is there is deleted; `make clean` does that.
+It continues from an earlier demo's state: the flights are published again, so that topic and append table both grow,
+and the month's states change once more. Nothing is deleted; `make clean` does that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Demo:
         self._broker = stage.broker
 
     def run(self) -> bool:
-        """All of it; whether Kafka and both tables hold the same."""
+        """Run the demo, and return whether Kafka and both tables hold the same."""
         began = time.monotonic()
         self._stage.heading("1. Java, jars and class archives")
         self._stage.install()
@@ -61,7 +61,7 @@ class _Demo:
         def check_alive() -> None:
             for part, running in (("The broker", self._broker.running), ("Airflow", airflow.running)):
                 if not running:
-                    raise LocalRuntimeError(f"{part} has ended.", next_step="'make demo' starts it, and goes on.")
+                    raise LocalRuntimeError(f"{part} has ended.", next_step="'make demo' starts it, and continues.")
 
         killer = WorkerKiller(lambda line: self._out.print(line))
         intervals = Arrival(self._out, settings, api, pipelines, check_alive, killer.look_at).run()
@@ -92,7 +92,7 @@ class _Demo:
         return pipelines
 
     def _worker(self, api: AirflowApi, settings: KafkaSettings) -> None:
-        """A worker that stays; where none comes in time, each range is written by a Spark job of its own until then."""
+        """A long-lived worker; until one is there, each range is written by a separate Spark job."""
         with self._out.status("Airflow starts a worker, a Spark application that stays"):
             kept = start_workers(api)
             attempts = Retrying(
@@ -105,7 +105,7 @@ class _Demo:
         if there:
             self._out.print(f"Worker   {', '.join(there)}, kept by the DAG {dag_of_workers(GROUP)}")
         else:
-            self._out.print("Worker   none yet: each range is written by a Spark job of its own until there is one")
+            self._out.print("Worker   none yet: each range is written by a separate Spark job until there is one")
 
     def _compare(
         self, settings: KafkaSettings, pipelines: Sequence[DemoPipeline], intervals: dict[str, list[Interval]]
@@ -140,8 +140,8 @@ class _Demo:
         self._out.print(
             Panel(
                 f"{verdict}  ({seconds / 60:.1f} minutes)\n\n"
-                f"Airflow goes on running: {url}\n"
-                # Shown, because whoever may run this may also read the file; not written to any log.
+                f"Airflow keeps running: {url}\n"
+                # Shown, because a user who may run this may also read the file; not written to any log.
                 f"Log in as [bold]{ADMIN}[/] with [bold]{password}[/]\n\n"
                 f"Look at the page Sluice, where each transaction is drawn:\n  {url}/plugin/sluice\n"
                 f"and at each interval in the grid, with a note on what it committed:\n{pages}\n"

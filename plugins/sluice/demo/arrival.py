@@ -21,7 +21,7 @@ INTERVALS = 3  # of each pipeline that must commit while records are still arriv
 _STEADY = 150.0  # seconds of steady publishing: two and a half of the pipelines' minutes
 _TIMEOUT = 1800.0
 _FAILED_RUNS = 3
-_API_EVERY = 5  # ticks, one a second: two cores have better things to do than to answer us
+_API_EVERY = 5  # ticks, one a second: queries would take time from two cores
 
 
 class _Watched:
@@ -65,7 +65,7 @@ class _Watched:
         return self._watch.committed_offsets(self.demo.name) == self._ends
 
     def poll(self) -> None:
-        """Take in what has come since the last time.
+        """Take in the records that came since the last call.
 
         Raises:
             LocalRuntimeError: a record was not delivered.
@@ -152,7 +152,7 @@ class Arrival:
         except RetryError:
             raise LocalRuntimeError(
                 f"Not everything was committed within {_TIMEOUT / 60:.0f} minutes.",
-                next_step="look at the DAG runs in Airflow; 'make demo' goes on from what is committed.",
+                next_step="look at the DAG runs in Airflow; 'make demo' continues after the committed offsets.",
             ) from None
 
     def _step(self, watched: Sequence[_Watched], earlier_failures: dict[str, int]) -> bool:
@@ -175,7 +175,7 @@ class Arrival:
         if len(w.failed) - earlier_failures >= _FAILED_RUNS:
             raise LocalRuntimeError(
                 f"{_FAILED_RUNS} runs of {w.demo.name} failed.",
-                next_step="read the notes above, and the tasks' logs in Airflow, which goes on running.",
+                next_step="read the notes above, and the tasks' logs in Airflow, which keeps running.",
             )
 
     def _tell(self, w: _Watched) -> None:

@@ -1,6 +1,6 @@
 """`make demo-clusters`: a stream is moved to another Kafka cluster while records arrive, and every row is compared.
 
-Each demo makes a topic of its own on both clusters, and the table goes on from the demo before.
+Each demo makes a new topic on both clusters, and the table continues from the demo before.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Demo:
         self._broker = LocalBroker(stage.home, self._folder / "old-cluster", cluster_id=_OLD_ID)
 
     def run(self) -> bool:
-        """All of it; whether both clusters' topics and the table hold the same."""
+        """Run the demo, and return whether both clusters' topics and the table hold the same."""
         began = time.monotonic()
         self._stage.heading("1. Java, jars and class archives")
         self._stage.install()
@@ -113,7 +113,7 @@ class _Demo:
         self._stage.heading("5. The old cluster is switched off")
         sent_before = self._in(clusters.old, clusters.topic)
         self._broker.stop()
-        self._out.print("Nobody asks it any more.")
+        self._out.print("It isn't contacted any more.")
         self._interval(api)
         self._wait_for(producer, "the new cluster")
         self._interval(api)
@@ -136,7 +136,7 @@ class _Demo:
         return _Clusters(old, new, topic)
 
     def _map(self, clusters: dict[str, Any]) -> None:
-        """What the metadata service, a file, says from now on."""
+        """Replace the answer of the metadata service, a file."""
         said = yaml.safe_dump({"streams": {"flights": {"clusters": clusters}}}, sort_keys=False)
         (self._folder / "streams.yaml").write_text(said)
         self._out.print("streams.yaml says:", style="dim")
@@ -163,7 +163,7 @@ class _Demo:
         if run.state != "success":
             raise LocalRuntimeError(
                 f"The DAG run {run_id} ended as {run.state}.",
-                next_step="read its note, and its tasks' logs in Airflow, which goes on running.",
+                next_step="read its note, and its tasks' logs in Airflow, which keeps running.",
                 detail=run.note,
             )
         self._out.print(f"[green]Committed[/]  {run.note.splitlines()[0]}")
@@ -222,8 +222,8 @@ class _Demo:
         self._out.print(
             Panel(
                 f"{verdict}  ({seconds / 60:.1f} minutes)\n\n"
-                f"Airflow goes on running: {url}\n"
-                # Shown, because whoever may run this may also read the file; not written to any log.
+                f"Airflow keeps running: {url}\n"
+                # Shown, because a user who may run this may also read the file; not written to any log.
                 f"Log in as [bold]{ADMIN}[/] with [bold]{password}[/]\n\n"
                 f"Look at the page Sluice, where both legs are drawn:\n  {url}/plugin/sluice\n"
                 f"The pipeline, and what says where its stream is:\n  {self._folder / 'pipelines' / f'{NAME}.yaml'}\n"

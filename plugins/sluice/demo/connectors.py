@@ -1,6 +1,6 @@
 """`make demo-connectors`: a database's table into a topic, and that into Hudi, Parquet, Avro and the database again.
 
-An application writes to the first table all the time, and jobs are killed. It goes on from what an earlier demo left:
+An application writes to the first table all the time, and jobs are killed. It continues from an earlier demo's state:
 tables, topic and files all grow.
 """
 
@@ -81,7 +81,7 @@ class _Target:
 
     Attributes:
         name: its name.
-        what: what it writes, in words.
+        what: its destination, in words.
         sink: its file's section `sink`.
         source: its file's section `source`.
     """
@@ -124,7 +124,7 @@ class _Demo:
         self._folder = stage.home.root / "demo" / "pipelines"
 
     def run(self) -> bool:
-        """All of it; whether the topic and all that was loaded from it hold the same."""
+        """Run the demo, and return whether the topic and everything loaded from it hold the same."""
         began = time.monotonic()
         self._stage.heading("1. Java, jars and class archives")
         self._stage.install()
@@ -217,13 +217,13 @@ class _Demo:
                 late = ", ".join(name for name in runs if name not in ended)
                 raise LocalRuntimeError(
                     f"The runs of {late} did not end within {_PATIENCE / 60:.0f} minutes.",
-                    next_step="read their tasks' logs in Airflow, which goes on running.",
+                    next_step="read their tasks' logs in Airflow, which keeps running.",
                 ) from None
         failed = [run for run in ended.values() if run.state != "success"]
         if failed:
             raise LocalRuntimeError(
                 f"{len(failed)} of the runs failed.",
-                next_step="read their notes above, and their tasks' logs in Airflow, which goes on running.",
+                next_step="read their notes above, and their tasks' logs in Airflow, which keeps running.",
             )
 
     def _compare(self, settings: KafkaSettings, database: Database, wanted: list[_Target]) -> bool:
@@ -268,14 +268,14 @@ class _Demo:
         self._out.print(
             Panel(
                 f"{verdict}  ({seconds / 60:.1f} minutes)\n\n"
-                f"Airflow goes on running: {url}\n"
-                # Shown, because whoever may run this may also read the file; not written to any log.
+                f"Airflow keeps running: {url}\n"
+                # Shown, because a user who may run this may also read the file; not written to any log.
                 f"Log in as [bold]{ADMIN}[/] with [bold]{password}[/]\n\n"
                 f"Look at the page Sluice:\n  {url}/plugin/sluice\n"
                 f"at the files in\n  {self._home.lake}\n"
                 f"and at the database:\n  {database.how_to_look}\n"
                 f"The pipelines:\n{pipelines}\n\n"
-                "[bold]make demo-connectors[/] goes on from here. [bold]make down[/] stops all; the data stays.",
+                "[bold]make demo-connectors[/] continues from here. [bold]make down[/] stops all; the data stays.",
                 border_style="green" if same else "red",
             )
         )

@@ -27,7 +27,7 @@ class Database(ABC):
         source: the table that an application writes to all the time, and a pipeline reads.
         table: the table that the demo's last pipeline fills.
         reader: what its rows are read by.
-        how_to_look: a command with which a person looks at the table.
+        how_to_look: a command to show the table.
     """
 
     name: ClassVar[str]
@@ -59,7 +59,7 @@ class Database(ABC):
 
 
 class PostgreSql(Database):
-    """A server of the demo's own, which goes on running.
+    """The demo's own server, which keeps running.
 
     Args:
         home: where its data are.

@@ -21,7 +21,7 @@ def columns_of(ddl: str) -> Columns:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Equal where the rows are: a sum of hashes doesn't know their order, but tells a row that is there twice.
+    """Equal if the rows are equal: a sum of hashes ignores their order, but detects a doubled row.
 
     Attributes:
         rows: how many there are.

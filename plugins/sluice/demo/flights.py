@@ -44,7 +44,7 @@ class Stream:
 
 
 def flights(topic: str) -> Stream:
-    """Every departure of the year: one record each, with all of its columns; what is not known is null."""
+    """Every departure of the year: one record each, with all of its columns; unknown values are null."""
     table = _table()
 
     def records(start: int, end: int) -> Iterator[Record]:
@@ -76,7 +76,7 @@ def flight_status(topic: str) -> Stream:
 
 
 def flight_id(row: dict[str, Any]) -> str:
-    """What tells a flight from all others of the year: no two of a day share carrier, number and origin."""
+    """A flight's unique id in the year: no two of a day share carrier, number and origin."""
     return f"{row['year']}-{row['month']:02}-{row['day']:02}-{row['carrier']}{row['flight']}-{row['origin']}"
 
 

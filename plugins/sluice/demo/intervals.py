@@ -1,4 +1,4 @@
-"""The intervals as the control topic tells them, which is where everybody else reads them too."""
+"""The intervals as recorded in the control topic, the source that all other readers use too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Interval:
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """Its state."""
         return self.transaction.state
 
     @property
@@ -62,7 +62,7 @@ class _Table:
 
 
 class ControlTopicWatch:
-    """Follows the control topic: what stands there already is read at once.
+    """Follows the control topic: present messages are read at once.
 
     Raises:
         LocalRuntimeError: the broker doesn't answer, or a message is of a release that wrote them otherwise.
@@ -82,15 +82,15 @@ class ControlTopicWatch:
         if not self._read_on(_TIMEOUT):
             raise LocalRuntimeError(
                 f"The control topic {topic} could not be read: the broker doesn't answer.",
-                next_step="run 'make status'; 'make up' starts what is missing.",
+                next_step="run 'make status'; 'make up' starts missing parts.",
             )
 
     def poll(self) -> None:
-        """Take in what has come since the last time."""
+        """Take in the messages that came since the last call."""
         self._read_on(_POLL)
 
     def _read_on(self, timeout: float) -> bool:
-        """Read what is there, waiting at most so many seconds for each message; whether the end was reached."""
+        """Read present messages, waiting at most `timeout` seconds for each; returns whether the end was reached."""
         while (record := self._consumer.poll(timeout)) is not None:
             error = record.error()
             if error is not None:

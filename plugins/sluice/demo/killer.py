@@ -1,4 +1,4 @@
-"""Kills who writes, write jobs or a worker, in the middle of it, as an out-of-memory killer or a lost machine would."""
+"""Kills write jobs or a worker while they write, as an out-of-memory killer or a lost machine would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Killer:
 
     Args:
         pipelines: their names.
-        tell: takes a line about each kill.
+        tell: called with a line about each kill.
     """
 
     def __init__(self, pipelines: Sequence[str], tell: Callable[[str], None]) -> None:
@@ -77,10 +77,10 @@ class Killer:
 
 
 class WorkerKiller:
-    """Kills a worker once, with its JVM, while it writes a range that it has claimed.
+    """Kills a worker once, with its JVM, while it writes a claimed range.
 
     Args:
-        tell: takes a line about it.
+        tell: called with a line about it.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -95,8 +95,8 @@ class WorkerKiller:
         """Kill the worker if it holds a range of these intervals for long enough.
 
         Args:
-            pipeline: whose intervals they are.
-            intervals: as the control topic tells them now.
+            pipeline: their pipeline.
+            intervals: the intervals as now recorded in the control topic.
         """
         for interval in intervals:
             found = interval.transaction
@@ -115,16 +115,16 @@ class WorkerKiller:
                         )
 
     def sum_up(self) -> None:
-        """Tell how many ranges workers have taken."""
+        """Print how many ranges workers have claimed."""
         if not self._claimed:
-            self._tell("No worker has taken anything: each range had a Spark job of its own.")
+            self._tell("No worker has claimed anything: each range had a separate Spark job.")
             return
         meanwhile = "; one worker was killed meanwhile" if self._killed else ""
         self._tell(f"Workers took {len(self._claimed)} of {len(self._all)} ranges{meanwhile}. Others have Spark jobs.")
 
 
 def kill_worker(name: str) -> bool:
-    """Kill a worker of this machine, and all that it has started (SIGKILL); whether it was found."""
+    """Kill a worker of this machine and its child processes (SIGKILL); returns whether it was found."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             line = process.cmdline()

@@ -57,7 +57,7 @@ class DemoPipeline:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What Kafka holds, and what the table holds."""
+    """The content of Kafka and of the table."""
 
     kafka: Fingerprint
     table: Fingerprint

@@ -1,4 +1,4 @@
-"""What Spark runs to read an upsert table: its rows' fingerprint goes to a file."""
+"""Spark's application to read an upsert table: it writes the rows' fingerprint to a file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _STEADY = 0.9  # the share of the records that comes at a steady pace
-_HALF_LIFE = 60.0  # seconds in which half of what is left then comes
+_HALF_LIFE = 60.0  # seconds in which half of the remaining records then come
 _TICK = 1.0
 _FLUSH = 60.0
 
@@ -24,8 +24,8 @@ _FLUSH = 60.0
 def share(elapsed: float, seconds: float) -> float:
     """The share of the records that has come after `elapsed` seconds: steady at first, then thinner, never all.
 
-    Records go on coming for as long as the demo wants to see intervals commit in the midst of them, on a slow machine
-    as on a fast one.
+    Records keep coming for as long as the demo needs to see intervals commit among them, on slow machines as on fast
+    ones.
     """
     if elapsed < seconds:
         return _STEADY * elapsed / seconds
@@ -50,7 +50,7 @@ class Replay(threading.Thread):
         self._rest = threading.Event()
         self._stopped = threading.Event()
         self._failure: BaseException | KafkaError | None = None
-        # Idempotent: a record that the producer sends again stands in the topic once.
+        # Idempotent: a record that the producer sends again is in the topic once.
         self._producer = Producer(settings.client(enable_idempotence=True, linger_ms=50, compression_type="zstd"))
 
     @property
@@ -76,7 +76,7 @@ class Replay(threading.Thread):
         if self._failure is not None:
             raise LocalRuntimeError(
                 f"Publishing to the topic {self.stream.topic} failed: {self._failure}.",
-                next_step="run 'make status'; 'make up' starts what is missing. Then run the demo again.",
+                next_step="run 'make status'; 'make up' starts missing parts. Then run the demo again.",
             )
 
     def run(self) -> None:

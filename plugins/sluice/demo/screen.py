@@ -1,4 +1,4 @@
-"""What the demo shows: bars while it runs, a line for each interval that ends, and the tables at the end."""
+"""The demo's output: bars while it runs, a line for each interval that ends, and the tables at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def console() -> Console:
 
 
 class Bars:
-    """For each topic what was published, and what of it is committed."""
+    """For each topic the numbers of published and of committed records."""
 
     def __init__(self, out: Console, backlog: dict[str, int], pipelines: Iterable[DemoPipeline]) -> None:
         columns = (
@@ -76,7 +76,7 @@ def ended(name: str, interval: Interval, *, arriving: bool) -> str:
 
 def intervals_table(intervals: list[tuple[str, Interval]]) -> Table:
     """Every interval of this demo, oldest first."""
-    table = Table(title="The intervals, as the control topic tells them", title_justify="left")
+    table = Table(title="The intervals, by the control topic", title_justify="left")
     for heading, justify in (("Pipeline", "left"), ("Instant", "left"), ("State", "left"), ("Rows", "right")):
         table.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     table.add_column("Offsets", no_wrap=True)
@@ -98,7 +98,7 @@ def intervals_table(intervals: list[tuple[str, Interval]]) -> Table:
 
 def verdict_table(verdicts: list[tuple[DemoPipeline, Verdict]]) -> Table:
     """Kafka and the tables side by side."""
-    table = Table("Pipeline", "What is compared", "In Kafka", "In the table", "Verdict", title="Kafka and the tables")
+    table = Table("Pipeline", "Compared", "In Kafka", "In the table", "Verdict", title="Kafka and the tables")
     table.title_justify = "left"
     for pipeline, verdict in verdicts:
         what = "each key's last version" if pipeline.upserts else "every record"

@@ -1,4 +1,4 @@
-"""What both demos stand on: Java and jars, a Kafka broker and Airflow, and errors told in short."""
+"""The base of all demos: Java and jars, a Kafka broker and Airflow, and short error messages."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Stage:
     """The embedded runtime of a demo.
 
     Args:
-        home: where it is kept.
-        out: where it is told.
+        home: its folder.
+        out: the console.
     """
 
     def __init__(self, home: SluiceHome, out: Console) -> None:
@@ -81,7 +81,7 @@ def run(play: Callable[[Stage], bool], command: str) -> None:
         same = play(Stage(SluiceHome.from_env().create(), out))
     except KeyboardInterrupt:
         out.print("\n[yellow]Interrupted.[/] What was committed stays committed.")
-        out.print(f"[bold]{command}[/] goes on from there, [bold]make down[/] stops all that still runs.")
+        out.print(f"[bold]{command}[/] continues from there, [bold]make down[/] stops everything that still runs.")
         raise SystemExit(130) from None
     except SluiceError as error:
         where = "\n".join(f"{name}: {value}" for name, value in error.where.items())

@@ -58,7 +58,7 @@ def _files(path: str, suffix: str) -> list[Path]:
 
 
 def upsert_table(path: str, ddl: str) -> Fingerprint:
-    """A merge-on-read table's rows, by Spark in a process of its own; hudi-rs needs a base file in each file group.
+    """A merge-on-read table's rows, by Spark in a separate process; hudi-rs needs a base file in each file group.
 
     Raises:
         LocalRuntimeError: Spark failed.

@@ -1,4 +1,4 @@
-"""The demo's topics: made to keep everything, since they are what the tables are compared with."""
+"""The demo's topics: made to keep everything, since the tables are compared with them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def records(settings: KafkaSettings, topic: str) -> Iterator[Mapping[str, Any]]:
             if message is None:
                 raise LocalRuntimeError(
                     f"The topic {topic} could not be read to its end: the broker doesn't answer.",
-                    next_step="run 'make status'; 'make up' starts what is missing.",
+                    next_step="run 'make status'; 'make up' starts missing parts.",
                 )
             error, end = message.error(), open_ends.get(message.partition(), 0)
             if error is not None and error.code() != KafkaError._PARTITION_EOF:

@@ -54,10 +54,10 @@ def pipelines_folder(home: SluiceHome) -> Path:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What is needed to make some, and to come out of it.
+    """Causes a failure, and recovers from it.
 
     Args:
-        out: where it is told.
+        out: the console.
         home: the runtime folder.
         settings: the broker.
         api: the running Airflow's.
@@ -69,10 +69,10 @@ class Trouble:
     api: AirflowApi
 
     def fail_and_recover(self) -> None:
-        """Send a record that can't be loaded, show the failed run and its alert, pass over it, and go on.
+        """Send a record that can't be loaded, show the failed run and its alert, pass over it, and continue.
 
         Raises:
-            LocalRuntimeError: something of that didn't happen.
+            LocalRuntimeError: one of these steps didn't happen.
         """
         ensure_topic(self.settings, NAME)
         with _alerts(pipelines_folder(self.home) / f"{NAME}.yaml") as caught:
@@ -156,7 +156,7 @@ class Trouble:
 
 @contextmanager
 def _alerts(file: Path) -> Iterator[queue.Queue[dict[str, Any]]]:
-    """A server that catches what is posted to it, at the address that the pipeline file names."""
+    """A server that receives posted alerts, at the address in the pipeline file."""
     caught: queue.Queue[dict[str, Any]] = queue.Queue()
 
     class Catch(BaseHTTPRequestHandler):

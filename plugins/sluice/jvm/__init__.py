@@ -1,1 +1,1 @@
-"""Java from Python: the lean JVM of the coordinator, and what Spark's own analyzer says without a Spark session."""
+"""Java from Python: the lean JVM of the coordinator, and Spark's own analyzer without a Spark session."""

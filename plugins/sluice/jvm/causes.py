@@ -1,4 +1,4 @@
-"""What a Java exception says, in lines."""
+"""A Java exception's messages, in lines."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.java_gateway import GatewayClient, GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import REFERENCE_TYPE, get_return_value, is_error
 
 from sluice import runtime
 
@@ -44,7 +45,7 @@ Jvm = Callable[[], AbstractContextManager[HudiJvm]]
 
 
 class LateJvm:
-    """A JVM that is started when somebody asks for something of it; many steps ask for nothing.
+    """A JVM that is started on first use; many steps don't use it.
 
     Args:
         jvm: opens it.
@@ -88,9 +89,29 @@ def lean_command() -> JavaCommand:
     return JavaCommand(str(runtime.java_home() / "bin" / "java"), (str(py4j_jar), *class_path), tuple(options))
 
 
+class _Client(GatewayClient):  # type: ignore[misc]  # py4j has no types
+    """A client that raises its JVM's exceptions itself.
+
+    A Spark session replaces `py4j.java_gateway.get_return_value` for the whole process, and that one asks Spark's
+    JVM for the class of each exception, those of other JVMs included: an object's id means another object there.
+    """
+
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+        """See `GatewayClient`. Raises `Py4JJavaError` with the exception as this JVM holds it."""
+        sent = super().send_command(command, retry, binary)
+        answer = sent[0] if binary else sent
+        if is_error(answer)[0] and answer[1:2] == REFERENCE_TYPE:
+            target, method = (*command.split("\n")[1:3], "", "")[:2]
+            get_return_value(answer, self, target, method)
+        return sent
+
+
 def gateway_to(port: int, token: str) -> JavaGateway:
-    """Py4J's gateway to a JVM."""
-    return JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
+    """Py4J's gateway to a JVM that is not Spark's."""
+    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    gateway = JavaGateway(gateway_parameters=parameters)
+    gateway.set_gateway_client(_Client(gateway_parameters=parameters))
+    return gateway
 
 
 @contextmanager
@@ -98,8 +119,8 @@ def lean_jvm(hadoop: dict[str, str] | None = None) -> Iterator[HudiJvm]:
     """Start the JVM, yield it, and end it.
 
     Args:
-        hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside those that
-            HADOOP_CONF_DIR holds.
+        hadoop: Hadoop settings of the lake's file system (`fs.s3a.*`, `fs.defaultFS`), beside the settings of
+            HADOOP_CONF_DIR.
     """
     command = lean_command()
     port, token, process = launch_gateway(

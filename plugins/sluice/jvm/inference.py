@@ -8,15 +8,17 @@ from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 
+from sluice.records.csv import rfc_4180
 from sluice.records.structs import Type, field, struct
+from sluice.records.times import inferring
 
 
 class UnreadableError(ValueError):
-    """A record that isn't what its converter reads; the message says why."""
+    """A record that its converter can't read; the message says why."""
 
 
 class Reader(Protocol):
-    """Tells the type and the values of a record."""
+    """Infers the type and the values of a record."""
 
     def read(self, text: str) -> tuple[Type, Mapping[str, Any]]:
         """The record's type, and its values by field.
@@ -33,7 +35,7 @@ class JsonReader:
         """With a JVM's view by Py4J that has Spark on its class path."""
         package = jvm.org.apache.spark.sql.catalyst.json
         self._enveloped = options.get("schemas.enable", "false").lower() == "true"
-        spark_options = package.JSONOptions(_scala_map(jvm, options), "UTC", "")
+        spark_options = package.JSONOptions(_scala_map(jvm, inferring(options)), "UTC", "")
         self._infer = package.JsonInferSchema(spark_options)
         self._factory = spark_options.buildJsonFactory()
         self._parsers = getattr(getattr(package, "CreateJacksonParser$"), "MODULE$")
@@ -65,7 +67,7 @@ class CsvReader:
     def __init__(self, jvm: Any, options: Mapping[str, str], names: Sequence[str]) -> None:
         """With a JVM's view by Py4J that has Spark on its class path."""
         package = jvm.org.apache.spark.sql.catalyst.csv
-        spark_options = package.CSVOptions(_scala_map(jvm, options), False, "UTC")
+        spark_options = package.CSVOptions(_scala_map(jvm, inferring(rfc_4180(options))), False, "UTC")
         self._infer = package.CSVInferSchema(spark_options)
         self._parser = jvm.com.univocity.parsers.csv.CsvParser(spark_options.asParserSettings())
         self._unknown = getattr(getattr(jvm.org.apache.spark.sql.types, "NullType$"), "MODULE$")

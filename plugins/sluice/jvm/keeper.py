@@ -1,10 +1,10 @@
-"""Keeps one coordinator's JVM between steps; run as a script of its own, with nothing but Python's standard library.
+"""Keeps one coordinator's JVM between steps; run as a separate script, with Python's standard library only.
 
-A step begins it with one end of a socket, over which it says what JVM to start, and gets its port and token. That
-socket is the lease: while it is open, the JVM belongs to that step alone. A step that ended well says `back`; one whose
-socket closes without it, or whose process is gone, has died, and the JVM is killed: nothing goes on in a dead step's
-name. A JVM that is handed back waits at a socket in a private folder, of which the next step takes it. The socket is
-there only while the JVM waits, so of two steps that ask for it one gets it.
+A step starts it with one end of a socket, over which it sends the JVM's command, and gets its port and token. That
+socket is the lease: while it is open, the JVM belongs to that step alone. A successful step sends `back`; if the socket
+closes without it, or the process is gone, the step has died, and the JVM is killed, so that no work continues for a
+dead step. A returned JVM waits at a socket in a private folder, from which the next step acquires it. The socket exists
+only while the JVM waits, so of two steps that connect one gets it.
 
 The JVM ends with this process, too: it reads from a pipe of it (py4j's `--die-on-broken-pipe`).
 """
@@ -24,13 +24,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-ANSWERS_WITHIN = 5.0  # seconds that a JVM may take to say that it is there when a step has handed it back
-_ASKS_WITHIN = 1.0  # seconds in which whoever connects has to say what for
+ANSWERS_WITHIN = 5.0  # seconds that a returned JVM may take to answer
+_ASKS_WITHIN = 1.0  # seconds in which a connecting process has to send its request
 _LINE = 1 << 20  # bytes: a class path of hundreds of jars
 
 
 def read_line(connection: socket.socket) -> bytes:
-    """What comes up to the end of a line; less where the other side has closed."""
+    """The bytes up to the end of a line; fewer if the peer has closed."""
     text = b""
     while not text.endswith(b"\n") and len(text) < _LINE:
         more = connection.recv(65536)
@@ -41,7 +41,7 @@ def read_line(connection: socket.socket) -> bytes:
 
 
 def is_there(port: int, token: str, within: float) -> bool:
-    """Whether a JVM's gateway answers: to one that is frozen the kernel connects as well, but it is silent."""
+    """Whether a JVM's gateway answers: the kernel also connects to a frozen one, which then doesn't answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), within) as connection:
             connection.sendall(f"A\n{token}\ne\n".encode())
@@ -51,7 +51,7 @@ def is_there(port: int, token: str, within: float) -> bool:
 
 
 class Keeper:
-    """One JVM, of which one step at a time is the owner.
+    """One JVM, owned by one step at a time.
 
     Args:
         lease: the first owner's socket.
@@ -74,7 +74,7 @@ class Keeper:
         self._port, self._token = 0, ""
 
     def run(self) -> None:
-        """Serve one owner after the other, until nobody wants the JVM or it must not be used again."""
+        """Serve one owner after the other, until no step connects any more or the JVM must not be used again."""
         try:
             if self._has_started():
                 while self._serve():
@@ -127,7 +127,7 @@ class Keeper:
         if not self._offer(listener, path):
             return False
         wall = time.time()
-        self._lease.close()  # tells the last owner that the next step will find it
+        self._lease.close()  # informs the last owner that the next step will find it
         try:
             with _Process(self._java.pid) as java:
                 ended = [java.descriptor] if java.descriptor is not None else []
@@ -138,7 +138,7 @@ class Keeper:
         finally:
             path.unlink(missing_ok=True)
             listener.close()
-        if time.time() < wall:  # somebody set the clock back: Hudi in there would wait until it has come round again
+        if time.time() < wall:  # the clock was set back: Hudi in there would wait until it reaches the old time again
             return False
         self._lease.settimeout(_ASKS_WITHIN)
         try:
@@ -149,7 +149,7 @@ class Keeper:
         return wanted == b"take\n"
 
     def _offer(self, listener: socket.socket, path: Path) -> bool:
-        """Listen at the path, unless as many wait as may; whoever sees it there finds it listening."""
+        """Listen at the path, unless enough JVMs wait already; the path appears only once it accepts connections."""
         with (self._folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if sum(map(_is_kept, self._folder.glob("*.jvm"))) >= self._most_waiting:
@@ -189,7 +189,7 @@ class _Process:
 
 
 def _first_of(descriptors: list[int], seconds: float | None = None) -> set[int]:
-    """Those that are readable, or whose other side is gone."""
+    """The descriptors that are readable, or whose peer is gone."""
     found = select.poll()
     for descriptor in descriptors:
         found.register(descriptor, select.POLLIN)

@@ -1,8 +1,8 @@
 """A lean JVM that the next steps find running, of this machine and this user: a step then spends no second on a start.
 
-One step at a time owns it. It is found only by those that would start the very same: same jars, Java, options, Hadoop
-settings, environment and release, since Hadoop keeps file systems and what they logged in with for the whole JVM. What
-becomes of it when a step dies is in `keeper.py`.
+One step at a time owns it. It is found only by steps that would start the very same: same jars, Java, options, Hadoop
+settings, environment and release, since Hadoop keeps file systems and their credentials for the whole JVM. `keeper.py`
+describes its end when a step dies.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ os.register_at_fork(after_in_child=_leave_leases_to_the_parent)
 
 @contextmanager
 def kept_jvm(hadoop: dict[str, str] | None = None, known: Mapping[str, str] | None = None) -> Iterator[HudiJvm]:
-    """A JVM for the length of the block, which nobody else uses meanwhile; it may have served other steps before.
+    """A JVM for the length of the block and its exclusive use; it may have served other steps before.
 
-    It is handed back where the block ends without an error, and killed else: what was begun in it is not to go on.
+    It is returned if the block ends without an error, and killed otherwise, so that no work continues in it.
 
     Args:
         hadoop: as `sluice.jvm.gateway.lean_jvm` has it.
-        known: settings that Java's classes remember for as long as their JVM lives; others get another JVM.
+        known: settings that Java's classes keep for their JVM's lifetime; other settings get another JVM.
 
     Raises:
         ActionRequiredError: Java or jars are missing, or a setting can't be read.
@@ -112,7 +112,7 @@ class _Lease:
         _leases.add(connection)
 
     def hand_back(self) -> None:
-        """Leave the JVM as it was found, for whoever is next."""
+        """Return the JVM in its original state, for the next step."""
         try:
             _forget_objects(self.gateway)
             _disconnect(self.gateway)
@@ -137,7 +137,7 @@ class _Lease:
 
 
 def _forget_objects(gateway: JavaGateway) -> None:
-    """Let go in the JVM of what this process still has names of, and of what Hudi took from the last table."""
+    """Release this process's objects in the JVM, and Hudi's state of the last table."""
     timeline = gateway.jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
     timeline.setCommitTimeZone(gateway.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.LOCAL)
     bindings = gateway.java_gateway_server.getGateway().getBindings()
@@ -150,7 +150,7 @@ def _disconnect(gateway: JavaGateway) -> None:
 
 
 def _lease(hadoop: Mapping[str, str], known: Mapping[str, str]) -> _Lease | None:
-    """A JVM that waits, or a new one that will; None where none is to be kept, or its keeper can't be started."""
+    """A waiting JVM, or a new one that will be kept; None if keeping is off, or its keeper can't be started."""
     minutes = _number(MINUTES, _DEFAULT_MINUTES)
     folder = _folder() if minutes > 0 else None
     if folder is None:
@@ -160,11 +160,11 @@ def _lease(hadoop: Mapping[str, str], known: Mapping[str, str]) -> _Lease | None
     if len(os.fsencode(folder / f"{name}.{2**22}.jvm")) > _LONGEST_ADDRESS:
         return None
     for path in sorted(folder.glob(f"{name}.*.jvm")):
-        found = _taken(path)
+        found = _acquire_idle(path)
         if found is not None:
             return found
     java = [command.java, "-classpath", os.pathsep.join(command.class_path), *command.options]
-    return _begun(
+    return _start_new(
         {
             "command": [*java, "py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"],
             "folder": str(folder),
@@ -178,7 +178,7 @@ def _lease(hadoop: Mapping[str, str], known: Mapping[str, str]) -> _Lease | None
     )
 
 
-def _taken(path: Path) -> _Lease | None:
+def _acquire_idle(path: Path) -> _Lease | None:
     """The JVM that waits there, unless another step has it by now, or it doesn't answer."""
     connection = _connected(path)
     if connection is None:
@@ -210,7 +210,7 @@ def _connected(path: Path) -> socket.socket | None:
     return connection
 
 
-def _begun(settings: Mapping[str, Any], environment: Mapping[str, str]) -> _Lease | None:
+def _start_new(settings: Mapping[str, Any], environment: Mapping[str, str]) -> _Lease | None:
     _keepers[:] = [one for one in _keepers if one.poll() is None]
     ours, its = socket.socketpair()
     with its:
@@ -241,7 +241,7 @@ def _number(variable: str, default: float) -> float:
 
 
 def _folder() -> Path | None:
-    """The private folder of the sockets; None where there is none that nobody else can write to."""
+    """The private folder of the sockets; None if there is none to which only this user can write."""
     run = os.environ.get("XDG_RUNTIME_DIR")
     base = Path(run if run and os.access(run, os.W_OK) else tempfile.gettempdir())
     home = hashlib.sha256(os.fsencode(runtime.home().resolve())).hexdigest()[:8]
@@ -264,7 +264,7 @@ def _environment() -> dict[str, str]:
 def _name(
     command: JavaCommand, environment: Mapping[str, str], hadoop: Mapping[str, str], known: Mapping[str, str]
 ) -> str:
-    """What tells this JVM from all that differ in anything that it could know: a digest."""
+    """A digest of everything that could make this JVM differ from another."""
     home = Path(os.environ.get("HOME") or "/")
     named = [value.removeprefix("FILE:") for value in (*environment.values(), *hadoop.values())]
     files = [value for value in named if value.startswith("/") and len(value) < 4096]  # key tabs, tokens, profiles
@@ -287,7 +287,7 @@ def _name(
 
 
 def _identity(path: Path) -> Any:
-    """A file by its size and times; a folder by its files, small ones by what is in them."""
+    """A file by its size and times; a folder by its files, small files by their content."""
     if not path.is_dir():
         return _file_identity(path)
     inside = sorted(one for one in path.rglob("*") if one.is_file())

@@ -40,7 +40,7 @@ def _understood(what: str, next_step: str, **where: Any) -> Iterator[None]:
 
 
 def struct_of_ddl(jvm: HudiJvm, ddl: str, key: str = "the sink's `schema`") -> Type:
-    """Spark's type of DDL that stands in a pipeline file under `key`.
+    """Spark's type of DDL in a pipeline file, under `key`.
 
     Raises:
         ActionRequiredError: it isn't DDL.

@@ -16,8 +16,8 @@ def static_call(spark: SparkSession, name: str, method: str, result: str, *argum
         spark: the session.
         name: the class.
         method: its static method.
-        result: the name of what it returns, in `org.apache.spark.sql.types.DataTypes`: `IntegerType`.
-        arguments: what it is given.
+        result: its result's type, by its name in `org.apache.spark.sql.types.DataTypes`: `IntegerType`.
+        arguments: the columns to pass.
 
     Raises:
         Py4JError: there is no such class on Spark's class path.
@@ -28,14 +28,14 @@ def static_call(spark: SparkSession, name: str, method: str, result: str, *argum
 
 
 def static_expression(jvm: Any, name: str, method: str, kind: Any, given: Sequence[Any]) -> Any:
-    """The same as one of Catalyst's expressions, of which others may be made.
+    """The same as a Catalyst expression, to be part of others.
 
     Args:
         jvm: the session's JVM.
         name: the class.
         method: its static method.
-        kind: the type of what it returns, one of Spark's.
-        given: expressions of what it is given.
+        kind: its result's type, one of Spark's.
+        given: the expressions of its arguments.
     """
     invoke, _, sequence = _parts(jvm)
     return invoke(class_of(jvm, name), kind, method, sequence(list(given)), sequence([]), True, False, True)

@@ -9,18 +9,23 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from sluice.errors import ActionRequiredError
+from sluice.kafka.addresses import addresses, in_words, own_hosts
+from sluice.kafka.allowed import ALLOWED, FUNCTION
 from sluice.kafka.forks import keep_clients_out_of_forks
 from sluice.kafka.java_settings import translate
 from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
+from sluice.redact import remember, secret_values
 
 Role = Literal["source", "control"]
 CONTROL_SECRET = "sluice.control.secret"
+SHORTEST_SECRET = 16
+"""Bytes of a control secret."""
 ALLOWED_HOSTS = "sluice.bootstrap.hosts"
 _CLUSTERS = "SLUICE_KAFKA_CLUSTERS"
-_OURS = "sluice."  # settings of ours in a connection, which no Kafka client is told
+_OURS = "sluice."  # Sluice's own settings in a connection, not passed to Kafka clients
 _NOT_CLIENTS = ("group.id", "auto.offset.reset")
 
-keep_clients_out_of_forks()  # whoever makes a client has its settings from here
+keep_clients_out_of_forks()  # all code that makes a client gets its settings here
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,21 @@ class KafkaSettings:
     java_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        remember((*secret_values(dict(self.librdkafka)), *secret_values(dict(self.java_options))))
         if not self.bootstrap_servers:
             raise ActionRequiredError(
                 "The Kafka connection names no bootstrap servers.",
                 next_step='put {"bootstrap.servers": "host:9092"} into the connection\'s extra field.',
+                connection=self.name,
+            )
+        refused = sorted(
+            name for name in self.librdkafka if name not in (*ALLOWED, FUNCTION) and not name.startswith(_OURS)
+        )
+        if refused:
+            raise ActionRequiredError(
+                f"The Kafka connection has settings that Sluice gives to no client: {', '.join(refused)}.",
+                next_step="remove them from the connection's extra field, or correct their names; settings of Spark's "
+                "client are under `java`. Those that load libraries, run commands or send files are never allowed.",
                 connection=self.name,
             )
 
@@ -52,52 +68,74 @@ class KafkaSettings:
 
     @property
     def control_secrets(self) -> tuple[str, ...]:
-        """What control messages are signed with: the present secret, then the one before it; none by default."""
+        """The secrets that sign control messages: the present one, then the previous one; none by default.
+
+        Raises:
+            ActionRequiredError: the present one is too short: a reader of the topic could guess it offline.
+        """
         names = (CONTROL_SECRET, f"{CONTROL_SECRET}.previous")
+        present = str(self.librdkafka.get(CONTROL_SECRET) or "")
+        if present and len(present.encode()) < SHORTEST_SECRET:
+            raise ActionRequiredError(
+                f"The secret that signs control messages has less than {SHORTEST_SECRET} bytes.",
+                next_step=f"draw one, for example by `openssl rand -hex 32`, put it into {CONTROL_SECRET}, and the "
+                f"present one into {CONTROL_SECRET}.previous until each pipeline has committed once.",
+                connection=self.name,
+            )
         return tuple(str(self.librdkafka[name]) for name in names if self.librdkafka.get(name))
 
     def at(self, name: str, bootstrap_servers: str | None) -> KafkaSettings:
         """The settings of a cluster of streams that is reached by this connection.
 
-        What the connection knows to log in by is told to no other hosts than its own, and those that its setting
-        `sluice.bootstrap.hosts` allows: names, or endings such as `.kafka.example.com`. Whoever writes the mapping
-        may not be whoever may read the connection.
+        The connection's credentials are sent only to its own hosts, and to hosts that its setting
+        `sluice.bootstrap.hosts` allows: names, or endings such as `.kafka.example.com`. The mapping's author may not be
+        permitted to read the connection.
 
         Args:
             name: the cluster's name in offsets.
-            bootstrap_servers: where it is, if not where the connection says.
+            bootstrap_servers: its address, if it isn't the connection's.
 
         Raises:
             ActionRequiredError: it is at a host that isn't allowed.
         """
         if bootstrap_servers is None or bootstrap_servers == self.bootstrap_servers:
             return replace(self, name=name)
-        own = _hosts(self.bootstrap_servers)
-        allowed = [host.strip() for host in str(self.librdkafka.get(ALLOWED_HOSTS) or "").split(",") if host.strip()]
-        for host in _hosts(bootstrap_servers):
+        own = own_hosts(self.bootstrap_servers)
+        found = addresses(bootstrap_servers)
+        if found is None:
+            raise ActionRequiredError(
+                "The mapping's address of a cluster is no list of hosts and ports.",
+                next_step="write it as `host:port`, with commas between several.",
+                cluster=name,
+                connection=self.name,
+                bootstrap_servers=bootstrap_servers,
+            )
+        listed = str(self.librdkafka.get(ALLOWED_HOSTS) or "").lower().split(",")
+        allowed = [host.strip() for host in listed if host.strip()]
+        for host, _ in found:
             if host not in own and not any(host == one or (one[0] == "." and host.endswith(one)) for one in allowed):
                 raise ActionRequiredError(
                     f"The mapping puts a cluster at {host}, to which its connection may not go.",
                     next_step=f"allow the host in `{ALLOWED_HOSTS}` of the connection's extra field, or give the "
-                    "cluster a connection of its own in the mapping.",
+                    "cluster its own connection in the mapping.",
                     cluster=name,
                     connection=self.name,
                     bootstrap_servers=bootstrap_servers,
                 )
         there = {key: value for key, value in self.librdkafka.items() if key != "metadata.broker.list"}
-        return replace(self, name=name, librdkafka={**there, "bootstrap.servers": bootstrap_servers})
+        return replace(self, name=name, librdkafka={**there, "bootstrap.servers": in_words(found)})
 
     def client(self, **more: Any) -> dict[str, Any]:
-        """Settings for a confluent-kafka client, with `more` laid over them (underscores stand for dots)."""
+        """Settings for a confluent-kafka client, overridden by `more` (with underscores for dots)."""
         settings = {k: v for k, v in self.librdkafka.items() if k not in _NOT_CLIENTS and not k.startswith(_OURS)}
         if isinstance(settings.get("oauth_cb"), str):
             settings["oauth_cb"] = token_callable(settings["oauth_cb"], self.name)
-        # Errors reach us as exceptions; librdkafka's own lines on standard error would only cut into the story.
+        # Errors arrive as exceptions; librdkafka's own lines on standard error would only interrupt the log.
         quiet = {"log_level": 2, "log.connection.close": False}
         return {**quiet, **settings, **{k.replace("_", "."): v for k, v in more.items()}}
 
     def with_java_options(self, more: Mapping[str, str]) -> KafkaSettings:
-        """The same with further settings of Spark's Java client, which win over those that it has."""
+        """The same with further settings of Spark's Java client, which override the present ones."""
         return replace(self, java_options={**self.java_options, **more})
 
     @property
@@ -168,7 +206,7 @@ def connection_of_environment(connection: str) -> KafkaSettings | None:
 
 
 def connections_of_environment(source: KafkaSettings) -> Connections:
-    """The source's own connection, and those that `connections_to_environment` wrote.
+    """The source's own connection, and the connections written by `connections_to_environment`.
 
     Args:
         source: the settings of the pipeline's connection.
@@ -188,10 +226,6 @@ def connections_of_environment(source: KafkaSettings) -> Connections:
         )
 
     return settings_of
-
-
-def _hosts(bootstrap_servers: str) -> list[str]:
-    return [one.strip().rpartition(":")[0] or one.strip() for one in bootstrap_servers.split(",") if one.strip()]
 
 
 def _as_text(value: Any) -> str:

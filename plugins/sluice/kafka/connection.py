@@ -1,4 +1,4 @@
-"""An Airflow connection of type `kafka` as client settings, whoever has read it."""
+"""An Airflow connection of type `kafka` as client settings, for any reader of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a consumer group stands, for those who go on in its place."""
+"""A consumer group's committed offsets, for a pipeline that replaces it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class GroupOffsets:
 
 
 def group_offsets(settings: KafkaSettings, group: str, topics: tuple[str, ...], pattern: str | None) -> GroupOffsets:
-    """The offsets of a group that nobody is in any more.
+    """The committed offsets of a group without members.
 
     Args:
         settings: the cluster.
         group: the group's id.
-        topics: whose offsets are asked for; one that isn't there has none.
-        pattern: a regular expression of whole names, in their place.
+        topics: the topics to query; a missing one has no offsets.
+        pattern: a regular expression for whole names, instead of `topics`.
 
     Raises:
         ActionRequiredError: the group has members still, has no commits, or may not be read.

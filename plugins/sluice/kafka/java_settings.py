@@ -36,7 +36,7 @@ _SAME = (
     "request.timeout.ms",
     "sasl.kerberos.min.time.before.relogin",
 )
-# What the Java client has no counterpart for, and the Java setting that can do the same where somebody needs it.
+# Settings without a counterpart in the Java client, and the Java setting for the same purpose.
 _REFUSED = {
     "enable.ssl.certificate.verification": "ssl.engine.factory.class",
     "ssl.ca.certificate.stores": "ssl.truststore.certificates",
@@ -171,7 +171,7 @@ def _login(
         return settings | _kerberos(given, connection)
     if mechanism == "OAUTHBEARER":
         return settings | _oauth(given, connection, tokens)
-    raise _lacking("sasl.mechanism", f"{mechanism} is not among those that Sluice hands to Spark", connection)
+    raise _lacking("sasl.mechanism", f"{mechanism} is not among the mechanisms that Sluice hands to Spark", connection)
 
 
 def _with_password(given: Mapping[str, str], mechanism: str, connection: str) -> dict[str, str]:
@@ -242,11 +242,11 @@ def token_login(
 
     Args:
         url: the endpoint.
-        client: who asks there.
-        secret: that client's.
+        client: the client's id.
+        secret: the client's secret.
         trusted: certificates in PEM that alone are trusted there; None: those of the JVM.
-        extensions: SASL extensions that go beside each token.
-        scope: what is asked for.
+        extensions: SASL extensions sent with each token.
+        scope: the requested scope.
     """
     options = {"clientId": client, "clientSecret": secret}
     if scope:
@@ -262,7 +262,7 @@ def token_login(
 
 
 def _unsecured(config: str) -> dict[str, str]:
-    """The `principal=… scope=…` of librdkafka as Java's options: tokens for tests, which nobody has signed."""
+    """The `principal=… scope=…` of librdkafka as Java's options: unsigned tokens for tests."""
     pairs = dict(part.split("=", 1) for part in config.split() if "=" in part)
     claim, scope = pairs.get("principalClaimName", "sub"), pairs.get("scopeClaimName", "scope")
     options = {

@@ -1,8 +1,8 @@
-"""Asks for offsets of many partitions at once.
+"""Queries offsets of many partitions at once.
 
 librdkafka looks through all partitions of a request for each partition that an answer names
 (`rd_kafka_ListOffsets_response_merge`): one request of 10,000 costs thrice the processor time of forty of 250. So they
-are asked for in lots, and while one lot's answer is read here, others are on their way.
+are queried in batches, and while one batch's answer is read here, others are on their way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Answers = dict[KafkaTopicPartition, Future[ListOffsetsResultInfo]]
 
 
 class Question(NamedTuple):
-    """Which offset is asked for, and whose records count: the latest of committed records is the last stable offset."""
+    """The queried offset, and its isolation: the latest of committed records is the last stable offset."""
 
     spec: OffsetSpec
     isolation: IsolationLevel
@@ -36,14 +36,14 @@ def list_offsets(
 ) -> list[dict[TopicPartition, ListOffsetsResultInfo]]:
     """The answers to each question, by partition.
 
-    Of each partition a question is answered before the next one is asked: a log's start that was asked for before its
-    end does not lie behind it, nor a last stable offset behind the high watermark that was asked for after it.
+    For each partition a question is answered before the next one is sent: a log's start that was queried before its end
+    isn't beyond it, nor is a last stable offset beyond the high watermark that was queried after it.
 
     Args:
         admin: a client of the cluster.
         cluster: the Airflow connection's id.
-        partitions: of which a leader is known. Those of a topic best stand together.
-        questions: in the order in which they are to be answered.
+        partitions: partitions with a known leader, best grouped by topic.
+        questions: the questions, in the order of their answers.
         timeout: seconds for one request.
 
     Raises:

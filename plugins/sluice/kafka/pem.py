@@ -1,8 +1,8 @@
 """Certificates and keys as librdkafka takes them, for Kafka's Java client: as PEM inside of its settings.
 
-The Java client reads PEM that stands in a setting (KIP-651), so that executors need none of the files. It knows private
-keys in PKCS#8 only; librdkafka takes older forms, and PKCS#12, too. What reads them is imported where a connection has
-some: every step imports this module.
+The Java client reads PEM in a setting (KIP-651), so that executors need none of the files. It knows private keys in
+PKCS#8 only; librdkafka takes older formats, and PKCS#12, too. The library that reads them is imported only for
+    connections that have some: every step imports this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE--
 
 
 def truststore(given: Mapping[str, str], connection: str) -> dict[str, str]:
-    """Whom the client trusts, from `ssl.ca.location` (a file or a folder) or `ssl.ca.pem`; nothing where none is given.
+    """The client's trusted authorities, from `ssl.ca.location` (a file or folder) or `ssl.ca.pem`; empty by default.
 
     Raises:
         ActionRequiredError: they can't be read, or hold no certificate.

@@ -1,7 +1,7 @@
-"""How far the dead letters of each table were sent; a topic of ours remembers it for ever.
+"""How far the dead letters of each table were sent, recorded for ever in a topic of Sluice's.
 
-A consumer group's offsets would forget: a broker keeps those of a group that nobody uses for a week. The note of a
-chunk stands in the Kafka transaction that sends the chunk, so that it says what consumers see, whoever dies when.
+A consumer group's offsets would expire: a broker keeps them for a week without members. A chunk's note is part of the
+Kafka transaction that sends the chunk, so that it agrees with what consumers see after any crash.
 """
 
 from __future__ import annotations
@@ -10,21 +10,32 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic import BaseModel
+
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.transactional import Record, ensure_topic, read_all
+from sluice.protocol.notes import note_of
 
 SUFFIX = ".sent"
-_CONFIG = {"cleanup.policy": "compact", "segment.ms": "86400000"}  # the last note of a table is all that is wanted
+_CONFIG = {"cleanup.policy": "compact", "segment.ms": "86400000"}  # only the last note of a table is needed
+
+
+class _Note(BaseModel):
+    """A note's content."""
+
+    instant: str
+    letters: int
+    clusters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Sent:
-    """The first `letters` of the interval's are in the dead-letter topic; those of earlier intervals are all there.
+    """The first `letters` of the interval's are in the dead-letter topic, and all of earlier intervals.
 
     Attributes:
         instant: the interval's.
         letters: how many of the records of `clusters` were sent, in the order of the quarantine's committed files.
-        clusters: of which clusters bad records go to this one, in order; none in notes of earlier releases.
+        clusters: the clusters whose bad records are sent to this one, in order; none in notes of earlier releases.
     """
 
     instant: str
@@ -49,7 +60,7 @@ class Sent:
 
 
 class SentLetters:
-    """What was sent of one table's dead letters to one topic.
+    """The progress of one table's dead letters to one topic.
 
     Args:
         settings: the cluster of the dead-letter topic.
@@ -70,18 +81,16 @@ class SentLetters:
         ensure_topic(self._settings, self._notes, _CONFIG)
 
     def last(self) -> Sent | None:
-        """The last note, which only counts once nobody else can send any more: after a sender was made."""
-        last: bytes | None = None
+        """The last note, which is final only once no other process can send any more: after a sender was made."""
+        last: Sent | None = None
         for record in read_all(self._settings, self._notes):
-            if record.key() == self._key:
-                last = record.value()
-        if last is None:
-            return None
-        note = json.loads(last)
-        return Sent(str(note["instant"]), int(note["letters"]), tuple(map(str, note.get("clusters", ()))))
+            found = note_of(_Note, record.value()) if record.key() == self._key else None
+            if found is not None:
+                last = Sent(found.instant, found.letters, found.clusters)
+        return last
 
     def note(self, sent: Sent) -> Record:
-        """The record that says so; to be sent with the letters in one transaction."""
+        """The record of this note; to be sent with the letters in one transaction."""
         note = {"version": 1, "time": datetime.now(UTC).isoformat(), "instant": sent.instant, "letters": sent.letters}
         note["clusters"] = sent.clusters
         return Record(self._notes, self._key, json.dumps(note).encode(), partition=0)

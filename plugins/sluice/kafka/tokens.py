@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from sluice.errors import ActionRequiredError
+from sluice.untrusted import json_of
 
 TokenCallable = Callable[[str], tuple[Any, ...]]
 MSK_IAM = "sluice.kafka.tokens.msk_iam"
@@ -19,7 +19,7 @@ _MSK = re.compile(r"\.kafka(?:-serverless)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.
 
 @dataclass(frozen=True)
 class Token:
-    """What an `oauth_cb` returns; the token never shows in a repr.
+    """The result of an `oauth_cb`; the token never shows in a repr.
 
     Attributes:
         value: the token.
@@ -47,7 +47,7 @@ def token_callable(name: str, connection: str) -> TokenCallable:
         raise ActionRequiredError(
             f"The connection's oauth_cb can't be imported: {type(error).__name__}.",
             next_step="install its module on every Airflow worker, or put it on PYTHONPATH: Spark's driver is a "
-            "process of its own, which doesn't look into Airflow's dags folder.",
+            "separate process, which doesn't look into Airflow's dags folder.",
             connection=connection,
             oauth_cb=name,
         ) from error
@@ -73,13 +73,13 @@ def require_jwt(token: Token, name: str, connection: str) -> None:
     """
     parts = token.value.split(".")
     try:
-        claims = json.loads(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else None
+        claims = json_of(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))) if len(parts) == 3 else None
     except ValueError:
         claims = None
     if not isinstance(claims, dict) or "exp" not in claims:
         raise ActionRequiredError(
             "What oauth_cb makes is no JWT with an end (exp), and Kafka's Java client in Spark takes no other token.",
-            next_step="give Spark's client a log-in of its own under `java` in the extra field of the Kafka "
+            next_step="give Spark's client its own log-in under `java` in the extra field of the Kafka "
             "connection: sasl.mechanism, sasl.jaas.config, and a callback handler, with its jar on Spark's class path.",
             connection=connection,
             oauth_cb=name,

@@ -1,4 +1,4 @@
-"""What is asked of a topic that is there, or was just created."""
+"""Queries on a topic that exists, or was just created."""
 
 from __future__ import annotations
 

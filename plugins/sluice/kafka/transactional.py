@@ -23,8 +23,8 @@ TIMEOUT = 60.0
 _TRANSACTION_TIMEOUT = 60.0  # of a chunk; a process that dies in one holds its topics' readers up for so long
 _CHUNK_RECORDS = 5_000
 _CHUNK_BYTES = 16 << 20
-_ANY = -1  # the partition that says that the key decides, RD_KAFKA_PARTITION_UA
-_SERVED = 100  # records after which it is heard what has become of those before
+_ANY = -1  # the partition is computed from the key, RD_KAFKA_PARTITION_UA
+_SERVED = 100  # records between polls for the results of earlier ones
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _RAISED = (KafkaException, SystemError)
 # A fatal error, such as that the producer is fenced, is raised where callbacks are served; the next callback is called
@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About its bytes in a batch of its own."""
+        """About its bytes in a separate batch."""
         headers = sum(len(name) + len(value or b"") + 10 for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + 128
 
@@ -60,14 +60,18 @@ def identity_of(what: str, name: str, table: str) -> str:
 
 
 class TransactionalSender:
-    """A transactional producer. Making it ends whatever a process of the same id has left open.
+    """A transactional producer, for one transaction. Making it aborts any open transaction of the same id.
+
+    librdkafka's transactions all have the producer epoch with which the id was initialized: it lacks KIP-890. A request
+    that ends one of them and reaches the broker late, after a retry, would end the next one prematurely. So each
+    transaction has its own epoch: `take_anew` comes before a second one.
 
     Args:
         settings: the cluster.
-        identity: the transactional id. A second process with it fences the first one out.
-        timeout: after how many seconds the broker aborts a transaction that nobody ends.
+        identity: the transactional id. A second process with it fences the first one.
+        timeout: after how many seconds the broker aborts an unfinished transaction.
         client: further settings of the producer.
-        refusal: the error to report where Kafka refuses a record; None for those that any producer may have.
+        refusal: the error to report where Kafka refuses a record; None for errors of any producer.
 
     Raises (all methods):
         RetryableError: Kafka doesn't answer, or another process has the same id now.
@@ -88,12 +92,10 @@ class TransactionalSender:
         self._refusal = refusal
         self._where = {"connection": settings.name, "transactional_id": identity}
         self._failed: list[KafkaError] = []
-        self._sent = 0
+        self._begun = False
         given = settings.client(message_max_bytes=1_000_000_000, linger_ms=20) | dict(client or {})
-        given |= {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
-        self._producer = Producer(given)
-        with self._errors("taking the transactional id"):
-            self._producer.init_transactions(TIMEOUT)
+        self._client = given | {"transactional.id": identity, "transaction.timeout.ms": int(timeout * 1000)}
+        self._producer = self._taken()
 
     def __enter__(self) -> Self:
         return self
@@ -101,8 +103,23 @@ class TransactionalSender:
     def __exit__(self, *_: object) -> None:
         self._producer.purge()
 
+    def _taken(self) -> Producer:
+        producer = Producer(self._client)
+        with self._errors("taking the transactional id"):
+            producer.init_transactions(TIMEOUT)
+        return producer
+
+    def take_anew(self) -> None:
+        """Initialize the id again, for another transaction; requests in flight of the earlier one are void.
+
+        Another process may have had the id in between, so check afterwards which records were sent.
+        """
+        self._producer.purge()
+        self._producer = self._taken()
+        self._begun = False
+
     def remembered(self, topic: str) -> str | None:
-        """What the group of the same name has as metadata of that topic's offset: notes were kept there once."""
+        """The metadata of that topic's offset in the group of the same name, where earlier releases kept notes."""
         consumer = Consumer(self._settings.client(group_id=self._identity, enable_auto_commit=False))
         try:
             with self._errors("asking what was sent already"):
@@ -119,9 +136,7 @@ class TransactionalSender:
         try:
             self.produce_all(records)
             self.flush()
-            self._sent += 1
             reach("kafka.before_commit_transaction")
-            reach(f"kafka.before_commit_transaction_{self._sent}")
             self.commit()
         except BaseException:
             with suppress(*_RAISED):
@@ -129,7 +144,14 @@ class TransactionalSender:
             raise
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin the transaction.
+
+        Raises:
+            RuntimeError: it is not the first one of this producer: see the class.
+        """
+        if self._begun:
+            raise RuntimeError(f"{self._identity} has had its transaction: take the id anew for another one")
+        self._begun = True
         with self._errors("sending in a transaction"):
             self._producer.begin_transaction()
 
@@ -139,7 +161,7 @@ class TransactionalSender:
             self._producer.commit_transaction(TIMEOUT)
 
     def produce_all(self, records: Iterable[Record]) -> None:
-        """Add records to the transaction one after the other, waiting for room; what is here costs each of them."""
+        """Add records to the transaction one after the other, waiting for room. This loop runs for every record."""
         queue, delivered = self._producer.produce, self._delivered
         for number, (topic, key, value, headers, partition, timestamp) in enumerate(records, 1):
             place = _ANY if partition is None else partition
@@ -157,7 +179,7 @@ class TransactionalSender:
                 self._serve(0)
 
     def _serve(self, seconds: float) -> None:
-        """Hear what has become of records."""
+        """Poll for the records' results."""
         try:
             self._producer.poll(seconds)
         except _RAISED as error:
@@ -165,7 +187,7 @@ class TransactionalSender:
         self._raise_failure()
 
     def flush(self) -> None:
-        """Wait until Kafka has all that was added to the transaction."""
+        """Wait until Kafka has all records of the transaction."""
         with self._errors("sending in a transaction"):
             left = self._producer.flush(TIMEOUT)
         if left:
@@ -181,12 +203,12 @@ class TransactionalSender:
             self._failed.append(error)
 
     def _raise_failure(self) -> None:
-        """Raise what was refused, if anything was: not that other records were taken out of the queue because of it."""
+        """Raise a refused record's error, if any, rather than those of records purged because of it."""
         if not self._failed:
             return
         if all(error.code() in _PURGED for error in self._failed):
             with suppress(*_RAISED):
-                self._producer.flush(TIMEOUT)  # the refused record may be told after them
+                self._producer.flush(TIMEOUT)  # the refused record may be reported after them
         told = next((error for error in self._failed if error.code() not in _PURGED), self._failed[0])
         raise self._classified(told, "sending in a transaction")
 
@@ -207,17 +229,17 @@ class TransactionalSender:
             self._raise(error, doing)
 
     def _raise(self, error: Exception, doing: str) -> NoReturn:
-        """Say what an exception of the client's means; one that is none of Kafka's stays as it is."""
+        """Classify an exception of the client's; other exceptions are returned unchanged."""
         found = error if isinstance(error, KafkaException) else error.__cause__ or self._fatal()
         if not isinstance(found, KafkaException):
             self._raise_failure()
             raise error
-        if found.args[0].code() not in _FENCED:  # which says more than what has become of records
+        if found.args[0].code() not in _FENCED:  # a fencing error says more than the records' own errors
             self._raise_failure()
         raise self._classified(found.args[0], doing) from error
 
     def _fatal(self) -> KafkaException | None:
-        """Why the client can't go on, if it can't: it says so whatever is asked; else that one is begun already."""
+        """The client's fatal error, if any: a fatal client fails every call, any other only as "already begun"."""
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
@@ -226,7 +248,7 @@ class TransactionalSender:
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """The records in parts, each small enough for a transaction and for memory: one is made when it is asked for."""
+    """The records in chunks, each small enough for a transaction and for memory, made lazily."""
     chunk: list[Record] = []
     size = 0
     for record in records:
@@ -239,8 +261,14 @@ def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield chunk
 
 
-def read_all(settings: KafkaSettings, topic: str, partition: int = 0) -> Iterator[Message]:
+def read_all(settings: KafkaSettings, topic: str, partition: int = 0, since: int = 0) -> Iterator[Message]:
     """All committed records of a topic's partition, by default of its only one, up to its present end.
+
+    Args:
+        settings: the cluster.
+        topic: the topic.
+        partition: its partition.
+        since: the offset to begin at.
 
     Raises:
         RetryableError: nothing comes for long, since the broker doesn't answer or a transaction is open.
@@ -258,9 +286,9 @@ def read_all(settings: KafkaSettings, topic: str, partition: int = 0) -> Iterato
     try:
         with kafka_errors("asking for the topic's offsets", **where):
             start, end = consumer.get_watermark_offsets(KafkaTopicPartition(topic, partition), TIMEOUT)
-        consumer.assign([KafkaTopicPartition(topic, partition, start)])
+        position = max(start, since)
+        consumer.assign([KafkaTopicPartition(topic, partition, position)])
         deadline = time.monotonic() + TIMEOUT
-        position = start
         while position < end:
             record = consumer.poll(1)
             error = record.error() if record is not None else None

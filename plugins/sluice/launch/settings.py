@@ -1,4 +1,4 @@
-"""Spark settings of the write jobs: what Hudi and a fast start need, with the pipeline's own on top."""
+"""Spark settings of the write jobs: for Hudi and a fast start, overridden by the pipeline's own."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ _GIVEN = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
     "spark.ui.enabled": "false",
-    # What is hidden in its page of settings, event logs and the Kafka source's log lines: more than by default.
+    # Settings redacted in its page of settings, event logs and the Kafka source's log lines: more than by default.
     "spark.redaction.regex": "(?i)secret|password|passphrase|token|jaas|credential|user[.]info|"
     "(access|api|private|account|shared|encryption)[._-]?key|keystore[.]key",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",  # one scan, one write: nothing to adapt, and the plan stays readable
     "spark.sql.session.timeZone": "UTC",
-    # Dates before 1582 and times before 1900 stay as they are. By default a single one of them fails the job.
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    # Dates before 1582 and times before 1900 stay as they are, read or written. By default a single one fails the job.
+    **{
+        f"spark.sql.{kind}RebaseModeIn{way}": "CORRECTED"
+        for kind in ("parquet.datetime", "parquet.int96", "avro.datetime")
+        for way in ("Read", "Write")
+    },
     # Otherwise a date that Spark before 3.0 may have read differently, such as 2023-02-30, fails the job.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.hadoop.parquet.compression.codec.zstd.level": "1",  # 2 % larger than level 3, for less CPU than snappy
-    "spark.task.maxFailures": "1",  # a second try is a new attempt with a WRITE-STATUS of its own, by Airflow
+    "spark.task.maxFailures": "1",  # a second try is a new attempt with its own WRITE-STATUS, by Airflow
 }
-# At its own thresholds the optimizing compiler takes a quarter of the CPU time of a job of some seconds. With these
-# it compiles what stays hot over the whole job, and leaves the rest to the quick compiler; see docs/performance.md.
+# At its own thresholds the optimizing compiler takes a quarter of the CPU time of a job of some seconds. With these it
+# compiles code that stays hot over the whole job, and leaves the rest to the quick compiler; see docs/performance.md.
 _COMPILE_LATER = {
     "Tier4InvocationThreshold": 50_000,
     "Tier4MinInvocationThreshold": 20_000,
@@ -78,7 +81,7 @@ def spark_conf(master: str, user: Mapping[str, str], private: Mapping[str, str] 
         master: Spark's master. The driver, which is always here, has the jars on its own class path, where a
             class-data-sharing archive can hold them; to a cluster's executors they travel with the job.
         user: the pipeline's `write.conf`; it wins, but for Java options, which are joined.
-        private: the Spark connection's own, which the driver sets by itself; none of them is among what is returned.
+        private: the Spark connection's secrets, which the driver sets by itself; none of them is in the result.
     """
     jars = [str(jar) for jar in runtime.jars("spark")]
     here = [str(jar) for jar in runtime.local_jars()] if runtime.is_local(master) else []

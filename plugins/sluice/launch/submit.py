@@ -54,7 +54,7 @@ def service_command(pipeline: Pipeline, control_offset: int, master: str, digest
 
 
 def service_settings(pipeline: Pipeline) -> tuple[dict[str, str], str]:
-    """Spark settings and driver memory of compaction and clustering: those of the write jobs, unless it says else."""
+    """Spark settings and driver memory of compaction and clustering: the write jobs', unless they have their own."""
     write, services = pipeline.write, pipeline.table_services
     if services is None:
         return write.conf, write.driver_memory

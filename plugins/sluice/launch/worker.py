@@ -1,6 +1,7 @@
 """How a worker is started: its command line, and the environment that holds its connections.
 
-Its Python starts its JVM, and not the other way round as in a write job, so that SIGTERM reaches who can end well.
+Its Python starts its JVM, not the other way round as in a write job, so that SIGTERM reaches the process that can end
+orderly.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sluice.private import PrivateSettings
 WORKER_APPLICATION = APPLICATION.with_name("worker.py")
 _STAYS = {
     "spark.scheduler.mode": "FAIR",
-    # What Spark remembers for its pages, which nobody looks at, would grow with each interval.
+    # Spark's history for its pages, which aren't used here, would grow with each interval.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
@@ -60,13 +61,17 @@ class WorkerOptions:
     trust_control_topic: bool = False
 
 
-def worker_command(options: WorkerOptions, name: str, places: Sequence[Path]) -> list[str]:
+def worker_command(
+    options: WorkerOptions, name: str, places: Sequence[Path], *, ends_with_stdin: bool = False
+) -> list[str]:
     """The command of one worker; it needs `worker_environment`.
 
     Args:
         options: how it is to work.
         name: its name.
         places: pipeline files, and folders of them.
+        ends_with_stdin: whether it ends when its standard input is closed: a pipe of the process that keeps it, which
+            may be killed before it can end the worker.
     """
     command = [sys.executable, str(WORKER_APPLICATION), "--group", options.group, "--name", name]
     command += ["--slots", str(options.slots), "--lease", str(options.lease.total_seconds())]
@@ -74,6 +79,8 @@ def worker_command(options: WorkerOptions, name: str, places: Sequence[Path]) ->
         command += ["--longest-stay", str(options.longest_stay.total_seconds())]
     if options.trust_control_topic:
         command.append("--trust-control-topic")
+    if ends_with_stdin:
+        command.append("--ends-with-stdin")
     return [*command, *map(str, places)]
 
 

@@ -79,7 +79,7 @@ def up(
             airflow.start()
     environment = airflow.environment
     _console.print(f"Airflow  {environment.url}")
-    # Shown, because whoever may run this may also read the file; not written to any log.
+    # Shown, because a user who may run this may also read the file; not written to any log.
     _console.print(f"Log in   {ADMIN} / {environment.credentials().password}")
     with _console.status("Waiting for Airflow to read the DAG of the worker"):
         if start_workers(AirflowApi(environment)):
@@ -103,7 +103,7 @@ def down() -> None:
 
 @app.command()
 def status() -> None:
-    """Show what runs, and how healthy it is. Ends with 1 unless all of it does."""
+    """Show the running parts and their health. Ends with 1 unless all of them run."""
     home = SluiceHome.from_env().create()
     broker = LocalBroker(home)
     airflow = LocalAirflow.of_home(home, "")
@@ -121,7 +121,7 @@ def status() -> None:
 
 
 def _workers(broker: LocalBroker, airflow: LocalAirflow) -> str:
-    """Which are there; without one, each range is written by a Spark job of its own, and nothing is amiss."""
+    """The present workers; without any, each range is written by a separate Spark job, which is no fault."""
     if not broker.running:
         return "none"
     settings = KafkaSettings("kafka_default", {**airflow.environment.kafka, "bootstrap.servers": broker.bootstrap})

@@ -22,7 +22,7 @@ from sluice.pipeline.load import FOLDERS_VARIABLE
 __all__ = ["AirflowEnvironment", "LocalAirflow"]
 
 _PORT_FILE = "port"
-_JVM_MINUTES = "5"  # a step's JVM waits so long for the next step; 'make down' ends those that wait
+_JVM_MINUTES = "5"  # a step's JVM waits so long for the next step; 'make down' ends waiting ones
 
 # The triggerer is left out: a deferred task waits for it, but the first page doesn't have to.
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor")
@@ -45,14 +45,14 @@ class LocalAirflow:
 
     @classmethod
     def of_home(cls, home: SluiceHome, bootstrap: str, port: int | None = None) -> Self:
-        """The Airflow of a home, at the port it runs at, the one asked for, its last one, or 8080."""
+        """The Airflow of a runtime folder, at its present port, the requested one, its last one, or 8080."""
         kept = home.airflow / _PORT_FILE
         last = int(kept.read_text()) if kept.exists() else DEFAULT_PORT
         # The demo's own pipelines lie in the home, beside those of the caller.
         folder = home.root / "demo" / "pipelines"
         folder.mkdir(parents=True, exist_ok=True)
         folders = os.pathsep.join(filter(None, (os.environ.get(FOLDERS_VARIABLE), str(folder))))
-        # Workers take what they run from the control topic, which any user of this machine may write to.
+        # Workers take their work from the control topic, to which any user of this machine may write.
         extra = {FOLDERS_VARIABLE: folders, MINUTES: os.environ.get(MINUTES, _JVM_MINUTES)}
         environment = AirflowEnvironment(home, bootstrap, port=last, signed=True, extra=extra)
         found = cls(environment)
@@ -76,7 +76,7 @@ class LocalAirflow:
         """
         started = not self.running
         if started:
-            self._daemon.kill()  # what a parent that died has left holds the port and the database
+            self._daemon.kill()  # children of a dead parent hold the port and the database
             self.environment = self._with_free_ports()
             folder = self.environment.airflow_home
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,9 +107,9 @@ class LocalAirflow:
         self._daemon.stop(grace=20)
 
     def health(self) -> dict[str, str]:
-        """The status of each of its parts, as its API tells it; empty while the API doesn't answer."""
+        """The status of each of its parts, by its API; empty while the API doesn't answer."""
         try:
-            # Without a proxy, whatever the environment says: this is our own process.
+            # Without a proxy, whatever the environment says: this is a local process.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             address = f"http://127.0.0.1:{self.environment.port}/api/v2/monitor/health"
             with opener.open(address, timeout=5) as response:

@@ -35,7 +35,7 @@ class AirflowApi:
 
     def __init__(self, environment: AirflowEnvironment) -> None:
         self._environment = environment
-        # Without a proxy, whatever the environment says: this is our own process.
+        # Without a proxy, whatever the environment says: this is a local process.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._token: str | None = None
 
@@ -83,7 +83,7 @@ class AirflowApi:
         return [_dag_run(run) for run in answer["dag_runs"]]
 
     def trigger(self, dag_id: str, form: Mapping[str, Any]) -> str:
-        """Start a run with what a person would put into the trigger form; returns its id."""
+        """Start a run with the trigger form's values; returns its id."""
         body = {"logical_date": None, "conf": dict(form)}
         return str(self._call("POST", f"/api/v2/dags/{dag_id}/dagRuns", body)["dag_run_id"])
 

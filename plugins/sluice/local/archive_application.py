@@ -1,4 +1,4 @@
-"""What Spark runs to fill its class-data-sharing archive: one participant after the other in one JVM."""
+"""Spark's application to fill its class-data-sharing archive: one participant after the other in one JVM."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ class Credentials:
 
     @classmethod
     def of(cls, airflow_home: Path) -> Self:
-        """Those of an `AIRFLOW_HOME`, drawn at the first call."""
+        """The credentials of an `AIRFLOW_HOME`, generated at the first call."""
         airflow_home.mkdir(parents=True, exist_ok=True)
         keys_file = airflow_home / "keys.json"
         passwords_file = airflow_home / "simple_auth_manager_passwords.json.generated"
         if not keys_file.exists():
             _write_private(keys_file, _draw_keys())
         keys = json.loads(keys_file.read_text())
-        if "control_secret" not in keys:  # an earlier release drew none: it has a file of its own there
+        if "control_secret" not in keys:  # an earlier release generated none: it has another file there
             control_file = airflow_home / "control_secret.json"
             if not control_file.exists():
                 _write_private(control_file, {"control_secret": secrets.token_urlsafe(32)})

@@ -67,7 +67,7 @@ class AirflowEnvironment:
         return {"bootstrap.servers": self.bootstrap, **secret}
 
     def variables(self) -> dict[str, str]:
-        """The whole environment: this process's own without its Airflow settings, and ours.
+        """The whole environment: this process's own without its Airflow settings, and Sluice's.
 
         Settings that the caller's shell has for another Airflow must not reach this one's database.
         """
@@ -109,8 +109,8 @@ class AirflowEnvironment:
                 "simple_auth_manager_users": f"{ADMIN}:admin",
                 "simple_auth_manager_passwords_file": self.credentials().passwords_file,
             },
-            # SQLite lets one write at a time. Who waits for longer than 5 s, its own default, gets an error: on a busy
-            # laptop a run could not be started.
+            # SQLite allows one writer at a time. A writer that waits for longer than 5 s, its default, gets an error:
+            # on a busy laptop a run could not be started.
             "database": {"sql_alchemy_conn": f"sqlite:///{self.airflow_home / 'airflow.db'}?timeout={_PATIENCE}"},
             "api": {"workers": 1, "host": "127.0.0.1", "port": self.port, "base_url": self.url},
             "dag_processor": {"refresh_interval": 5, "min_file_process_interval": 10, "parsing_processes": 2},

@@ -1,4 +1,4 @@
-"""The one exception of the embedded runtime, and how its commands tell of it."""
+"""The one exception of the embedded runtime, and how its commands report it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LocalRuntimeError(RuntimeError):
 
     Args:
         what: What went wrong, as one sentence.
-        next_step: What the reader can do about it.
+        next_step: The reader's next step.
         detail: Output of the failing process, shown below both.
     """
 

@@ -35,7 +35,7 @@ class _IvyFailedError(Exception):
 
 
 def jars_ready(home: SluiceHome) -> bool:
-    """Whether the class paths on disk are those that this version asks for."""
+    """Whether the class paths on disk match this version's."""
     stamp = home.jars / _STAMP
     return stamp.is_file() and stamp.read_text().strip() == _wanted_stamp()
 
@@ -44,7 +44,7 @@ def class_path(home: SluiceHome, name: str) -> list[Path]:
     """The jars of one class path, sorted: archives of shared classes want the same order every time.
 
     Raises:
-        LocalRuntimeError: They aren't there.
+        LocalRuntimeError: They are missing.
     """
     found = sorted((home.jars / name).glob("*.jar"))
     if not found:
@@ -93,7 +93,7 @@ def checksums(home: SluiceHome) -> str:
 
 
 def verify(folder: Path, expected: str) -> None:
-    """Check that a folder's jars are those of a list, byte for byte: no other, none more, none fewer.
+    """Check that a folder's jars match a list exactly, byte for byte.
 
     Raises:
         LocalRuntimeError: They aren't; the files are named.
@@ -103,7 +103,7 @@ def verify(folder: Path, expected: str) -> None:
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise LocalRuntimeError(
-            f"Jars are not those that this version was tested with: {', '.join(wrong)}. Nothing was installed.",
+            f"Jars differ from the ones that this version was tested with: {', '.join(wrong)}. Nothing was installed.",
             next_step="compare them with Maven Central's; a mirror or a proxy may have changed them. Where ivy.xml was "
             f"changed on purpose, renew {CHECKSUMS} (`python -m sluice.local checksums`).",
         )

@@ -15,10 +15,10 @@ from sluice.local.errors import LocalRuntimeError
 
 @cache
 def java_home() -> Path:
-    """The Java home to run everything on: that of `sluice.runtime`, checked for a version that all of it runs on.
+    """The Java home for everything: that of `sluice.runtime`, checked for a version that all parts support.
 
     Raises:
-        LocalRuntimeError: There is none, or its version doesn't do.
+        LocalRuntimeError: There is none, or its version isn't supported.
     """
     try:
         home = runtime.java_home()

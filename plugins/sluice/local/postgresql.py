@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the demo: the machine's own programs, or those of a wheel, run without root."""
+"""A PostgreSQL server for the demo: the machine's own programs, or a wheel's, run without root."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def installed_programs() -> Path | None:
 
 
 def unprivileged() -> str | None:
-    """The account that a server runs as: PostgreSQL refuses to be root. None means as we are."""
+    """The account that a server runs as: PostgreSQL refuses to run as root. None means this process's."""
     if os.geteuid() != 0:
         return None
     known = {account.pw_name for account in pwd.getpwall()}
@@ -66,7 +66,7 @@ class LocalPostgreSql:
 
     @classmethod
     def of_home(cls, home: SluiceHome) -> Self:
-        """The one of a home."""
+        """The database server of a runtime folder."""
         return cls(home, home.root / "demo" / "postgresql")
 
     @property
@@ -144,7 +144,7 @@ class LocalPostgreSql:
             near.mkdir(mode=0o711)
         found = near.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise LocalRuntimeError(f"{near} is somebody else's.", next_step="find out whose, and remove it.")
+            raise LocalRuntimeError(f"{near} belongs to another user.", next_step="find its owner, and remove it.")
 
     def _programs(self) -> Path:
         installed = installed_programs()
@@ -169,7 +169,7 @@ class LocalPostgreSql:
         password = self._folder / "password"
         password.touch(mode=0o600)
         password.write_text(secrets.token_urlsafe(16))
-        handed = self._data.parent / "password.initdb"  # initdb reads it as whom it runs as
+        handed = self._data.parent / "password.initdb"  # initdb reads it as the account that it runs as
         handed.unlink(missing_ok=True)
         handed.touch(mode=0o600)
         handed.write_text(self.password)

@@ -1,4 +1,4 @@
-"""A background process that can be found again, and that goes with everything it started."""
+"""A background process that can be found again, and that ends with everything it started."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _candidates = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A TCP port of the loopback interface that nobody listens on: the preferred one where possible.
+    """A free TCP port of the loopback interface: the preferred one where possible.
 
-    Nothing holds it until its server binds it.
+    It isn't reserved until its server binds it.
 
     Raises:
         OSError: None of a thousand ports is free.
@@ -45,7 +45,7 @@ def free_port(preferred: int | None = None) -> int:
 
 
 class Daemon:
-    """One process in a session of its own, with a pid file and a log.
+    """One process in a separate session, with a pid file and a log.
 
     Args:
         name: Name of the pid file.
@@ -60,13 +60,13 @@ class Daemon:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path, **account: Any) -> None:
-        """Start the command in `folder`, and remember it. Whoever runs already must have been stopped.
+        """Start the command in `folder`, and remember it. An earlier process must have been stopped.
 
         Args:
             command: the program and its arguments.
             environment: all of its variables.
             folder: where it works.
-            account: `user`, `group` and `extra_groups` as of `subprocess.Popen`; ours by default.
+            account: `user`, `group` and `extra_groups` as of `subprocess.Popen`; this process's by default.
         """
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # A Ctrl-C in the terminal is for the one who waits there, not for the daemon.
+                # A Ctrl-C in the terminal is for the waiting command, not for the daemon.
                 start_new_session=True,
                 **account,
             )
@@ -88,11 +88,11 @@ class Daemon:
         self._pid_file.write_text(json.dumps({"pid": self._child.pid, "started": started}))
 
     def running(self) -> bool:
-        """Whether the process itself is alive; what it left behind doesn't count."""
+        """Whether the process itself is alive; its orphans don't count."""
         return self._leader() is not None
 
     def stop(self, grace: float = 30.0) -> None:
-        """Ask everything it started to end (SIGTERM), wait, and kill what is left after `grace` seconds."""
+        """Ask everything it started to end (SIGTERM), wait, and kill the rest after `grace` seconds."""
         members = self._members()
         _signal(members, signal.SIGTERM)
         psutil.wait_procs(members, timeout=grace)
@@ -139,10 +139,10 @@ class Daemon:
             return None
 
     def _members(self) -> list[psutil.Process]:
-        """The leader, its process group, its descendants, and whoever carries its mark.
+        """The leader, its process group, its descendants, and every process with its mark.
 
-        No one of these is enough: tasks of Airflow leave the group, orphans leave the tree, and a process
-        that sets its title overwrites the environment that others can read.
+        None of these is enough: tasks of Airflow leave the group, orphans leave the tree, and a process that sets its
+        title overwrites the environment that others can read.
         """
         leader = self._leader()
         found: set[psutil.Process] = set()
@@ -154,7 +154,7 @@ class Daemon:
         return [p for p in found if p.pid != os.getpid() and _alive(p)]
 
     def _group(self, leader: psutil.Process | None) -> int | None:
-        """The process group, which outlives its leader: the kernel gives its number to nobody meanwhile."""
+        """The process group, which outlives its leader: the kernel doesn't reuse its number meanwhile."""
         if leader is not None:
             return int(leader.pid)
         pid, started = self._recorded() or (0, 0.0)

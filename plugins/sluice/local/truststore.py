@@ -1,4 +1,4 @@
-"""Let Java trust whom this machine trusts.
+"""Let Java trust this machine's authorities.
 
 The packaged Java brings its own list of certificate authorities. Behind a proxy that inspects TLS, the one
 authority that matters is only in the machine's list, and every download would fail.
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 # Not a secret: a trust store holds public certificates, and Java wants a password for the file format's sake.
 _STORE_PASSWORD = "changeit"
 
-# Where pip and requests are told about further authorities; OpenSSL reads SSL_CERT_FILE by itself.
+# The variables by which pip and requests find further authorities; OpenSSL reads SSL_CERT_FILE by itself.
 _BUNDLE_VARIABLES = ("PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 

@@ -1,4 +1,4 @@
-"""The Python environment that we run in, for processes that look for it on PATH."""
+"""This process's Python environment, for processes that look for it on PATH."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def command(name: str, *arguments: str) -> list[str]:
 
 
 def search_path(*packages: Path) -> dict[str, str]:
-    """Variables that make `airflow`, `spark-submit` and Spark's Python those of this environment.
+    """Variables that select this environment's `airflow`, `spark-submit` and Spark's Python.
 
     Args:
         packages: Folders for PYTHONPATH, which `spark-submit` needs; Airflow adds its own by itself.

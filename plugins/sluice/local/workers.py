@@ -34,7 +34,7 @@ def start_workers(api: AirflowApi) -> bool:
 
 
 def workers_there(settings: KafkaSettings) -> tuple[str, ...]:
-    """The names of the group's workers that are there; none where the broker doesn't know the group yet.
+    """The names of the group's present workers; none where the broker doesn't know the group yet.
 
     Args:
         settings: the broker's.

@@ -21,18 +21,21 @@ class Viewer:
 
     def __init__(self, user: BaseUser) -> None:
         self._user = user
-        self._verdicts: dict[str | None, bool] = {}
+        self._verdicts: dict[tuple[str | None, DagAccessEntity], bool] = {}
 
-    def may_read(self, dag_id: str | None) -> bool:
-        """Whether they may read the DAG and its runs; None asks for all DAGs.
+    def may_read(self, dag_id: str | None, what: DagAccessEntity = DagAccessEntity.RUN) -> bool:
+        """Whether they may read a part of the DAG, by default its runs; None asks for all DAGs.
+
+        Airflow guards a DAG's code, its XComs and its tasks' logs apart from its runs, and so does the page.
 
         Without a DAG's id, FAB's auth manager checks only the permission for "DAG Runs", which users who may read
         only single DAGs have, too. So the permission for all DAGs is checked as well.
         """
-        if dag_id not in self._verdicts:
+        key = (dag_id, what)
+        if key not in self._verdicts:
             team = DagModel.get_team_name(dag_id) if dag_id else None
-            entities = (DagAccessEntity.RUN,) if dag_id else (DagAccessEntity.RUN, None)
-            self._verdicts[dag_id] = all(
+            entities = (what,) if dag_id else (what, None)
+            self._verdicts[key] = all(
                 get_auth_manager().is_authorized_dag(
                     method="GET",
                     access_entity=entity,
@@ -41,7 +44,12 @@ class Viewer:
                 )
                 for entity in entities
             )
-        return self._verdicts[dag_id]
+        return self._verdicts[key]
+
+    def may_edit_dags(self) -> bool:
+        """Whether they may edit all DAGs."""
+        manager = get_auth_manager()
+        return bool(manager.is_authorized_dag(method="PUT", details=DagDetails(), user=self._user))
 
     def may_read_import_errors(self) -> bool:
         """Whether they may read what is wrong with files that aren't DAGs."""

@@ -67,7 +67,7 @@ class Cached(Generic[T]):
                 self._latest = Snapshot(self._read(), datetime.now(UTC), None)
         except SluiceError as error:
             self._failed(str(error))
-        except Exception:  # told in the log; what a library says isn't shown, since it may name secrets
+        except Exception:  # in the log only; a library's message isn't shown, since it may name secrets
             _log.exception("%s could not be read", self._what)
             self._failed(f"{self._what} could not be read; the API server's log says why.")
         finally:

@@ -14,10 +14,10 @@ from airflow.configuration import conf
 
 from sluice.airflow.connections import kafka_settings
 from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.page.access import BY_HAND
+from sluice.page.access import BY_HAND, Viewer
 from sluice.page.cache import refresh_all
 from sluice.page.follower import ControlFollower, MemoryBudget
-from sluice.pipeline.load import load_pipelines, pipeline_files
+from sluice.pipeline.load import load_each, pipeline_files
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline, default_control_topic
 from sluice.pipeline.workers import keeps_workers
 from sluice.protocol.messages import StartCommit
@@ -27,7 +27,8 @@ TOPICS_VARIABLE = "SLUICE_CONTROL_TOPICS"
 ROOTS_VARIABLE = "SLUICE_TABLE_ROOTS"
 _SINK_WITHOUT_A_FILE = str(StartCommit.model_fields["sink"].default)
 NOT_LOOKED_AT = (
-    f"no pipeline file names it, and the API server's environment names no folder above it in {ROOTS_VARIABLE}."
+    f"no pipeline file names it. For users who may read all DAGs it is read below the folders that {ROOTS_VARIABLE} "
+    "names in the API server's environment."
 )
 
 
@@ -62,16 +63,19 @@ class Entry:
         return self.pipeline.sink.name if self.pipeline is not None else _SINK_WITHOUT_A_FILE
 
 
-def may_look_at(entry: Entry) -> bool:
-    """Whether the table's own files may be read.
+def may_look_at(entry: Entry, viewer: Viewer) -> bool:
+    """Whether the table's files may be read for a user.
 
-    A path known only from messages may come from anyone with write access to a control topic, who must not make this
-    process read arbitrary places with its own rights. So it must be in a folder that the environment names.
+    A path known only from messages may come from any principal with write access to a control topic, who must not
+    make this process read arbitrary places with its rights. So it must be in a folder that the environment names. Such
+    a message also names the DAG, by which the table would show to readers of any DAG: the user must be permitted to
+    read all of them.
     """
     if entry.pipeline is not None:
         return True
     roots = [root.strip().rstrip("/") for root in os.environ.get(ROOTS_VARIABLE, "").split(",")]
-    return any(root and (entry.table or "").startswith(f"{root}/") for root in roots)
+    below = any(root and (entry.table or "").startswith(f"{root}/") for root in roots)
+    return below and viewer.may_read(None)
 
 
 class Catalogue:
@@ -170,11 +174,8 @@ class Catalogue:
         kept = self._files.get(path)
         if kept is not None and kept[0] == stamp:
             return kept[1]
-        found: tuple[Pipeline, ...] | PipelineFileError
-        try:
-            found = load_pipelines(path)
-        except PipelineFileError as error:
-            found = error
+        pipelines, errors = load_each([path])
+        found = errors[0] if errors else tuple(pipeline for _, pipeline in pipelines)
         self._files[path] = (stamp, found)
         return found
 

@@ -51,7 +51,7 @@ def health(
 ) -> Health:
     """The state of a pipeline.
 
-    A failed run counts even while the next one is running: whoever looks wants to know that it failed.
+    A failed run counts even while the next one is running: a reader wants to know of the failure.
 
     Args:
         schedule: its DAG's schedule; None if Airflow doesn't know the DAG.

@@ -165,7 +165,7 @@ class Transaction(_Whole):
     offsets_planned: int
     lag_left: int | None
     timeline: str | None
-    """Where it stands on the table's own timeline: completed, pending, archived or absent; null where none is read."""
+    """Its state on the table's own timeline: completed, pending, archived or absent; null where no timeline is read."""
     ranges: list[list[Bar]]
     records_read: int
     records_written: int
@@ -188,7 +188,7 @@ class LagLine(_Whole):
 
 
 class Offset(_Whole):
-    """Where one partition stands."""
+    """The position of one partition."""
 
     cluster: str
     """The Kafka connection's id, or the cluster's name."""
@@ -205,7 +205,7 @@ class Offset(_Whole):
 
 
 class Offsets(_Whole):
-    """Where all partitions of one pipeline stand, those that lag most first."""
+    """The positions of all partitions of one pipeline, the largest lag first."""
 
     key: str
     offsets: list[Offset]
@@ -433,9 +433,9 @@ class WorkerGroup(_Whole):
 
     group: str
     pipelines: list[str]
-    """Those that name the group, and that the caller may see."""
+    """The pipelines with this group that the caller may see."""
     known: bool
-    """Whether Kafka has said who is there."""
+    """Whether Kafka has named the group's members."""
     workers: list[Worker]
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 from threading import BoundedSemaphore
 from typing import Any
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from sqlalchemy.orm import Session
 
 from sluice.connectors.views import Timeline
@@ -37,12 +38,37 @@ _SPARK = 24  # transactions in the list's small chart
 _BY_HAND = ("None", "Never, external triggers only")  # Airflow's names for it
 _OTHERS = 12  # commits of other writers that are shown
 
+_CLUSTERS, _TOPICS = 50, 5000  # of one pipeline, as messages name them, whose ends are asked for
+
 # Requests that may read messages again at the same time; each may take tens of megabytes.
 _reading_messages = BoundedSemaphore(2)
 
 
+@contextmanager
+def _a_reader() -> Iterator[None]:
+    """One of the places for reading messages again.
+
+    A request doesn't wait for one: it would hold one of the few threads that Airflow's own requests need, too.
+
+    Raises:
+        RetryableError: all are taken.
+    """
+    if not _reading_messages.acquire(blocking=False):
+        raise RetryableError(
+            "Messages are being read for other requests.", next_step="try again in a moment: a few are read at a time."
+        )
+    try:
+        yield
+    finally:
+        _reading_messages.release()
+
+
 class NotFoundError(Exception):
     """There is no such pipeline or transaction, or the user may not see it."""
+
+
+class ForbiddenError(Exception):
+    """The user may read the DAG's runs, and not what was asked for."""
 
 
 @dataclass
@@ -93,15 +119,15 @@ class Page:
         entry = self._entry(viewer, session, key)
         ids = [entry.dag_id] if entry.dag_id else []
         runs = latest_runs(session, ids, LATEST)
-        refresh_all([*self._ends(entry), *self._cached_timeline(entry)])
-        timeline = self._timeline(entry)
+        refresh_all([*self._ends(entry), *self._cached_timeline(entry, viewer)])
+        timeline = self._timeline(entry, viewer)
         others = self._others(entry, timeline)
         with self._view(entry, dags(session, ids), runs) as view:
             readable = [t for t in view.history.newest() if self._may_read(viewer, entry, t)]
             start = next((i + 1 for i, t in enumerate(readable) if t.instant == before), 0) if before else 0
             window = readable[start : start + limit]
             oldest_first = window[::-1]
-            banners = [*view.banners, *self._timeline_banner(entry, timeline)]
+            banners = [*view.banners, *self._timeline_banner(entry, viewer, timeline)]
             return {
                 **self._row(view, viewer),
                 "transactions": [present.transaction(t, view.history, timeline.value) for t in window],
@@ -124,17 +150,17 @@ class Page:
     def transaction(self, viewer: Viewer, session: Session, key: str, instant: str) -> Json:
         """One transaction."""
         entry, found = self._transaction(viewer, session, key, instant)
-        refresh_all(self._cached_timeline(entry))
-        timeline = self._timeline(entry)
+        refresh_all(self._cached_timeline(entry, viewer))
+        timeline = self._timeline(entry, viewer)
         follower = self._catalogue.follower(_control(entry))
         banners = topic_banner(entry, follower.cached.latest, follower.progress)
-        banners += self._timeline_banner(entry, timeline)
+        banners += self._timeline_banner(entry, viewer, timeline)
         if timeline.value is not None and found.state == "committed" and timeline.value.standing(instant) == "absent":
             banners.append(
                 banner(
                     "error",
-                    "ACK-COMMIT stands in the control topic, but the table's timeline doesn't hold the commit any "
-                    "more: somebody rolled it back or restored the table.",
+                    "ACK-COMMIT is in the control topic, but the commit is no longer on the table's timeline: it was "
+                    "rolled back, or the table was restored.",
                 )
             )
         run = one_run(session, found.dag_id, found.run_id)
@@ -161,10 +187,13 @@ class Page:
         """One transaction's messages as they are in the control topic.
 
         Raises:
+            ForbiddenError: the user may not read the DAG's code.
             SluiceError: the topic can't be read now.
         """
         entry, found = self._transaction(viewer, session, key, instant)
-        with _reading_messages:
+        if not viewer.may_read(entry.dag_id, DagAccessEntity.CODE):  # START-COMMIT has all that the file says
+            raise ForbiddenError
+        with _a_reader():
             messages, left_out = self._catalogue.follower(_control(entry)).messages(found)
         return {
             "messages": [{"offset": offset, "message": redact(message)} for offset, message in messages],
@@ -207,7 +236,7 @@ class Page:
         return {"pipelines": pipelines, "transactions": visible[::-1], "run": present.run(run) if run else None}
 
     def positions(self, viewer: Viewer, session: Session, key: str) -> Json:
-        """Where every partition of one pipeline stands, all of them."""
+        """The positions of all partitions of one pipeline."""
         entry = self._entry(viewer, session, key)
         refresh_all(self._ends(entry))
         with self._view(entry, {}, {}) as view:
@@ -279,7 +308,7 @@ class Page:
 
     def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
         """The transaction with all its partitions, from its messages; as it is cached if the messages are gone."""
-        with _reading_messages:
+        with _a_reader():
             messages, _ = self._catalogue.follower(_control(entry)).messages(found)
         decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
         return TableHistory(found.table).extend(decoded).get(found.instant) or found
@@ -309,20 +338,20 @@ class Page:
             view.health = _health(dag, of_dag, history, view.lag)
             yield view
 
-    def _timeline(self, entry: Entry) -> Snapshot[Timeline | None]:
-        cached = self._cached_timeline(entry)
+    def _timeline(self, entry: Entry, viewer: Viewer) -> Snapshot[Timeline | None]:
+        cached = self._cached_timeline(entry, viewer)
         return cached[0].latest if cached else Snapshot(None, None, None)
 
-    def _cached_timeline(self, entry: Entry) -> list[Cached[Timeline | None]]:
-        if entry.table is None or not may_look_at(entry):
+    def _cached_timeline(self, entry: Entry, viewer: Viewer) -> list[Cached[Timeline | None]]:
+        if entry.table is None or not may_look_at(entry, viewer):
             return []
         cached = self._tables.timeline(_shown(entry, entry.table))
         return [] if cached is None else [cached]
 
-    def _timeline_banner(self, entry: Entry, timeline: Snapshot[Timeline | None]) -> list[Json]:
-        if entry.table is not None and self._cached_timeline(entry):
+    def _timeline_banner(self, entry: Entry, viewer: Viewer, timeline: Snapshot[Timeline | None]) -> list[Json]:
+        if entry.table is not None and self._cached_timeline(entry, viewer):
             return read_banner(f"The timeline of {entry.table}", timeline)
-        if entry.table is None or may_look_at(entry):
+        if entry.table is None or may_look_at(entry, viewer):
             return []
         return [banner("warning", f"The timeline of {entry.table} isn't looked at: {NOT_LOOKED_AT}")]
 
@@ -435,21 +464,23 @@ def _control(entry: Entry) -> Any:
 
 def _topics(entry: Entry, history: TableHistory | None) -> dict[Cluster, set[str]]:
     """The pipeline's topics by cluster: those of its file or its mapping, else those whose offsets it has committed."""
-    if entry.pipeline is not None and not entry.pipeline.source.capabilities.holds_control_log:
-        return {}  # no cluster whose log ends could be read
-    if entry.pipeline is not None and entry.pipeline.source.options.topics:
-        connection = entry.pipeline.source.options.connection
-        return {Cluster(connection, connection): set(entry.pipeline.source.options.topics)}
+    if entry.pipeline is None or not entry.pipeline.source.capabilities.holds_control_log:
+        return {}  # messages alone make this server log in nowhere; and other sources have no log ends
+    options = entry.pipeline.source.options
+    own = Cluster(options.connection, options.connection)
+    if options.topics:
+        return {own: set(options.topics)}
+    if options.streams_settings is None:
+        committed = (tp.topic for tp in (history.committed if history else ()) if tp.cluster == options.connection)
+        topics = set(islice(committed, _TOPICS))
+        return {own: topics} if topics else {}
     streams = history.streams if history else None
-    if streams is not None and entry.pipeline is None:
-        return {}  # messages alone don't make this server log in anywhere
-    if streams is not None:
-        addresses = streams.clusters.items()
-        return {Cluster(name, a.connection, a.bootstrap_servers): set(streams.topics(name)) for name, a in addresses}
-    topics: dict[Cluster, set[str]] = {}
-    for tp in history.committed if history else ():
-        topics.setdefault(Cluster(tp.cluster, tp.cluster), set()).add(tp.topic)
-    return topics
+    allowed = {options.connection, *options.streams_settings.connections}
+    return {
+        Cluster(name, at.connection, at.bootstrap_servers): set(islice(streams.topics(name), _TOPICS))
+        for name, at in (islice(streams.clusters.items(), _CLUSTERS) if streams is not None else ())
+        if at.connection in allowed and streams is not None
+    }
 
 
 def _health(dag: DagFacts | None, runs: list[RunFacts], history: TableHistory, lag: int | None) -> Health:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Collection, Hashable
 from functools import lru_cache, partial
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sluice.airflow.connections import kafka_settings, source_connections
 from sluice.connectors.connections import given
@@ -15,9 +16,11 @@ from sluice.page.cache import Cached
 from sluice.protocol.offsets import TopicPartition
 
 _LASTS = 5.0  # seconds until a log's end or a timeline is read again
-_REMEMBERED = 2000  # commits whose metadata is cached; a completed one never changes
+_REMEMBERED = 2000  # commits whose metadata is cached, a completed one never changes; likewise tables and topics
 
 LogEnds = dict[TopicPartition, int]
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 
 
 class Shown(NamedTuple):
@@ -46,8 +49,8 @@ class Tables:
     """One for each API server process."""
 
     def __init__(self) -> None:
-        self._timelines: dict[Shown, Cached[Timeline | None] | None] = {}
-        self._ends: dict[tuple[Cluster, frozenset[str], str], Cached[LogEnds]] = {}
+        self._timelines: OrderedDict[Shown, Cached[Timeline | None] | None] = OrderedDict()
+        self._ends: OrderedDict[tuple[Cluster, frozenset[str], str], Cached[LogEnds]] = OrderedDict()
         self._lock = Lock()
 
     def timeline(self, shown: Shown) -> Cached[Timeline | None] | None:
@@ -56,7 +59,7 @@ class Tables:
             if shown not in self._timelines:
                 cached = Cached(f"The timeline of {shown.table}", partial(_timeline, shown), _LASTS)
                 self._timelines[shown] = cached if shows_commits(shown.sink) else None
-            return self._timelines[shown]
+            return _latest(self._timelines, shown)
 
     def log_ends(self, cluster: Cluster, topics: Collection[str], isolation_level: str) -> Cached[LogEnds]:
         """The log ends of a cluster's topics."""
@@ -65,7 +68,15 @@ class Tables:
             if key not in self._ends:
                 read = partial(_log_ends, cluster, frozenset(topics), isolation_level)
                 self._ends[key] = Cached(f"The logs' ends of {', '.join(sorted(topics))}", read, _LASTS)
-            return self._ends[key]
+            return _latest(self._ends, key)
+
+
+def _latest(kept: OrderedDict[_K, _V], key: _K) -> _V:
+    """A value, and no more of the others than are remembered: messages name tables and topics, as many as they like."""
+    kept.move_to_end(key)
+    while len(kept) > _REMEMBERED:
+        kept.popitem(last=False)
+    return kept[key]
 
 
 def _timeline(shown: Shown) -> Timeline | None:

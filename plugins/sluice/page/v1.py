@@ -13,13 +13,14 @@ from fastapi.responses import JSONResponse
 from sluice.errors import SluiceError
 from sluice.page import models
 from sluice.page.access import ViewerDep
-from sluice.page.service import NotFoundError, Page
+from sluice.page.service import ForbiddenError, NotFoundError, Page
 from sluice.redact import redact
 
 _LARGEST_WINDOW = 500
 _MAY_READ_DAG = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    401: {"model": models.Problem, "description": "Nobody is logged in."},
+    401: {"model": models.Problem, "description": "No user is logged in."},
+    403: {"model": models.Problem, "description": "The caller may read the DAG's runs, and not this."},
     404: {"model": models.Problem, "description": "There is no such thing, or the caller may not read it."},
     503: {"model": models.Problem, "description": "The control topic can't be read now."},
 }
@@ -48,6 +49,7 @@ def make_v1(page: Page) -> FastAPI:
     app.state.page = page
     app.include_router(router)
     app.exception_handler(NotFoundError)(_not_found)
+    app.exception_handler(ForbiddenError)(_forbidden)
     app.exception_handler(SluiceError)(_unavailable)
     return app
 
@@ -90,7 +92,7 @@ def transactions(
 
 @router.get("/offsets", response_model=models.Offsets)
 def offsets(page: PageDep, viewer: ViewerDep, session: SessionDep, key: Key) -> Any:
-    """Where every partition stands, and what waits in it."""
+    """The position and the lag of every partition."""
     return page.positions(viewer, session, key)
 
 
@@ -126,6 +128,11 @@ def of_run(page: PageDep, viewer: ViewerDep, session: SessionDep, dag_id: str, r
 
 async def _not_found(_: Request, __: NotFoundError) -> JSONResponse:
     return JSONResponse({"detail": "There is no such thing, or you may not read it."}, status.HTTP_404_NOT_FOUND)
+
+
+async def _forbidden(_: Request, __: ForbiddenError) -> JSONResponse:
+    return JSONResponse({"detail": "Messages have all that the pipeline file says: ask for the right to read the DAG's"
+                         " code."}, status.HTTP_403_FORBIDDEN)  # fmt: skip
 
 
 async def _unavailable(_: Request, error: SluiceError) -> JSONResponse:

@@ -1,7 +1,7 @@
-"""What a worker decides: which ranges it claims, when it renews a claim, what it writes next, and when it ends.
+"""A worker's decisions: the ranges to claim, when to renew a claim, the range to write next, and when to end.
 
-Without threads and without waiting: it is told what happened, and steps on when it is asked to. What a claim is worth
-is in `sluice.protocol.claims`.
+It has no threads and never blocks: `Worker` passes events in and calls `step`. The rules of claims are in
+`sluice.protocol.claims`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from sluice.connectors.log import ControlLog
 from sluice.errors import SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
-from sluice.participant.participant import Assignment, RangeJob
+from sluice.participant.participant import Assignment, NotHereError, RangeJob
 from sluice.protocol.claims import Claims, Steady, first_choice, is_known_from, is_unwritten
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import NO_LEASE, Claim, ControlMessage
 from sluice.protocol.transaction import TableLog, Transaction
 
-_TICK = 1.0  # seconds after which it looks again, whatever it is told
-_PATIENCE = 2.0  # seconds for which a range is left to the worker that should take it
-_SPARED = 2 * _PATIENCE  # for which one without a free slot leaves it to others, who look after `_PATIENCE`
+_TICK = 1.0  # seconds between looks at all tables, with or without events
+_PATIENCE = 2.0  # seconds for which a range is left to its first choice of worker
+_DEFERRED = 2 * _PATIENCE  # for which a worker without a free slot leaves it to others, which claim after `_PATIENCE`
 _RENEWALS = 3  # in each lease
-_TO_END = 60.0  # seconds for which a cancelled range may go on before the worker gives itself up
+_TO_END = 60.0  # seconds that a cancelled range has to end before the worker ends itself
 
 
-class Place(NamedTuple):
+class RangeId(NamedTuple):
     """A range of a transaction: its control topic and table, the offset of its START-COMMIT, and its number."""
 
     topic: str
@@ -42,14 +42,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """How a worker works.
+    """A worker's settings.
 
     Attributes:
-        name: its own, told from all others.
+        name: its unique name.
         lease: seconds for which a claim lasts.
         slots: how many ranges it writes at once.
-        longest_stay: seconds after which it ends, so that another begins afresh; None for ever.
-        described: what its claims tell people of it besides, `Claim`'s `began` and `memory`.
+        longest_stay: seconds after which it ends, for a fresh one to replace it; None for no limit.
+        described: further fields of its claims, for people: `Claim`'s `began` and `memory`.
     """
 
     name: str
@@ -77,10 +77,10 @@ class ServedTable:
 
 
 class Application(Protocol):
-    """What a worker writes by."""
+    """The Spark application that a worker runs in."""
 
-    def ailment(self) -> End | None:
-        """Why it can't go on, without waiting; None while its JVM runs, answers, and has memory left."""
+    def health_problem(self) -> End | None:
+        """Why it has to end, without blocking; None while its JVM runs, answers, and has memory left."""
         ...
 
 
@@ -88,28 +88,30 @@ class Attempt(Protocol):
     """A range that is being written."""
 
     def cancel(self) -> None:
-        """Make it end soon, without waiting for that."""
+        """Make it end soon, without blocking."""
         ...
 
 
-Begin = Callable[[Place, Assignment, ServedTable], Attempt]
-"""Begins to write a range beside what goes on already; `Claiming.ended` is told when that has ended."""
+Begin = Callable[[RangeId, Assignment, ServedTable], Attempt]
+"""Starts to write a range, beside running ones; its end is passed to `Claiming.ended`."""
 
 
 class End(StrEnum):
     """Why a worker ends."""
 
     ASKED = "it was asked to"
-    OLD = "its time is over"
+    OLD = "its longest stay is over"
+    ELSEWHERE = "its connections no longer lead to the logs that it has read before"
     NEW_CODE = "another release, or other pipeline files, are in use now"
-    SICK = "its Spark application can't go on"
-    STUCK = "a range did not end when it was cancelled"
-    SILENT = "its JVM does not answer"
+    UNHEALTHY = "its Spark application is lost or out of memory"
+    RANGE_HUNG = "a range did not end when it was cancelled"
+    JVM_UNRESPONSIVE = "its JVM does not answer"
+    CONTROL_TOPICS_LOST = "it can't follow its control topics"
 
     @property
     def leaves_threads(self) -> bool:
-        """Whether threads are stuck that nobody can end: the process ends without waiting for them."""
-        return self in (End.STUCK, End.SILENT)
+        """Whether threads may be stuck for good: the process exits without joining them."""
+        return self in (End.RANGE_HUNG, End.JVM_UNRESPONSIVE)
 
 
 @dataclass
@@ -119,37 +121,38 @@ class _Held:
     began: float | None = None
     cancelled: float | None = None
     attempt: Attempt | None = None
-    is_lost: bool = False  # another has taken it over, since this worker stood still
+    is_lost: bool = False  # another has taken it over, since this worker was suspended
 
 
 @dataclass
 class _State:
     logs: dict[tuple[str, str], TableLog] = field(default_factory=dict)
-    due: dict[Place, float] = field(default_factory=dict)
-    spared: set[Place] = field(default_factory=set)  # left to others once, since there was no slot
-    offered: set[Place] = field(default_factory=set)  # claimed, and given back once, since another had nothing to do
-    asked: dict[Place, int] = field(default_factory=dict)  # offsets of claims sent, not yet read back
-    held: dict[Place, _Held] = field(default_factory=dict)
-    waiting: deque[Place] = field(default_factory=deque)
-    left: deque[Place] = field(default_factory=lambda: deque(maxlen=1000))  # those that it couldn't write
+    due: dict[RangeId, float] = field(default_factory=dict)
+    deferred: set[RangeId] = field(default_factory=set)  # left to others once, since there was no slot
+    returned: set[RangeId] = field(default_factory=set)  # claimed, and given back once, since another had nothing to do
+    pending_claims: dict[RangeId, int] = field(default_factory=dict)  # offsets of claims sent, not yet read back
+    held: dict[RangeId, _Held] = field(default_factory=dict)
+    waiting: deque[RangeId] = field(default_factory=deque)
+    failed: deque[RangeId] = field(default_factory=lambda: deque(maxlen=1000))  # ranges that it couldn't write
+    read: set[tuple[str, str]] = field(default_factory=set)  # tables whose ranges it has written
     first: dict[str, int] = field(default_factory=dict)  # from where on each control topic was read
     ends: dict[str, int] = field(default_factory=dict)  # where each ended when reading of it began
-    changed: set[tuple[str, str]] = field(default_factory=set)  # tables of which something new was heard
+    changed: set[tuple[str, str]] = field(default_factory=set)  # tables with new messages
     looked: float = float("-inf")  # when it last looked at all of them
 
 
 class Claiming:
-    """Claims ranges of open transactions, has them written, and reports nothing itself.
+    """Claims ranges of open transactions and starts writing them; it reports no results itself.
 
     One thread calls all but `end`.
 
     Args:
         terms: how it works.
-        tables: what it writes, by control topic and table.
-        application: what it writes by.
-        workers: the names of the workers that are there, itself among them.
-        steady: a clock that nobody sets.
-        is_current: whether release and pipeline files are still those that it began with.
+        tables: the tables that it writes, by control topic and table.
+        application: its Spark application.
+        workers: the names of the group's present workers, including its own.
+        steady: a monotonic clock, in seconds.
+        is_current: whether release and pipeline files are unchanged since it began.
         begin: begins to write a range.
     """
 
@@ -172,14 +175,14 @@ class Claiming:
         self._begin_range = begin
         self._claims = Claims(steady)
         self._state = _State()
-        self._refused: deque[str] = deque(maxlen=1000)  # transactions that were told of
+        self._refused: deque[str] = deque(maxlen=1000)  # transactions whose skipping was logged
         self._end: End | None = None
         self._began = steady()
 
-    # What it is told ----------------------------------------------------------------------------------------------
+    # Events ---------------------------------------------------------------------------------------------------------
 
     def reads_from(self, topic: str, position: int, end: int) -> None:
-        """A topic is read from an offset on: what stands before isn't known, what stands from `end` on is new."""
+        """A topic is read from offset `position`: earlier messages are unknown, those from offset `end` are new."""
         self._state.first[topic] = position
         self._state.ends[topic] = end
 
@@ -193,47 +196,55 @@ class Claiming:
         table_log.forget_ended()
         self._state.changed.add(key)
 
-    def ended(self, place: Place, error: Exception | None) -> None:
+    def ended(self, range_id: RangeId, error: Exception | None) -> None:
         """A range that was begun has ended; with an error if it could not be written."""
-        held = self._state.held.get(place)
+        held = self._state.held.get(range_id)
         if held is None:
             return
         if error is None:
-            del self._state.held[place]
+            del self._state.held[range_id]
+            self._state.read.add((range_id.topic, range_id.table))
             return
-        self._state.left.append(place)
-        if isinstance(error, SluiceError):  # which was reported, or the claim runs out
-            del self._state.held[place]
-        else:  # nothing was reported: somebody else may take it
-            self._give_back(place)
+        self._state.failed.append(range_id)
+        # A worker whose own connections were never right would begin with the same ones again.
+        if (
+            isinstance(error, NotHereError)
+            and error.is_for_a_person
+            and (range_id.topic, range_id.table) in self._state.read
+        ):
+            self.end(End.ELSEWHERE)
+        if isinstance(error, SluiceError):  # reported by a failed WRITE-STATUS, or the claim expires
+            del self._state.held[range_id]
+        else:  # nothing was reported: another worker may claim it
+            self._give_back(range_id)
         self._end_if_ill()
 
     def end(self, why: End = End.ASKED) -> None:
-        """Claim no more, and end with what is being written; from any thread, and from a signal's handler."""
+        """Claim no more, and end once running ranges are written; safe from any thread and from a signal handler."""
         self._end = self._end or why
 
     @property
     def why(self) -> End | None:
-        """Why it ends; None while it goes on."""
+        """Why it ends; None while it keeps working."""
         return self._end
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and nothing is being written, or what is can't be waited for."""
+        """Whether it has ended: no range is being written, or running ones can't be waited for."""
         return self._end is not None and (self._end.leaves_threads or not self._state.held)
 
     def until_next(self) -> float:
-        """Seconds after which to step on, though nothing was said."""
+        """Seconds after which to call `step` without an event."""
         soonest = min(self._state.due.values(), default=self._steady() + _TICK)
         return min(_TICK, max(0.0, soonest - self._steady()))
 
-    # What it does -------------------------------------------------------------------------------------------------
+    # Decisions ------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Look at what was said, at the clock and at itself, and do what is to be done now."""
+        """Check events, the clock and its own health, and take every action that is due."""
         state, now = self._state, self._steady()
         changed, state.changed = state.changed, set()
-        if now - state.looked >= _TICK:  # claims run out though nobody says anything, or says it of other tables
+        if now - state.looked >= _TICK:  # claims also expire without any message on their table
             state.looked, changed = now, set(state.logs)
             self._claims.forget({name for table_log in state.logs.values() for name in table_log.transactions})
         for key in sorted(changed):
@@ -242,75 +253,79 @@ class Claiming:
         self._claim()
         self._renew()
         self._begin()
-        self._offer()
+        self._return_waiting()
 
     def give_all_back(self) -> None:
-        """Give back what it has claimed and not written: others needn't wait until that has run out."""
-        for place in list(self._state.held):
-            self._give_back(place)
-        for place, sent in self._state.asked.items():
-            self._release(place, sent)
-        self._state.asked.clear()
+        """Release claims on ranges that it hasn't written, so that others needn't wait for them to expire."""
+        for range_id in list(self._state.held):
+            self._give_back(range_id)
+        for range_id, sent in self._state.pending_claims.items():
+            self._release(range_id, sent)
+        self._state.pending_claims.clear()
 
     def _consider(self, key: tuple[str, str]) -> None:
-        """Note which of a table's ranges may be claimed and when, and which claims of its own count."""
+        """Note which of a table's ranges may be claimed and when, and which of this worker's claims count."""
         topic, table = key
         table_log, state = self._state.logs[key], self._state
-        open_ = {place: t for t in table_log.transactions.values() for place in _places(topic, table, t)}
-        known = {*state.due, *state.spared, *state.offered, *state.asked}
-        for place in [p for p in known if (p.topic, p.table) == key and p not in open_]:
-            state.due.pop(place, None)
-            state.spared.discard(place)
-            state.offered.discard(place)
-            state.asked.pop(place, None)
-        for place, transaction in open_.items():
-            self._settle_claim(place, transaction)
-            may = place not in state.held and place not in state.asked and self._may_claim(place, transaction)
+        open_ = {range_id: t for t in table_log.transactions.values() for range_id in _range_ids(topic, table, t)}
+        known = {*state.due, *state.deferred, *state.returned, *state.pending_claims}
+        for range_id in [p for p in known if (p.topic, p.table) == key and p not in open_]:
+            state.due.pop(range_id, None)
+            state.deferred.discard(range_id)
+            state.returned.discard(range_id)
+            state.pending_claims.pop(range_id, None)
+        for range_id, transaction in open_.items():
+            self._settle_claim(range_id, transaction)
+            may = (
+                range_id not in state.held
+                and range_id not in state.pending_claims
+                and self._may_claim(range_id, transaction)
+            )
             if not may:
-                state.due.pop(place, None)
-            elif place not in state.due:
-                state.due[place] = self._steady() + self._leaves_to_others_for(place, transaction)
+                state.due.pop(range_id, None)
+            elif range_id not in state.due:
+                state.due[range_id] = self._steady() + self._defers_for(range_id, transaction)
 
-    def _leaves_to_others_for(self, place: Place, transaction: Transaction) -> float:
+    def _defers_for(self, range_id: RangeId, transaction: Transaction) -> float:
         """Seconds for which others may claim a range before this worker does."""
-        if place in self._state.offered:
-            return _SPARED
-        _, last = transaction.claims.get(place.number, (NO_LEASE, None))
+        if range_id in self._state.returned:
+            return _DEFERRED
+        _, last = transaction.claims.get(range_id.number, (NO_LEASE, None))
         if last is not None and last.released and self._has_slot():
             return 0.0
-        first = first_choice(self._workers(), place.topic, transaction.id, place.number)
+        first = first_choice(self._workers(), range_id.topic, transaction.id, range_id.number)
         return 0.0 if first in (None, self._terms.name) else _PATIENCE
 
-    def _settle_claim(self, place: Place, transaction: Transaction) -> None:
-        """Hold the range if the claim that was sent for it is the one that counts, or drop it."""
-        sent = self._state.asked.get(place)
+    def _settle_claim(self, range_id: RangeId, transaction: Transaction) -> None:
+        """Hold the range if the claim that was sent for it counts, else drop it."""
+        sent = self._state.pending_claims.get(range_id)
         if sent is None:
             return
-        table_log = self._state.logs[place.topic, place.table]
+        table_log = self._state.logs[range_id.topic, range_id.table]
         if table_log.position <= sent:
             return  # not read back yet
-        del self._state.asked[place]
-        offset, _ = transaction.claims.get(place.number, (NO_LEASE, None))
+        del self._state.pending_claims[range_id]
+        offset, _ = transaction.claims.get(range_id.number, (NO_LEASE, None))
         if offset == sent:
-            self._state.held[place] = _Held(sent, self._steady())
-            self._state.waiting.append(place)
+            self._state.held[range_id] = _Held(sent, self._steady())
+            self._state.waiting.append(range_id)
             reach("worker.after_claim")
 
-    def _may_claim(self, place: Place, transaction: Transaction) -> bool:
-        if self._end is not None or place in self._state.left:
+    def _may_claim(self, range_id: RangeId, transaction: Transaction) -> bool:
+        if self._end is not None or range_id in self._state.failed:
             return False
-        if not self._claims.may_claim(transaction, place.number):
+        if not self._claims.may_claim(transaction, range_id.number):
             return False
         start = transaction.start
-        misfit = self._tables[place.topic, place.table].fits(transaction)
-        if not is_known_from(self._state.first.get(place.topic, 0), start):
+        misfit = self._tables[range_id.topic, range_id.table].fits(transaction)
+        if not is_known_from(self._state.first.get(range_id.topic, 0), start):
             misfit = "it was planned before what this worker has read of the control topic"
         if start.release != __version__:
-            if transaction.start_offset >= self._state.ends.get(place.topic, 0):
+            if transaction.start_offset >= self._state.ends.get(range_id.topic, 0):
                 log.warning("the interval is of another release", instant=transaction.id, release=start.release)
                 self.end(End.NEW_CODE)
                 return False
-            # It is older than this worker: one that begins now would be of the same release as this one.
+            # The interval is older than this worker: a worker that begins now would be of this one's release.
             misfit = f"it was planned by release {start.release}, before this worker began"
         if misfit is not None and transaction.id not in self._refused:
             self._refused.append(transaction.id)
@@ -318,56 +333,56 @@ class Claiming:
         return misfit is None
 
     def _claim(self) -> None:
-        """Claim what is due; without a free slot, after others had time to."""
+        """Claim ranges that are due; without a free slot, only after others had time to."""
         now = self._steady()
-        for place, due in list(self._state.due.items()):
-            if due > now and not (place in self._state.spared and self._has_slot()):
+        for range_id, due in list(self._state.due.items()):
+            if due > now and not (range_id in self._state.deferred and self._has_slot()):
                 continue
-            if self._may_be_left_to_others(place):
-                self._state.spared.add(place)
-                self._state.due[place] = now + _SPARED
+            if self._may_defer(range_id):
+                self._state.deferred.add(range_id)
+                self._state.due[range_id] = now + _DEFERRED
                 continue
-            del self._state.due[place]
-            transaction = self._transaction(place)
-            if transaction is not None and self._may_claim(place, transaction):
-                last, _ = transaction.claims.get(place.number, (NO_LEASE, None))
+            del self._state.due[range_id]
+            transaction = self._transaction(range_id)
+            if transaction is not None and self._may_claim(range_id, transaction):
+                last, _ = transaction.claims.get(range_id.number, (NO_LEASE, None))
                 reach("worker.before_claim")
-                sent = self._send(place, transaction, takes_over=last)
+                sent = self._send(range_id, transaction, takes_over=last)
                 if sent is not None:
-                    self._state.asked[place] = sent
+                    self._state.pending_claims[range_id] = sent
 
     def _has_slot(self) -> bool:
-        return len(self._state.held) + len(self._state.asked) < self._terms.slots
+        return len(self._state.held) + len(self._state.pending_claims) < self._terms.slots
 
-    def _may_be_left_to_others(self, place: Place) -> bool:
-        """Whether a range would wait here, others are there who may have a slot, and none was left to them before."""
-        if place in self._state.spared or self._has_slot():
+    def _may_defer(self, range_id: RangeId) -> bool:
+        """Whether to leave the range to another worker: no slot is free here, and it hasn't been deferred yet."""
+        if range_id in self._state.deferred or self._has_slot():
             return False
         return any(name != self._terms.name for name in self._workers())
 
-    def _offer(self) -> None:
-        """Give back what waits here for a slot, the last one first, as long as other workers have nothing to do.
+    def _return_waiting(self) -> None:
+        """Release ranges that wait for a slot here, the last one first, while other workers are idle.
 
-        Each range once: who has nothing to do may be one that can't write it.
+        Each range once: an idle worker may be one that can't write it.
         """
         state = self._state
-        waiting = [place for place in reversed(state.waiting) if place not in state.offered]
+        waiting = [range_id for range_id in reversed(state.waiting) if range_id not in state.returned]
         if not waiting:
             return
         idle = len(set(self._workers()) - {self._terms.name} - self._busy())
-        unclaimed = sum(map(self._is_on_offer, state.offered))
-        for place in waiting[: max(0, idle - unclaimed)]:
-            state.waiting.remove(place)
-            state.offered.add(place)
-            state.spared.add(place)
-            self._give_back(place)
+        unclaimed = sum(map(self._is_unclaimed, state.returned))
+        for range_id in waiting[: max(0, idle - unclaimed)]:
+            state.waiting.remove(range_id)
+            state.returned.add(range_id)
+            state.deferred.add(range_id)
+            self._give_back(range_id)
 
-    def _is_on_offer(self, place: Place) -> bool:
-        """Whether nobody has claimed a range since this worker gave it back, as far as it knows."""
-        transaction = self._transaction(place)
-        if transaction is None or place in self._state.held or not is_unwritten(transaction, place.number):
+    def _is_unclaimed(self, range_id: RangeId) -> bool:
+        """Whether a range that this worker released is still unclaimed, as far as it knows."""
+        transaction = self._transaction(range_id)
+        if transaction is None or range_id in self._state.held or not is_unwritten(transaction, range_id.number):
             return False
-        _, last = transaction.claims.get(place.number, (NO_LEASE, None))
+        _, last = transaction.claims.get(range_id.number, (NO_LEASE, None))
         return last is not None and last.worker == self._terms.name
 
     def _busy(self) -> set[str]:
@@ -379,58 +394,60 @@ class Claiming:
 
     def _renew(self) -> None:
         now = self._steady()
-        for place, held in list(self._state.held.items()):
+        for range_id, held in list(self._state.held.items()):
             if now - held.renewed < self._terms.lease / _RENEWALS:
                 continue
-            transaction = self._transaction(place)
-            if transaction is not None and self._is_its_own(place, held, transaction):
-                sent = self._send(place, transaction, takes_over=held.offset)
+            transaction = self._transaction(range_id)
+            if transaction is not None and self._is_its_own(range_id, held, transaction):
+                sent = self._send(range_id, transaction, takes_over=held.offset)
                 held.offset = sent if sent is not None else held.offset
             held.renewed = now
 
-    def _is_its_own(self, place: Place, held: _Held, transaction: Transaction) -> bool:
-        """Whether its claim is still the one that counts, as far as was heard.
+    def _is_its_own(self, range_id: RangeId, held: _Held, transaction: Transaction) -> bool:
+        """Whether its claim still counts, by the messages read so far.
 
-        A renewal may have come to the log though nobody answered: then that is the one to name.
+        A renewal may be in the log though its send failed: then the next claim names that one.
         """
-        last, claim = transaction.claims.get(place.number, (NO_LEASE, None))
+        last, claim = transaction.claims.get(range_id.number, (NO_LEASE, None))
         if claim is not None and claim.worker == self._terms.name:
             held.offset = max(held.offset, last)
         elif last > held.offset and not held.is_lost:
             held.is_lost = True
-            log.warning("a claim has run out, and another worker has the range", table=place.table, range=place.number)
+            log.warning(
+                "a claim has run out, and another worker has the range", table=range_id.table, range=range_id.number
+            )
         return not held.is_lost
 
     def _begin(self) -> None:
-        """Write what is claimed, as far as there are slots: first of those tables that have none."""
+        """Start claimed ranges in free slots: first those of tables without a running range."""
         state = self._state
         running = [p.table for p, held in state.held.items() if held.began is not None]
         while state.waiting and len(running) < self._terms.slots:
-            place = min(state.waiting, key=lambda p: running.count(p.table))
-            state.waiting.remove(place)
-            held, transaction = state.held[place], self._transaction(place)
-            may = transaction is not None and is_unwritten(transaction, place.number)
-            if transaction is None or not may or not self._is_its_own(place, held, transaction):
-                del state.held[place]
+            range_id = min(state.waiting, key=lambda p: running.count(p.table))
+            state.waiting.remove(range_id)
+            held, transaction = state.held[range_id], self._transaction(range_id)
+            may = transaction is not None and is_unwritten(transaction, range_id.number)
+            if transaction is None or not may or not self._is_its_own(range_id, held, transaction):
+                del state.held[range_id]
                 continue
             held.began = self._steady()
             digest = start_digest(transaction.start)
-            assignment = Assignment(place.table, place.topic, place.start_offset, place.number, digest)
-            running.append(place.table)
-            held.attempt = self._begin_range(place, assignment, self._tables[place.topic, place.table])
+            assignment = Assignment(range_id.table, range_id.topic, range_id.start_offset, range_id.number, digest)
+            running.append(range_id.table)
+            held.attempt = self._begin_range(range_id, assignment, self._tables[range_id.topic, range_id.table])
 
-    def _give_back(self, place: Place) -> None:
-        held, transaction = self._state.held.pop(place), self._transaction(place)
-        if transaction is not None and self._is_its_own(place, held, transaction):
-            self._release(place, held.offset)
+    def _give_back(self, range_id: RangeId) -> None:
+        held, transaction = self._state.held.pop(range_id), self._transaction(range_id)
+        if transaction is not None and self._is_its_own(range_id, held, transaction):
+            self._release(range_id, held.offset)
 
-    def _release(self, place: Place, offset: int) -> None:
-        transaction = self._transaction(place)
-        if transaction is not None and is_unwritten(transaction, place.number):
-            self._send(place, transaction, takes_over=offset, released=True)
+    def _release(self, range_id: RangeId, offset: int) -> None:
+        transaction = self._transaction(range_id)
+        if transaction is not None and is_unwritten(transaction, range_id.number):
+            self._send(range_id, transaction, takes_over=offset, released=True)
 
     def _look_at_itself(self) -> None:
-        """End, or cancel a range, where it is time to."""
+        """End, or cancel ranges, when their time is up."""
         now = self._steady()
         if self._terms.longest_stay is not None and now - self._began >= self._terms.longest_stay:
             self.end(End.OLD)
@@ -440,43 +457,49 @@ class Claiming:
         if self._end is not None:
             while self._state.waiting:
                 self._give_back(self._state.waiting.popleft())
-        for place, held in self._state.held.items():
-            self._cancel_if_late(place, held, now)
+        for range_id, held in self._state.held.items():
+            self._cancel_if_late(range_id, held, now)
 
     def _end_if_ill(self, *, writes_go_on: bool = False) -> None:
-        """End if its application can't go on. A heap may be full as long as ranges are written; a mute JVM writes none.
+        """End if its application is unhealthy.
+
+        A heap may be full while ranges are written; an unresponsive JVM writes none.
 
         Args:
-            writes_go_on: whether ranges are being written of which none has failed.
+            writes_go_on: whether ranges are being written and none has failed.
         """
-        ailment = self._application.ailment()
-        if ailment is End.SILENT:
-            self._end = ailment  # whatever it was to end for: what it writes would never end
-        elif ailment is not None and not writes_go_on:
-            self.end(ailment)
+        health_problem = self._application.health_problem()
+        if health_problem is End.JVM_UNRESPONSIVE:
+            self._end = health_problem  # overrides any other reason: its running ranges would never end
+        elif health_problem is not None and not writes_go_on:
+            self.end(health_problem)
 
-    def _cancel_if_late(self, place: Place, held: _Held, now: float) -> None:
-        timeout = self._tables[place.topic, place.table].timeout
+    def _cancel_if_late(self, range_id: RangeId, held: _Held, now: float) -> None:
+        timeout = self._tables[range_id.topic, range_id.table].timeout
         if held.began is None or held.attempt is None or now - held.began < timeout:
             return
         if held.cancelled is None:
             held.cancelled = now
-            log.error("a range takes longer than write.timeout; it is cancelled", table=place.table, range=place.number)
+            log.error(
+                "a range takes longer than write.timeout; it is cancelled", table=range_id.table, range=range_id.number
+            )
             held.attempt.cancel()
         elif now - held.cancelled >= _TO_END:
-            self._end = End.STUCK
+            self._end = End.RANGE_HUNG
 
-    def _transaction(self, place: Place) -> Transaction | None:
-        return self._state.logs[place.topic, place.table].at(place.start_offset)
+    def _transaction(self, range_id: RangeId) -> Transaction | None:
+        return self._state.logs[range_id.topic, range_id.table].at(range_id.start_offset)
 
-    def _send(self, place: Place, transaction: Transaction, *, takes_over: int, released: bool = False) -> int | None:
+    def _send(
+        self, range_id: RangeId, transaction: Transaction, *, takes_over: int, released: bool = False
+    ) -> int | None:
         """Send a claim; None where that failed, which costs time and nothing else."""
         start = transaction.start
         claim = Claim(
             **start.model_dump(include={"table", "transaction", "epoch", "dag_id", "run_id"}),
             sender=f"worker {self._terms.name}",
             time=datetime.now(UTC),
-            range=place.number,
+            range=range_id.number,
             worker=self._terms.name,
             lease=self._terms.lease,
             takes_over=takes_over,
@@ -484,13 +507,13 @@ class Claiming:
             **self._terms.described(),
         )
         try:
-            return self._tables[place.topic, place.table].control.send(claim)
+            return self._tables[range_id.topic, range_id.table].control.send(claim)
         except SluiceError as error:
             log.warning("a claim could not be sent", reason=str(error))
             return None
 
 
-def _places(topic: str, table: str, transaction: Transaction) -> list[Place]:
+def _range_ids(topic: str, table: str, transaction: Transaction) -> list[RangeId]:
     if not transaction.is_open:
         return []
-    return [Place(topic, table, transaction.start_offset, n) for n in range(len(transaction.start.ranges))]
+    return [RangeId(topic, table, transaction.start_offset, n) for n in range(len(transaction.start.ranges))]

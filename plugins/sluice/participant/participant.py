@@ -1,6 +1,6 @@
 """The transaction participant: one attempt at one range of an interval, which answers with WRITE-STATUS (RFC-32).
 
-What it reports, and when, is here; its `RangeJob` reads and writes the rows.
+This module decides its reports and their time; its `RangeJob` reads and writes the rows.
 """
 
 from __future__ import annotations
@@ -34,6 +34,23 @@ class Assignment:
     digest: str | None = None
 
 
+class NotHereError(Exception):
+    """A range's source isn't reachable by this job's connections, and nothing was read; a job elsewhere may reach it.
+
+    Attributes:
+        error: why, as the range's own job reports it.
+    """
+
+    def __init__(self, error: SluiceError) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+    @property
+    def is_for_a_person(self) -> bool:
+        """Whether only a person can change that: the connection leads elsewhere, or the log-in is refused."""
+        return self.error.recovery == "act"
+
+
 class RunningJob(Protocol):
     """A started job, which reads and writes a range."""
 
@@ -45,6 +62,9 @@ class RunningJob(Protocol):
             number: which of its ranges.
             attempt: this attempt's id.
             check: to be called when the last file is closed; raises if the transaction has ended meanwhile.
+
+        Raises:
+            NotHereError: the log that was planned on can't be read here.
         """
         ...
 
@@ -66,9 +86,17 @@ class RangeJob(Protocol):
 
 
 class Participant:
-    """One attempt at one range."""
+    """One attempt at one range.
 
-    def __init__(self, assignment: Assignment, control: ControlLog, job: RangeJob) -> None:
+    Args:
+        assignment: which range.
+        control: the control topic.
+        job: starts what reads and writes it.
+        leaves: whether a range whose source isn't reachable here is left to others. Else the range fails.
+    """
+
+    def __init__(self, assignment: Assignment, control: ControlLog, job: RangeJob, *, leaves: bool = False) -> None:
+        self._leaves = leaves
         self._assignment = assignment
         self._control = control
         self._job = job
@@ -87,7 +115,8 @@ class Participant:
         """Write the range and report it.
 
         Raises:
-            SluiceError: the range could not be written; a failed WRITE-STATUS has told the coordinator why.
+            SluiceError: the range could not be written; a failed WRITE-STATUS carries the reason.
+            NotHereError: the range is left to others; nothing was reported.
         """
         self._control.expect_to_send()
         table_log = self._control.table_log(self._assignment.table, self._assignment.control_offset)
@@ -131,6 +160,8 @@ class Participant:
             except Exception as error:
                 if watch.ended:
                     raise ended(transaction) from error
+                if isinstance(error, NotHereError) and self._leaves:
+                    raise
                 raise job.classified(error, start, number) from error
         same: dict[str, Any] = {"range": number, "attempt": self._attempt, "began": self._began}
         return WriteStatus(**self._envelope(start), **same, **found)
@@ -146,7 +177,7 @@ class Participant:
         )
         try:
             self._control.send(status)
-        except SluiceError as unsent:  # raise the first error: this one only hides it from the coordinator
+        except SluiceError as unsent:  # raise the first error: this one only prevents reporting it
             log.warning("the failure could not be reported to the control topic", reason=str(unsent))
 
     def _envelope(self, start: StartCommit) -> dict[str, Any]:

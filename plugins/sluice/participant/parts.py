@@ -23,15 +23,15 @@ AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Part:
-    """What Spark wrote for some of a range's partitions.
+    """Spark's results for some of a range's partitions.
 
     Attributes:
         records_read: records that the source delivered.
         records_written: rows written for records, rather than for a truncate.
-        committables: what is handed to the commit.
-        left_out: what became of the records that aren't rows.
+        committables: the sink's results for the commit.
+        left_out: counts of records that didn't become rows, by reason.
         keys: where keys were found, by topic.
-        partitions: what was done with each partition.
+        partitions: the result for each partition.
         skipped: records that the table has a newer version of.
         void: changes from before a truncate.
         truncated: rows that a truncate removed.

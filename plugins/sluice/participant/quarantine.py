@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import SinkWriter
+from sluice.connectors.data import SinkWriter, check_of, wants_record_time
 from sluice.errors import IntervalError
 from sluice.failpoints import reach
 from sluice.logs import log
@@ -38,7 +38,7 @@ def set_aside(
     read: Read,
     quarantine: Callable[[], SinkWriter],
     attempt: tuple[int, str],
-    check: Callable[[DataFrame], DataFrame] | None = None,
+    of: SinkWriter,
 ) -> SetAside:
     """Write a range's bad records to the quarantine, under the interval's instant.
 
@@ -49,7 +49,7 @@ def set_aside(
         read: reads planned ranges, with headers.
         quarantine: the sink's writer of the quarantine, one for the whole attempt.
         attempt: the range's number and the attempt's id.
-        check: what the sink doesn't take, as in the first pass.
+        of: the writer of the good ones, whose sink doesn't take every row: it sees the same as in the first pass.
 
     Raises:
         ActionRequiredError: there are more than the pipeline tolerates.
@@ -58,7 +58,14 @@ def set_aside(
     if not counted.bad:
         return SetAside()
     assert start.quarantine is not None
-    chain = RecordChain(spark, start.records, start.writer, of_streams=start.streams is not None, check=check)
+    chain = RecordChain(
+        spark,
+        start.records,
+        start.writer,
+        of_streams=start.streams is not None,
+        record_time=wants_record_time(of),
+        check=check_of(of),
+    )
     first = _first(chain, counted, read)
     error = certainly_too_many(start, counted.bad, first)
     if error is not None:
@@ -72,7 +79,7 @@ def set_aside(
     found = sum(c.rows for c in committables)
     if found != counted.bad:
         raise IntervalError(
-            "The bad records that were counted are not those that were found when they were read again.",
+            "The bad records counted differ from the bad records found when they were read again.",
             next_step="nothing was committed; run the interval again. A condition that says different things of one "
             "record, such as rand() or current_timestamp() in a transform, would be why.",
             table=start.table,

@@ -41,7 +41,7 @@ class RunningService:
     """A service's client in a started job.
 
     Attributes:
-        client: does the work.
+        client: carries out the service.
         holder: the process in which the service is completed, as returned by `sluice.process.identity`.
         cancel: makes `client.write` end soon; called from another thread.
     """

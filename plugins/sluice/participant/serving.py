@@ -1,4 +1,4 @@
-"""What a worker is made of: its Spark application, the pipelines that it writes, and their control topics."""
+"""A worker's parts: its Spark application, its pipelines, and their control topics."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from sluice.protocol.claims import Steady
 from sluice.protocol.transaction import Transaction
 
 _LOOK_AT_FILES = 10.0  # seconds
-_ASK_WITHIN = 2.0  # seconds: its claims are renewed by the thread that asks
-_PROMPT = 0.2  # seconds in which a JVM answers that does nothing else just then
-_ANSWERS_WITHIN = 30.0  # in which one does, whatever it does: a collection of the whole heap, too
+_ASK_WITHIN = 2.0  # seconds: the thread that asks also renews claims
+_PROMPT = 0.2  # seconds in which an idle JVM answers
+_ANSWERS_WITHIN = 30.0  # seconds in which a busy JVM answers, even during a full garbage collection
 _LOOKS = 20
-_FULLEST = 0.9  # of the heap's oldest part, after a collection
-_OLD = ("Old", "Tenured")  # how its pool is called, by all collectors but the one that small machines have
+_FULLEST = 0.9  # share of the old generation in use after a collection
+_OLD = ("Old", "Tenured")  # in its pool's name: G1 and Parallel, Serial
 
 
 class SparkApplication:
@@ -52,21 +52,21 @@ class SparkApplication:
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="sluice-asking")
         self._asked: Future[bool] | None = None
         self._since = 0.0  # when it was asked
-        self._looks = 0  # at an answer that hadn't come
+        self._looks = 0  # looks without an answer
 
-    def ailment(self) -> End | None:
-        """SICK if its JVM is lost, its context stopped, or its heap full after a collection; SILENT if it's mute."""
+    def health_problem(self) -> End | None:
+        """UNHEALTHY without JVM or context, or with a full heap after a collection; or JVM_UNRESPONSIVE."""
         if self._asked is None:
             self._asked, self._since, self._looks = self._asking.submit(self._is_well), self._steady(), 0
         try:
             is_well = self._asked.result(_PROMPT)
         except TimeoutError:
             self._looks += 1
-            # Looks count too: a machine that stood still has let time go by in which no JVM could answer.
-            is_mute = self._looks >= _LOOKS and self._steady() - self._since >= _ANSWERS_WITHIN
-            return End.SILENT if is_mute else None
+            # Looks count too: on a suspended machine time passes in which no JVM can answer.
+            is_unresponsive = self._looks >= _LOOKS and self._steady() - self._since >= _ANSWERS_WITHIN
+            return End.JVM_UNRESPONSIVE if is_unresponsive else None
         self._asked = None
-        return None if is_well else End.SICK
+        return None if is_well else End.UNHEALTHY
 
     def _is_well(self) -> bool:
         context = self._spark.sparkContext
@@ -79,7 +79,7 @@ class SparkApplication:
                 usage = pool.getCollectionUsage()
                 if any(old in pool.getName() for old in _OLD) and usage is not None and usage.getMax() > 0:
                     return bool(usage.getUsed() < _FULLEST * usage.getMax())
-        except (Py4JError, OSError, AttributeError, TypeError):  # each of them is how a lost JVM shows
+        except (Py4JError, OSError, AttributeError, TypeError):  # each can be the symptom of a lost JVM
             return False
         return True
 
@@ -93,7 +93,7 @@ class Files:
         self._looked = steady()
 
     def are_same(self) -> bool:
-        """Whether they are, as far as was seen some seconds ago."""
+        """Whether they are unchanged, as of some seconds ago."""
         now = self._steady()
         if now - self._looked < _LOOK_AT_FILES:
             return True
@@ -102,7 +102,7 @@ class Files:
 
 
 def description() -> Callable[[], dict[str, Any]]:
-    """What a worker that begins now tells of itself: when it began, and the MiB that its processes take then."""
+    """A new worker's `Terms.described`: when it began, and the MiB that its processes use at each call."""
     began, own = datetime.now(UTC), psutil.Process()
 
     def describe() -> dict[str, Any]:
@@ -118,10 +118,11 @@ def description() -> Callable[[], dict[str, Any]]:
 def misfit(
     pipeline: Pipeline, control: ControlTopic, known: Connections, transaction: Transaction, *, trusting: bool
 ) -> str | None:
-    """Why a transaction is left to Spark jobs of its own; None where it can be written here.
+    """Why a transaction is left to separate Spark jobs; None where it can be written here.
 
-    A write job knows its START-COMMIT by the digest that its coordinator gave it outside the topic. A worker has only
-    the topic, and START-COMMIT says what code runs: so it takes signed ones alone, unless a person trusts the topic.
+    A write job checks its START-COMMIT against a digest from its coordinator, passed outside the topic. A worker has
+    only the topic, and START-COMMIT decides which code runs: so it requires a signature, unless a person trusts the
+    topic.
     """
     start = transaction.start
     if not trusting and not control.signatures.are_required(pipeline.table_id, transaction.start_offset):
@@ -166,16 +167,16 @@ def serve(
     *,
     trusting: bool,
 ) -> End:
-    """Be a worker, from the start of its Spark application until it ends.
+    """Run a worker, from the start of its Spark application until it ends.
 
     Args:
         files: pipeline files, and folders of them; those of other groups are left alone.
         group: the group of workers.
         terms: how it works.
-        settings: of a pipeline, the clusters of its records and of its control topic.
-        connections: of a pipeline, the Kafka connections of streams' clusters by their ids.
-        steady: a clock that nobody sets.
-        trusting: whether START-COMMITs count that aren't signed.
+        settings: gives the clusters of a pipeline's records and of its control topic.
+        connections: gives the Kafka connections of a pipeline's streams by their ids.
+        steady: a monotonic clock, in seconds.
+        trusting: whether unsigned START-COMMITs are accepted.
 
     Raises:
         PipelineFileError, ActionRequiredError: files, connections or control topics can't be used.
@@ -194,20 +195,38 @@ def serve(
     tables: dict[tuple[str, str], ServedTable] = {}
     for pipeline in pipelines:
         source, control = settings(pipeline)
-        clusters[control.name] = control
         shared = clients.setdefault(control.name, Clients(control))
         of_cluster = topics[control.name]
-        topic = of_cluster.setdefault(pipeline.control_topic, ControlTopic(control, pipeline.control_topic, shared))
-        topic.ensure()  # nobody is a member of a group none of whose topics is there
+        topic = of_cluster.get(pipeline.control_topic) or ControlTopic(control, pipeline.control_topic, shared)
+        if not trusting:
+            topic.signatures.require_all()
+        if not _is_usable(topic, pipeline):  # a group can't be joined without any existing topic
+            continue
+        of_cluster[pipeline.control_topic] = topic
+        clusters[control.name] = control
         known = connections(pipeline)
         job: RangeJob = SparkJob(source, known, sessions)
         fits = partial(misfit, pipeline, topic, known, trusting=trusting)
         timeout = pipeline.write.timeout.total_seconds()
         tables[pipeline.control_topic, pipeline.table_id] = ServedTable(topic, job, timeout, fits)
+    if not tables:
+        raise ActionRequiredError(
+            "None of the group's control topics can be used.",
+            next_step="do what the warnings above say of each topic; then start the worker again.",
+            group=group,
+        )
+    topics = {name: of for name, of in topics.items() if of}
     groups = Groups(clusters, group, terms.name, {name: sorted(of) for name, of in topics.items()})
     worker = Worker(terms, tables, SparkApplication(spark, steady), groups.workers, steady, of_files.are_same)
     followers = [
-        Following(clusters[name], of, _tables_of(of, tables), worker.said, worker.reads_from)
+        Following(
+            clusters[name],
+            of,
+            _tables_of(of, tables),
+            worker.said,
+            worker.reads_from,
+            partial(worker.end, End.CONTROL_TOPICS_LOST),
+        )
         for name, of in topics.items()
     ]
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,9 +241,23 @@ def serve(
         groups.leave()
         for follower in followers:
             follower.stop()
-        # What a thread is stuck in may be stuck for Spark, too: the process ends without it.
+        # A stuck thread's Spark call may block stopping Spark, too: the process exits without it.
         if why is None or not why.leaves_threads:
             stop(spark)
+
+
+def _is_usable(topic: ControlTopic, pipeline: Pipeline) -> bool:
+    """Whether a pipeline's control topic can be used. If not, the pipeline is left to separate Spark jobs.
+
+    Raises:
+        RetryableError: the cluster can't be reached, which may concern all pipelines.
+    """
+    try:
+        topic.ensure()
+    except ActionRequiredError as error:
+        log.warning("a pipeline is left to its own Spark jobs", pipeline=pipeline.name, reason=str(error))
+        return False
+    return True
 
 
 def _tables_of(topics: Mapping[str, ControlTopic], tables: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
@@ -254,16 +287,16 @@ class Groups:
         ]
 
     def workers(self) -> tuple[str, ...]:
-        """The names of the workers that are there, as of the last time that one came or went."""
+        """The names of the present workers, as of the last change of membership."""
         known = self._known
         if known is None:
             changes, known = self._changes, self._ask()
-            if changes == self._changes:  # else somebody came or went meanwhile: it is asked again next time
+            if changes == self._changes:  # else membership changed meanwhile: ask again next time
                 self._known = known
         return known
 
     def leave(self) -> None:
-        """Leave all of them."""
+        """Leave the group on all clusters."""
         for membership in self._memberships:
             membership.leave()
 
@@ -276,6 +309,6 @@ class Groups:
         for present in self._present:
             try:
                 found |= {member.worker for member in present.members(self._group)}
-            except SluiceError as error:  # then it takes itself for the only one, and claims all the sooner
+            except SluiceError as error:  # then it assumes that it is alone, and claims without delay
                 log.warning("it isn't known which workers are there", reason=str(error))
         return tuple(sorted(found))

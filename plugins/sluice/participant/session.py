@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sluice.logs import log
 from sluice.private import PrivateSettings
 
 Sessions = Callable[[str], AbstractContextManager[tuple[SparkSession, Callable[[], None]]]]
-"""Opens the Spark session of a job, by a name for people; with it, what ends all that Spark does for that job."""
+"""Opens the Spark session of a job, by a name for people; with it, a function that cancels the job's Spark work."""
 
 
 def spark_session(name: str) -> SparkSession:
@@ -27,6 +28,9 @@ def spark_session(name: str) -> SparkSession:
     Raises:
         ActionRequiredError: the private settings can't be read.
     """
+    # The JVM first, without any settings: PySpark puts all settings known by then on the command line of a JVM that it
+    # starts itself, as in a worker. In a job started by spark-submit the JVM exists, and is found here.
+    SparkContext._ensure_initialized()
     builder: SparkSession.Builder = SparkSession.builder.appName(name)
     for key, value in PrivateSettings.from_environment().conf.items():
         builder = builder.config(key, value)
@@ -51,12 +55,12 @@ def stop(spark: SparkSession) -> None:
     """Stop the application; where its JVM is lost there is nothing to stop."""
     try:
         spark.stop()
-    except Exception as error:  # a lost JVM shows as any error: py4j's own, OSError, TypeError
+    except Exception as error:  # a lost JVM can raise any error: py4j's, OSError, TypeError
         log.warning("Spark's session was not stopped as it should be", reason=type(error).__name__)
 
 
 class KeptSession:
-    """An application that stays; each job has a session of its own in it, a job group, and a share of the cores.
+    """A long-lived application; each job gets its own session in it, a job group, and a share of the cores.
 
     Args:
         spark: its first session.
@@ -91,4 +95,8 @@ def readable_error(error: Exception) -> Exception:
         text = str(error)
     except (Py4JError, OSError) as lost:
         return lost
-    return RuntimeError(text) if isinstance(error, Py4JJavaError) else error
+    if not isinstance(error, Py4JJavaError):
+        return error
+    readable = RuntimeError(text)
+    readable.__cause__ = error
+    return readable

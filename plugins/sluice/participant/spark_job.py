@@ -10,16 +10,26 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.connectors.data import ReadsAsPinned, SinkWriter, SourceReader, check_of, reader_of, writer_of
+from sluice.connectors.data import (
+    IdentifiesLogs,
+    ReadsAsPinned,
+    SinkWriter,
+    SourceReader,
+    check_of,
+    reader_of,
+    wants_record_time,
+    writer_of,
+)
 from sluice.control.topic import ControlTopic
 from sluice.errors import RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import Connections, KafkaSettings, connections_of_environment
 from sluice.logs import log
-from sluice.participant.participant import Assignment, Participant
+from sluice.participant.participant import Assignment, NotHereError, Participant
 from sluice.participant.parts import Part, joined, parted
 from sluice.participant.quarantine import SetAside, in_quarantine, set_aside, together
 from sluice.participant.session import Sessions, own_session, readable_error
+from sluice.protocol.identity import refuse_logs_elsewhere
 from sluice.protocol.mapping import ClusterAddress
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.changes import require_truncates_apply
@@ -110,7 +120,7 @@ class RunningSparkJob:
         spark: the session.
         readers: the source's reader of a cluster.
         writer_of: makes the sink's writer, of a START-COMMIT and the attempt.
-        cancel_spark: ends what Spark does for this range.
+        cancel_spark: cancels Spark's work for this range.
     """
 
     def __init__(
@@ -128,18 +138,37 @@ class RunningSparkJob:
 
     def write(self, start: StartCommit, number: int, attempt: str, check: Callable[[], None]) -> dict[str, Any]:
         """Read, decode and write the range; see `RunningJob`."""
+        self._require_planned_logs(start, number)
         quarantine = cache(lambda: self._writer_of(in_quarantine(start), attempt))
-        # Of several tables one after the other: each has converters, columns and staging of its own.
+        # Several tables one after the other: each has its own converters, columns and staging.
         found = [
             self._write_table(one, number, attempt, quarantine) for one in start.of_each_table() if one.ranges[number]
         ]
         check()
         return _results(joined([whole for whole, _ in found]), together([aside for _, aside in found]))
 
+    def _require_planned_logs(self, start: StartCommit, number: int) -> None:
+        """Check that this job's connections lead to the logs that the interval was planned on.
+
+        Raises:
+            NotHereError: they don't, or the cluster can't be reached.
+        """
+        topics: dict[str, set[str]] = {}
+        for planned in (*start.ranges[number], *start.later):
+            topics.setdefault(planned.cluster, set()).add(planned.topic)
+        try:
+            for cluster, of in topics.items():
+                reader = self._readers(cluster)
+                if isinstance(reader, IdentifiesLogs):
+                    here = reader.log_ids(of)
+                    refuse_logs_elsewhere(start.log_ids, cluster, here, table=start.table, instant=start.transaction)
+        except SluiceError as error:
+            raise NotHereError(error) from error
+
     def _write_table(
         self, start: StartCommit, number: int, attempt: str, quarantine: Callable[[], SinkWriter]
     ) -> tuple[Part, SetAside]:
-        """Write the range's records of one table; `start` has no other."""
+        """Write the range's records of one table, the only one in `start`."""
         spark, planned = self._spark, start.ranges[number]
         writer = self._writer_of(start, attempt)
         writing = _Writing(spark, start, self._readers, writer)
@@ -153,16 +182,16 @@ class RunningSparkJob:
         whole = joined(parts)
         if whole.left_out.changes.truncates:
             require_truncates_apply(start, whole.left_out.changes)
-            # Rare enough to write a second time and commit only that write's stats: the table is not read until it is
-            # known that its rows must go.
+            # Rare enough to write a second time and commit only that write's stats: the table isn't read unless its
+            # rows must be removed.
             whole = writing.part(planned, format(whole.left_out.changes.emptied_at, "f"), truncates=True)
         reach("participant.after_write")
         read_again = partial(self._read_again, start)
         left_out, of = whole.left_out, (number, attempt)
-        return whole, set_aside(spark, start, left_out, read_again, quarantine, of, check_of(writer))
+        return whole, set_aside(spark, start, left_out, read_again, quarantine, of, writer)
 
     def cancel(self) -> None:
-        """Cancel what Spark is doing, and start nothing more."""
+        """Cancel Spark's work, and start no more."""
         self._cancelled = True
         self._cancel_spark()
 
@@ -170,6 +199,8 @@ class RunningSparkJob:
         """The error to report; see `RunningJob`."""
         if isinstance(error, SluiceError):
             return error
+        if isinstance(error, NotHereError):
+            return error.error
         error = readable_error(error)
         planned = start.ranges[number]
         reader = self._readers(planned[0].cluster)
@@ -221,7 +252,7 @@ class _Writing:
             start.writer,
             ranges,
             of_streams=start.streams is not None,
-            record_time=getattr(self._writer, "needs_record_time", False),  # a writer need not be a subclass,
+            record_time=wants_record_time(self._writer),
             check=check_of(self._writer),
         )
 
@@ -238,7 +269,7 @@ class _Writing:
 
 
 def _results(whole: Part, aside: SetAside) -> dict[str, Any]:
-    """The fields of WRITE-STATUS that say what was written."""
+    """The fields of WRITE-STATUS for the written rows."""
     left_out, void = whole.left_out, whole.void
     return {
         "records_read": whole.records_read,

@@ -1,7 +1,7 @@
 """A worker: it claims ranges of open transactions and writes them as participants do, for as long as it stays.
 
-RFC-32's participants live on and follow the control topic; so do these. One thread decides (`Claiming`), and is told by
-others: of messages by those that follow the control topics, of ranges that have ended by those that write them.
+RFC-32's participants are long-lived and follow the control topic; so are these. One thread decides (`Claiming`). Other
+threads pass events to it: followers of control topics pass messages, writers of ranges their ends.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from sluice.errors import SluiceError
 from sluice.logs import log
-from sluice.participant.claiming import Application, Claiming, End, Place, ServedTable, Terms
-from sluice.participant.participant import Assignment, Participant
+from sluice.participant.claiming import Application, Claiming, End, RangeId, ServedTable, Terms
+from sluice.participant.participant import Assignment, NotHereError, Participant
 from sluice.protocol.claims import Steady
 from sluice.protocol.messages import ControlMessage
 
 
 @dataclass(frozen=True)
 class _Ended:
-    place: Place
+    range_id: RangeId
     error: Exception | None
 
 
@@ -40,7 +40,7 @@ class _Said:
 
 
 class _Attempt:
-    """A participant's, cancelled in a thread of its own: Spark may not answer, and the thread that decides goes on."""
+    """An attempt, cancelled in a separate thread: Spark may not answer, and the deciding thread mustn't block."""
 
     def __init__(self, participant: Participant) -> None:
         self._participant = participant
@@ -50,15 +50,15 @@ class _Attempt:
 
 
 class Worker:
-    """Writes ranges until it is told to end.
+    """Writes ranges until it has to end.
 
     Args:
         terms: how it works.
-        tables: what it writes, by control topic and table.
-        application: what it writes by.
-        workers: the names of the workers that are there, itself among them.
-        steady: a clock that nobody sets.
-        is_current: whether release and pipeline files are still those that it began with.
+        tables: the tables that it writes, by control topic and table.
+        application: its Spark application.
+        workers: the names of the group's present workers, including its own.
+        steady: a monotonic clock, in seconds.
+        is_current: whether release and pipeline files are unchanged since it began.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class Worker:
     ) -> None:
         self._terms = terms
         self._tables = tables
-        self._told: queue.SimpleQueue[_Began | _Said | _Ended | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Began | _Said | _Ended | None] = queue.SimpleQueue()
         self._pool = ThreadPoolExecutor(terms.slots, thread_name_prefix="sluice-range")
         self._claiming = Claiming(terms, tables, application, workers, steady, is_current, self._begin)
 
     def reads_from(self, topic: str, position: int, end: int) -> None:
-        """Note from where on a control topic is read, and where it ended; called by who follows it, before `said`."""
-        self._told.put(_Began(topic, position, end))
+        """Note the offset from which a control topic is read, and its end; called by its follower, before `said`."""
+        self._events.put(_Began(topic, position, end))
 
     def said(self, topic: str, messages: Sequence[tuple[int, ControlMessage]]) -> None:
-        """Take messages in, with their offsets, all before it decides anything; called by who follows the topic."""
-        self._told.put(_Said(topic, messages))
+        """Queue messages with their offsets, all to be taken in before the next decision; for the topic's follower."""
+        self._events.put(_Said(topic, messages))
 
     def end(self, why: End = End.ASKED) -> None:
-        """Claim no more, end what is being written, and return; safe from any thread, and from a signal's handler."""
+        """Claim no more, finish running ranges, and return; safe from any thread and from a signal handler."""
         self._claiming.end(why)
-        self._told.put(None)
+        self._events.put(None)
 
     def run(self) -> End:
-        """Work, and return why it ended; what it held then is written, or given back."""
+        """Work, and return why it ended; ranges that it held are written or released by then."""
         log.info("worker", name=self._terms.name, slots=self._terms.slots, tables=len(self._tables))
         claiming = self._claiming
         try:
@@ -99,7 +99,7 @@ class Worker:
                 claiming.step()
         finally:
             claiming.give_all_back()
-            # A range that doesn't end has its thread for good: the process ends without it.
+            # A range that doesn't end blocks its thread for good: the process exits without joining it.
             stuck = claiming.why is not None and claiming.why.leaves_threads
             self._pool.shutdown(wait=not stuck, cancel_futures=True)
         why = claiming.why or End.ASKED
@@ -107,9 +107,9 @@ class Worker:
         return why
 
     def _hear(self) -> None:
-        """Wait for news, and take all of it in."""
+        """Wait for events, and take all of them in."""
         try:
-            news = self._told.get(timeout=self._claiming.until_next())
+            news = self._events.get(timeout=self._claiming.until_next())
         except queue.Empty:
             return
         while True:
@@ -119,26 +119,29 @@ class Worker:
             elif isinstance(news, _Began):
                 self._claiming.reads_from(news.topic, news.position, news.end)
             elif news is not None:
-                self._claiming.ended(news.place, news.error)
+                self._claiming.ended(news.range_id, news.error)
             try:
-                news = self._told.get_nowait()
+                news = self._events.get_nowait()
             except queue.Empty:
                 return
 
-    def _begin(self, place: Place, assignment: Assignment, served: ServedTable) -> _Attempt:
-        participant = Participant(assignment, served.control, served.job)
-        self._pool.submit(self._write, place, participant)
+    def _begin(self, range_id: RangeId, assignment: Assignment, served: ServedTable) -> _Attempt:
+        participant = Participant(assignment, served.control, served.job, leaves=True)
+        self._pool.submit(self._write, range_id, participant)
         return _Attempt(participant)
 
-    def _write(self, place: Place, participant: Participant) -> None:
+    def _write(self, range_id: RangeId, participant: Participant) -> None:
         error: Exception | None = None
         try:
             participant.run()
         except SluiceError as reported:
             error = reported
             log.error(str(reported), recovery=reported.recovery)
+        except NotHereError as not_here:
+            error = not_here
+            log.warning("a range is left to others", table=range_id.table, range=range_id.number, reason=str(not_here))
         except Exception as unexpected:
             error = unexpected
-            log.exception("a range could not be written", table=place.table, range=place.number)
+            log.exception("a range could not be written", table=range_id.table, range=range_id.number)
         finally:
-            self._told.put(_Ended(place, error))
+            self._events.put(_Ended(range_id, error))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.pipeline.alerts import Alerts, Notifier
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
-from sluice.pipeline.ends import Sink, Source
+from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.load import load_pipeline, load_pipelines
 from sluice.pipeline.model import Control, Pipeline, Write
 from sluice.pipeline.routes import Routes
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Jdbc`, when somebody asks for it: it takes a tenth of a second to import, which each step would pay."""
+    """`Jdbc`, imported on first access: the import takes a tenth of a second, which each step would pay."""
     if name == "Jdbc":
         from sluice.sinks.jdbc.options import Jdbc
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from pydantic import Field, field_validator, model_validator
 
+from sluice.identifiers import catalog_name
 from sluice.sections import PRIVATE_HUDI, Duration, Expanded, Options, Section, refuse_secrets
 
 
@@ -15,7 +16,7 @@ class Catalog(Section):
     database: str = "default"
     """The catalog's database. It is created if it doesn't exist."""
     table: str | None = None
-    """The table's name in the catalog. Default: the Hudi table's name."""
+    """The table's name in the catalog. Default: the sink's table name."""
     options: Options = Field(default_factory=dict)
     """Further options: `hoodie.datasource.hive_sync.*`, `hoodie.datasource.meta.sync.*` and `hive.*`."""
 
@@ -31,6 +32,11 @@ class HiveMetastore(Catalog):
 
     uris: Expanded
     """Comma-separated URIs, such as `thrift://host:9083`. `${SLUICE_NAME}` is replaced."""
+
+    @field_validator("database", "table")
+    @classmethod
+    def _are_names(cls, name: str | None) -> str | None:
+        return name if name is None else catalog_name(name)
 
 
 class Glue(Catalog):

@@ -9,7 +9,7 @@ import yaml
 
 
 def with_value(text: str, keys: Sequence[str], value: str) -> str:
-    """The file's text with another value under a path of keys; sections that aren't there are added.
+    """The file's text with another value under a path of keys; missing sections are added.
 
     Raises:
         ValueError: on the way is something that is no section.

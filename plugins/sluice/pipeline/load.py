@@ -1,4 +1,4 @@
-"""Reads pipeline files, and says of a wrong one: file, line, key and remedy."""
+"""Reads pipeline files, and reports mistakes with file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from pydantic import BaseModel, ValidationError
 
 from sluice.connectors import registry
 from sluice.errors import ActionRequiredError, PipelineFileError
-from sluice.pipeline.ends import Sink, Source
+from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
+from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _PATH = re.compile(r"\b(source|sink|write|control)(\.\w+)+")
 FOLDERS_VARIABLE = "SLUICE_PIPELINE_FOLDERS"
+BOUNDS = Bounds(characters=1024 * 1024, values=50_000)
+"""The limits of a pipeline file; 1,000 tables of one file are some 20,000 values."""
 
 
 def pipeline_folders(default: Path) -> list[Path]:
-    """The folders of pipeline files: the default one, and those that the environment names (`:` between)."""
+    """The folders of pipeline files: the default one, and those of the environment variable (`:` between)."""
     return [default, *(Path(p) for p in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if p)]
 
 
@@ -70,12 +73,12 @@ def load_pipelines(path: Path | str) -> tuple[Pipeline, ...]:
         return _pipelines(path)
     except PipelineFileError:
         raise
-    except ActionRequiredError as error:  # what its source or sink needs isn't there
+    except ActionRequiredError as error:  # a dependency of its source or sink is missing
         raise PipelineFileError(error.what, next_step=error.next_step, **{"file": path, **error.where}) from error
 
 
 def load_each(paths: Iterable[Path]) -> tuple[list[tuple[Path, Pipeline]], list[PipelineFileError]]:
-    """The pipelines of many files, each with its file, and the errors of those that are wrong.
+    """The pipelines of many files, each with its file, and the errors of invalid files.
 
     Args:
         paths: pipeline files.
@@ -93,7 +96,7 @@ def load_each(paths: Iterable[Path]) -> tuple[list[tuple[Path, Pipeline]], list[
 
 
 def unforeseen(path: Path, error: Exception) -> PipelineFileError:
-    """An error that a pipeline file's connector raised, and that isn't one of ours, as one of ours."""
+    """A foreign error raised by a pipeline file's connector, as one of Sluice's."""
     return PipelineFileError(
         f"The pipeline can't be used: {type(error).__name__}: {error}.",
         next_step="correct what it names, or take the file away until it is reported and mended.",
@@ -122,20 +125,27 @@ def read_file(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         PipelineFileError: it can't be read, or is no mapping in YAML.
     """
     try:
-        text = path.read_text()
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        with path.open("rb") as file:
+            text = file.read(BOUNDS.characters + 1).decode()
+        node = composed(text, BOUNDS)
+        data = constructed(node)
     except OSError as error:
         raise PipelineFileError(
             f"The pipeline file can't be read: {error.strerror}.", next_step="check the path.", file=path
         ) from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+    except UnicodeDecodeError as error:
         raise PipelineFileError(
-            f"The file is not YAML: {getattr(error, 'problem', None) or error}.",
+            "The file is not in UTF-8.",
+            next_step="save it in UTF-8.",
+            file=path,
+            line=error.object.count(b"\n", 0, error.start) + 1,
+        ) from error
+    except YamlTextError as error:
+        raise PipelineFileError(
+            f"The file is not YAML of a pipeline: {error}.",
             next_step="correct the line; strings with `: ` or `#` need quotes, and indents are spaces.",
             file=path,
-            line=mark.line + 1 if mark else None,
+            line=error.line,
         ) from error
     if not isinstance(data, dict):
         raise PipelineFileError(
@@ -155,10 +165,10 @@ def validated(
 
     Args:
         model: the section.
-        data: what the file says of it.
+        data: the section's content in the file.
         path: the file, for errors.
         node: the same as YAML's nodes, which know their lines.
-        placed: where a key of the section stands in the file.
+        placed: maps a key of the section to its path in the file.
 
     Raises:
         PipelineFileError: it is wrong; the message holds one line for each mistake.
@@ -166,16 +176,19 @@ def validated(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        lines = [_explain(path, node, problem, model, placed) for problem in error.errors()]
-        raise PipelineFileError(
+        mistakes = [_explain(node, problem, model, placed) for problem in error.errors()]
+        lines = [f"{path.name}:{line}: {key or '(file)'}: {message}" for line, key, message in mistakes]
+        wrong = PipelineFileError(
             "The pipeline file is wrong:\n  " + "\n  ".join(lines) + "\n",
             next_step=f"correct it; `sluice validate {path.name}` checks it again.",
             file=path,
-        ) from error
+        )
+        wrong.mistakes = tuple((key, message) for _, key, message in mistakes)
+        raise wrong from error
 
 
 def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipeline]) -> None:
-    """Check that the pipelines of one file write to places of their own, and read records in the same way."""
+    """Check that the pipelines of one file write to separate places, and read records in the same way."""
     quarantines = [p.errors.quarantine for p in pipelines if p.errors.quarantine]
     wrong, source = None, pipelines[0].source
     if len({p.table_id for p in pipelines}) < len(pipelines):
@@ -217,12 +230,12 @@ def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
 
 
 def _explain(
-    path: Path,
     root: yaml.Node | None,
     problem: Any,
     model: type[BaseModel],
     placed: Callable[[Sequence[str]], list[str]],
-) -> str:
+) -> tuple[int, str, str]:
+    """The line, the key and its fault."""
     keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
     message = str(problem["msg"]).removeprefix("Value error, ")
     named = _PATH.search(message)
@@ -236,7 +249,7 @@ def _explain(
         message = "this key is missing; add it"
     elif "input" in problem and not isinstance(problem["input"], dict | list):
         message = f"{message} (found: {problem['input']!r})"
-    return f"{path.name}:{line}: {'.'.join(keys) or '(file)'}: {message}"
+    return line, ".".join(keys), message
 
 
 def _is_branch(key: Any) -> bool:

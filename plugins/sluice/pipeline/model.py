@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from sluice.connectors.capabilities import RequiredCapabilities, SinkEnd, SourceEnd, misfits
+from sluice.connectors.capabilities import RequiredCapabilities, SinkRef, SourceRef, misfits
 from sluice.connectors.options import FurtherTableOptions, SourceOptions
+from sluice.identifiers import catalog_name
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
-from sluice.pipeline.ends import Sink, Source
+from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.routes import Routes
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
@@ -23,9 +24,9 @@ from sluice.sections import PRIVATE_KAFKA, PRIVATE_SPARK, Duration, Options, Sec
 
 _SECTION = re.compile(r"the (source|sink)'s `")
 SERVICES_SUFFIX = ".table_services"
-"""What the id of a pipeline's second DAG, that of its table services, ends with."""
+"""The suffix of the id of a pipeline's second DAG, of its table services."""
 SHARED_CONTROL_TOPIC = "hudi-control-topic"
-"""The control topic of every pipeline that named none, before each had one of its own."""
+"""The control topic of every pipeline that named none, before each had its own."""
 CONTROL_TOPIC_PREFIX = "sluice-control-"
 _KEEP_FIELDS = (
     "filter",
@@ -53,7 +54,7 @@ class Write(Section):
     workers: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=100)] = None
     """The group of workers that write the ranges, such as `default`. Default: a Spark job for each range."""
     claim_within: Duration = timedelta(seconds=10)
-    """How long a range waits for a worker to take it; then it is written by a Spark job of its own."""
+    """How long a range waits for a worker to claim it; then it is written by a separate Spark job."""
 
     @model_validator(mode="after")
     def _no_secrets(self) -> Write:
@@ -126,11 +127,11 @@ class Pipeline(Section):
         return self
 
     @model_validator(mode="after")
-    def _ends_fit(self) -> Pipeline:
-        """Source and sink can do what the file asks of them; nobody has to ask again."""
+    def _capabilities_fit(self) -> Pipeline:
+        """Check that source and sink have the capabilities that the file requires, once for all later code."""
         source, sink = self.source, self.sink
-        ends = SourceEnd(source.place, source.capabilities), SinkEnd(sink.place, sink.capabilities, sink.options.needs)
-        for misfit in misfits(*ends, self._required_capabilities()):
+        refs = SourceRef(source.place, source.capabilities), SinkRef(sink.place, sink.capabilities, sink.options.needs)
+        for misfit in misfits(*refs, self._required_capabilities()):
             raise ValueError(misfit)
         return self
 
@@ -201,10 +202,20 @@ class Pipeline(Section):
             f"{quarantine}/".startswith(f"{path}/") or f"{path}/".startswith(f"{quarantine}/")
         ):
             raise ValueError(
-                f"`errors.quarantine` is a table of its own: give it a path that isn't in {self.sink.place}.path"
+                f"`errors.quarantine` is a separate table: give it a path that isn't in {self.sink.place}.path"
             )
         if self.errors.dead_letter_topic in self.source.options.topics:
             raise ValueError("`errors.dead_letter_topic` is one of the topics that are read: name another one")
+        return self
+
+    @model_validator(mode="after")
+    def _catalog_takes_the_name(self) -> Pipeline:
+        hive = self.catalog_sync.hive if self.catalog_sync is not None else None
+        if hive is not None and hive.table is None:
+            try:
+                catalog_name(self.table_name)
+            except ValueError as error:
+                raise ValueError(f"`catalog_sync.hive.table` is missing, and the table's own name {error}") from None
         return self
 
     @model_validator(mode="after")
@@ -216,7 +227,7 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _further_tables_fit(self) -> Pipeline:
-        """Each further table would be a pipeline by itself, and has topics of its own."""
+        """Check that each further table would be valid as a pipeline, and has its own topics."""
         further, source = self.sink.options.further_tables, self.source.options
         if further and source.streams_settings is not None:
             raise ValueError(f"{self.sink.place}.tables says which topics are whose, and `streams` name no topics")
@@ -253,10 +264,10 @@ class Pipeline(Section):
         return self.control.topic or default_control_topic(self.name)
 
     def on_control_topic(self, topic: str | None) -> Pipeline:
-        """The same pipeline on the control topic where a transaction of it stands.
+        """The same pipeline on the control topic of one of its transactions.
 
         Args:
-            topic: its name; None of a transaction that an earlier release began, which didn't say.
+            topic: its name; None for a transaction of an earlier release, which didn't record it.
         """
         topic = topic or self.control.topic or SHARED_CONTROL_TOPIC
         if topic == self.control_topic:
@@ -270,7 +281,7 @@ class Pipeline(Section):
 
     @property
     def table_id(self) -> str:
-        """What tells the table from all others: the key of its control messages, such as a path."""
+        """The table's unique id: the key of its control messages, such as a path."""
         return self.sink.options.table_id
 
     @property
@@ -300,7 +311,7 @@ class Pipeline(Section):
 
     @property
     def consumer_group(self) -> str:
-        """The consumer group that shows our offsets."""
+        """The consumer group that shows the table's offsets."""
         return self.source.options.group(self.name)
 
     def limits(self, average_record_bytes: float | None) -> Limits:
@@ -309,7 +320,7 @@ class Pipeline(Section):
         return Limits(source.max_records, int(source.max_bytes) if source.max_bytes else None, average_record_bytes)
 
     def writer(self, schema_ddl: str = "", schema_avro: str = "") -> TableSpec:
-        """What START-COMMIT says of the table, whose schema an interval pins."""
+        """The table as in START-COMMIT; an interval pins its schema."""
         spec = self.sink.options.writer(
             self.table_name,
             self.changes,
@@ -317,6 +328,8 @@ class Pipeline(Section):
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
         )
+        can = self.sink.options.capabilities
+        spec = spec.model_copy(update={"keeps_unavailable": can.keeps_unavailable, "keyless": can.keyless})
         return spec.mirroring(self.source.capabilities.snapshots)
 
 

@@ -1,4 +1,4 @@
-"""The section `routes`: one file, several pipelines that read the same topics, each into a table of its own."""
+"""The section `routes`: one file, several pipelines that read the same topics, each into its own table."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Routes(Section):
         for name, own in self.tables.items():
             strange = [str(key) for key in own if key not in _OWN]
             if strange:
-                raise ValueError(f"the table {name} can't have {', '.join(strange)} of its own; it may have {_OWN}")
+                raise ValueError(f"the table {name} can't set {', '.join(strange)} itself; it may set {_OWN}")
         if self.otherwise not in (*_NO_TABLE, *self.tables):
             raise ValueError(f"`otherwise` is fail, ignore, or one of the tables: {', '.join(self.tables)}")
         values = [self.value(name) for name in self.tables]
@@ -76,23 +76,35 @@ class Routes(Section):
 
 
 def pipeline_of(data: Mapping[str, Any], routes: Routes, table: str) -> dict[str, Any]:
-    """What a pipeline file would say that loads one of the tables."""
+    """The content of an equivalent pipeline file for one of the tables."""
     own = {key: value for key, value in routes.tables[table].items() if key != "is"}
     common = {key: value for key, value in data.items() if key != "routes"}
     found: dict[str, Any] = overlay(common, own)
-    steps = [data.get("transforms") or [], own.get("transforms") or []]
-    found["transforms"] = [{"route": routes.step(table)}, *(step for part in steps for step in part)]
+    steps = (*_steps(data), *_steps(own))
+    found["transforms"] = [{"route": routes.step(table)}, *steps]
     name = str(data.get("name", ""))
     found["name"] = f"{name}.{table}"
-    for name_of, section in (found.get("sink") or {}).items():
+    for name_of, section in _sections(found, "sink"):
         sink = registry.section("sink", str(name_of))
         if isinstance(section, dict) and sink is not None and issubclass(sink, SinkOptions):
             sink.for_route(section, name, table)
-    for name_of, section in (found.get("source") or {}).items():
+    for name_of, section in _sections(found, "source"):
         source = registry.section("source", str(name_of))
         if isinstance(section, dict) and source is not None and issubclass(source, SourceOptions):
             source.for_route(section, table)
     return found
+
+
+def _steps(data: Mapping[str, Any]) -> list[Any]:
+    """The transforms of a file or of a table; anything else than a list is refused by the pipeline's own check."""
+    found = data.get("transforms") or []
+    return found if isinstance(found, list) else [found]
+
+
+def _sections(found: Mapping[str, Any], kind: str) -> list[tuple[Any, Any]]:
+    """The named sections of a sink or source; none where a file has something else there, which is refused later."""
+    sections = found.get(kind)
+    return list(sections.items()) if isinstance(sections, Mapping) else []
 
 
 def overlay(common: Any, own: Any) -> Any:
@@ -104,9 +116,9 @@ def overlay(common: Any, own: Any) -> Any:
 
 
 def place_in_file(data: Mapping[str, Any], table: str, keys: Sequence[str]) -> list[str]:
-    """Where a key of a table's pipeline stands in the file: among the table's own, or with what is said for all."""
+    """The path of a key of a table's pipeline in the file: among the table's own keys, or the common ones."""
     if keys and keys[0] == "transforms" and len(keys) > 1 and keys[1].isdigit():
-        number, common = int(keys[1]) - 1, len(data.get("transforms") or [])
+        number, common = int(keys[1]) - 1, len(_steps(data))
         if number < 0:
             return ["routes", "by"]
         if number < common:

@@ -58,6 +58,8 @@ class TableServices(Section):
     """The number of changes to the metadata table after which its log files are merged."""
     wait: Duration = timedelta(minutes=30)
     """The maximum wait for an interval that holds the table. After it, the service is retried."""
+    timeout: Duration = timedelta(hours=6)
+    """The maximum duration of a service, from when it has the table. After it, an interval takes the table over."""
     conf: Options = Field(default_factory=dict)
     """Spark settings of compaction and clustering, on top of `write.conf`."""
     driver_memory: str | None = None

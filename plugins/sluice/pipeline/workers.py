@@ -1,4 +1,4 @@
-"""Which pipelines a group of workers writes: those that name it, if one Spark application can hold them all."""
+"""The pipelines that name a group of workers, if one Spark application can hold them all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dag_of_workers(group: str) -> str:
 
 
 def keeps_workers(dag_id: str) -> bool:
-    """Whether a DAG's id is that of one that keeps workers."""
+    """Whether a DAG's id is one of a DAG that keeps workers."""
     return dag_id.startswith(_DAG_PREFIX)
 
 
@@ -31,11 +31,11 @@ def pipelines_of(
     Args:
         places: pipeline files, and folders of them.
         group: the group.
-        left_out: told of each wrong file of a folder, which stops only its own pipelines.
+        left_out: called with the error of each invalid file of a folder, which affects only its own pipelines.
 
     Raises:
-        PipelineFileError: a file that is named by itself is wrong.
-        ActionRequiredError: none names the group, or they don't fit into one Spark application.
+        PipelineFileError: a file named individually is invalid.
+        ActionRequiredError: no pipeline names the group, or they don't fit into one Spark application.
     """
     found: list[Pipeline] = []
     for place in places:
@@ -79,7 +79,7 @@ class ServedFiles:
         self._began_with = self._now()
 
     def are_same(self) -> bool:
-        """Whether they still are; files of other groups, and wrong ones, don't matter, and new ones of its own do."""
+        """Whether they are unchanged; files of other groups, and invalid ones, don't count, but its new ones do."""
         return self._now() == self._began_with
 
     def _now(self) -> dict[Path, str]:

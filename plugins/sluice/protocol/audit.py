@@ -14,8 +14,8 @@ def audit(start: StartCommit, number: int, status: WriteStatus) -> None:
     The rule is `read = written + deleted + quarantined + filtered + skipped`, the committables agree with
     `written`, `deleted` and `quarantined` and name no error, and each partition's next offset is its planned end.
 
-    A sink also counts as deletes the rows that moved out of a table partition, and those that a truncate removed; the
-    latter count as writes if deletes are soft.
+    A sink also counts as deletes rows that moved out of a table partition, and rows that a truncate removed; the latter
+    count as writes if deletes are soft.
 
     Raises:
         IntervalError: they differ; the interval must not be committed.
@@ -80,8 +80,8 @@ def audit_again(start: StartCommit, reported: Mapping[int, WriteStatus]) -> None
 
     The bounds of its offsets are right even if compaction has removed records between them, or if aborted records were
     read before and aren't now. An append's replay removes the old rows, so rows would be lost if it read fewer records.
-    An upsert's replay removes no rows: what it doesn't read again stays. If there are more records than before, they
-    are from another log, or weren't meant to be read.
+    An upsert's replay removes no rows: rows that it doesn't read again stay. If there are more records than before,
+    they are from another log, or outside of the plan.
 
     Raises:
         ActionRequiredError: the number differs.

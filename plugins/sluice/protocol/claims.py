@@ -1,16 +1,16 @@
-"""Who writes a range: a worker that has claimed it, or a Spark job that its `write` task submits. Pure.
+"""The writer of a range: a worker that has claimed it, or a Spark job that its `write` task submits. Pure.
 
-Workers are a speed-up, and nothing that safety rests on: the first whole WRITE-STATUS of a range counts, whoever sent
-it. What is decided here is only who begins, and how long others wait:
+Workers are an optimization on which safety doesn't depend: the first complete WRITE-STATUS of a range counts, from any
+process. These rules only decide which process begins, and how long others wait:
 
-- a worker claims a range of an open transaction that nobody has reported or failed to write, and whose last claim was
-  given back or has run out. Of two claims at once the log's first one counts;
-- a claim runs out when a reader has seen no newer one for its `lease`, by that reader's own steady clock. A process
+- a worker claims a range of an open transaction if the range has no WRITE-STATUS yet and its last claim was released or
+  has expired. Of two concurrent claims the log's first one counts;
+- a claim expires when a reader has seen no newer one for its `lease`, by that reader's own monotonic clock. A process
   that has just begun counts from when it first reads the claim, so it may only wait longer;
-- a range that workers have taken three times and not written is left to its `write` task: it may be the range that
+- a range that workers have claimed three times and not written is left to its `write` task: it may be the range that
   kills them;
-- the `write` task waits while a claim lasts. It submits a Spark job of its own where no worker is there, where none
-  claims the range in time, where the claim runs out, and where the range has failed in an earlier try.
+- the `write` task waits while a claim lasts. It submits a separate Spark job if no worker is present, if none claims
+  the range in time, if the claim expires, and if the range has failed in an earlier try.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sluice.protocol.messages import NO_LEASE, Claim, StartCommit
 from sluice.protocol.transaction import Transaction
 
 Steady = Callable[[], float]
-"""Seconds on a clock that nobody sets."""
+"""A monotonic clock, in seconds."""
 MOST_TAKERS = 3
-"""How often workers take a range; a claim that is renewed counts once."""
+"""How often workers claim a range; a renewed claim counts once."""
 
 
 class Claims:
-    """What one process knows of the claims of workers.
+    """The claims of workers, as one process has seen them.
 
     Args:
-        steady: its steady clock.
+        steady: its monotonic clock.
     """
 
     def __init__(self, steady: Steady) -> None:
@@ -41,7 +41,7 @@ class Claims:
         self._seen: dict[tuple[str, str, int], tuple[int, float]] = {}
 
     def standing(self, transaction: Transaction, number: int) -> Claim | None:
-        """The claim on a range that lasts; None where none was made, or it was given back or has run out."""
+        """The present claim on a range; None if none was made, or it was released or has expired."""
         offset, claim = transaction.claims.get(number, (0, None))
         if claim is None or claim.released:
             return None
@@ -59,43 +59,42 @@ class Claims:
         return self.standing(transaction, number) is None
 
     def forget(self, transactions: Collection[str]) -> None:
-        """Drop what is known of claims, but for those of some transactions."""
+        """Drop all claims, except on ranges of some transactions."""
         self._seen = {place: seen for place, seen in self._seen.items() if place[1] in transactions}
 
 
 def is_unwritten(transaction: Transaction, number: int) -> bool:
     """Whether a range is still to be written for the first time.
 
-    One that has failed is tried again by its `write` task, in a Spark job of its own: what fails in a worker may be the
-    worker.
+    A failed one is tried again by its `write` task, in a separate Spark job: the worker itself may be at fault.
     """
     open_ = transaction.is_open and number < len(transaction.start.ranges)
     return open_ and transaction.status_of(number) is None and transaction.failure_of(number) is None
 
 
 def is_left_by_workers(transaction: Transaction, number: int) -> bool:
-    """Whether workers have taken a range so often that no other one may: its `write` task writes it by itself."""
+    """Whether workers have claimed a range too often for another claim: its `write` task submits a Spark job."""
     return transaction.takers.get(number, 0) >= MOST_TAKERS
 
 
 def is_known_from(position: int, start: StartCommit) -> bool:
-    """Whether who reads a control topic from a position on knows of an interval whether its START-COMMIT counts.
+    """Whether a reader that began at `position` can tell if this START-COMMIT counts.
 
-    That rests on what stands after the START's own `read_position`. One that doesn't count is no interval: nobody opens
-    its instant, and no roll-back would ever find what was written for it. Coordinators have written by jobs what they
-    know to count, so nothing is left undone where a worker leaves it alone.
+    It depends on the messages after the START's own `read_position`. A START that doesn't count is no interval: its
+    instant is never opened, and no roll-back would ever find files written for it. Coordinators have Spark jobs write
+    the intervals that they know to count, so every range is written though a worker skips it.
     """
     return start.read_position >= position
 
 
 def first_choice(workers: Iterable[str], topic: str, transaction: str, number: int) -> str | None:
-    """The worker that should claim a range before others do; None where there is none.
+    """The worker that should claim a range before the others; None if there are none.
 
-    A transaction's ranges go to the workers in turn, and its id says who is the first: each worker finds the same one
-    without asking, and none has two ranges more than another.
+    A transaction's ranges go to the workers in turn, and its id determines the first one: each worker computes the same
+    order by itself, and none has two ranges more than another.
 
     Args:
-        workers: the names of those that are there.
+        workers: the names of the present workers.
         topic: the control topic.
         transaction: the transaction's id.
         number: the range's number in the plan.
@@ -108,7 +107,7 @@ def first_choice(workers: Iterable[str], topic: str, transaction: str, number: i
 
 
 class Verdict(StrEnum):
-    """What the `write` task of a range does next."""
+    """The next step of a range's `write` task."""
 
     WAIT = "wait"
     WRITTEN = "written"
@@ -135,11 +134,11 @@ class Waiting:
         self._failed_before: bool | None = None
 
     def judge(self, transaction: Transaction | None, workers: Callable[[], bool]) -> Verdict:
-        """What to do, now that the log says this of the transaction.
+        """The next step, by the transaction's present state.
 
         Args:
             transaction: the transaction, None where the log holds none.
-            workers: asks whether a worker is there; called only where the range is unclaimed.
+            workers: returns whether a worker is present; called only if the range is unclaimed.
         """
         if transaction is None or not transaction.is_open:
             return self._of_ended(transaction)
@@ -147,7 +146,7 @@ class Waiting:
             return Verdict.WRITTEN
         failed = transaction.failure_of(self._number) is not None
         if self._failed_before is None:
-            self._failed_before = failed  # then it is another try's, and this one has a job of its own
+            self._failed_before = failed  # then it is another try's, and this one submits its own job
         if failed:
             return Verdict.SUBMIT if self._failed_before else Verdict.FAILED
         if self._claims.standing(transaction, self._number) is not None:

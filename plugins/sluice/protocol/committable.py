@@ -1,4 +1,4 @@
-"""What a participant hands to the commit: the result of a write, invisible until it is committed. Pure.
+"""A participant's part of the commit: the result of a write, invisible until it is committed. Pure.
 
 The audit uses the counts, the sweep of stray files the path, and only the sink that made it the payload.
 """
@@ -16,12 +16,13 @@ from sluice.errors import IntervalError
 # Version 1 of the protocol has these names, from Hudi's write stats, on the wire. They stay, so that releases can read
 # each other's messages.
 _ROWS, _DELETES, _ERRORS, _BYTES = "numWrites", "numDeletes", "totalWriteErrors", "totalWriteBytes"
+COUNTS = frozenset({_ROWS, _DELETES, _ERRORS, _BYTES})
 _PATH, _PARTITION, _PAYLOAD, _TABLE = "path", "partitionPath", "payload", "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """What one writer produced for the commit, such as one file.
+    """One result of a writer, such as one file.
 
     Attributes:
         rows: rows written.
@@ -30,7 +31,7 @@ class Committable:
         bytes: its size.
         path: the file, relative to the table; empty if it isn't a file.
         partition: its table partition; empty for the table itself.
-        payload: what the sink needs to commit it, as JSON.
+        payload: the sink's own data for the commit, as JSON.
         inline: whether the payload itself has all of the above, under the wire's names, as Hudi's write stats do.
         table: which of an interval's further tables it is of, by its name; empty for the first, or only one.
     """
@@ -80,7 +81,7 @@ class Committable:
         """
         if not self.inline:
             raise IntervalError(
-                "A WRITE-STATUS names its files beside what is to be committed, which no write job of this table does.",
+                "A WRITE-STATUS names its files outside of its payload, which no write job of this table does.",
                 next_step="find who else writes to the control topic; the next interval reads the same offsets.",
                 path=self.path,
             )

@@ -1,10 +1,11 @@
-"""What a message of the control topic may name: nothing outside of its table. Pure, so that all readers agree.
+"""Confines control messages to their table: they may name nothing outside of it. Pure, so that all readers agree.
 
-Otherwise anyone with write access to the topic could have files deleted, other tables written, or Hudi's options
-chosen. Three rules confine a message to its table:
+Otherwise write access to the topic would be enough to delete files, to write to other tables, or to choose Hudi's
+options. Three rules confine a message to its table:
 
 - each reader checks each message with `refusal`: instants, file names, file groups and table partitions must be names
-  inside the table. A message that names anything else doesn't count, as if it were not there;
+  inside the table, and a write stat has no fields but Hudi's (`STAT_FIELDS`). A message that names anything else
+  doesn't count, as if it were not there;
 - `start_digest` travels from the coordinator to its write jobs outside the topic, so that they take the plan, the
   schema and Hudi's options from that START-COMMIT and no other;
 - a coordinator takes the paths and options of table and quarantine from its pipeline, and only the schema from a START.
@@ -19,15 +20,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sluice.errors import IntervalError
-from sluice.protocol.committable import Committable
+from sluice.protocol.committable import COUNTS, Committable
 from sluice.protocol.messages import AbortCommit, ControlMessage, EndCommit, StartCommit, TableSpec, WriteStatus
 
 _INSTANT = re.compile(r"\d{14,17}")
 _SCHEME = re.compile(r"[A-Za-z][\w+.\-]*:/")
 _FILE_GROUP = re.compile(r"[\w.\-]{1,200}")
 _BASE_FILE = re.compile(r"(?P<group>[\w.\-]+)_\d+-\d+-\d+_(?P<instant>\d{14,17})\.\w+")
-_LOG_FILE = re.compile(r"\.(?P<group>[\w.\-]+)_\d{14,17}\.log\.\d+(?:_\d+-\d+-\d+)?(?:\.cdc)?")
+_LOG_FILE = re.compile(r"\.(?P<group>[\w.\-]+)_\d{14,17}\.log\.\d+(?:_\d+-\d+-\d+)?(?:[.-]cdc)?")
 _FILE_FIELDS = ("baseFile", "prevBaseFile")
+_NO_COMMIT = "null"  # Hudi's word for the previous commit of a file that has none
+_TIMES = frozenset({"totalScanTime", "totalUpsertTime", "totalCreateTime"})
+_NUMBERS = COUNTS | frozenset(
+    {
+        "numInserts", "numUpdates", "numUpdateWrites", "fileSizeInBytes", "minEventTime",
+        "maxEventTime", "logVersion", "logOffset",
+        "totalLogReadTimeMs", "totalLogRecords", "totalLogFilesCompacted", "totalLogSizeCompacted",
+        "totalUpdatedRecordsCompacted", "totalLogBlocks", "totalValidLogBlocks", "totalLogBlocksSize",
+        "totalLogBlocksScanTimeMs", "totalCorruptLogBlock", "totalRollbackBlocks",
+    }
+)  # fmt: skip
+_TEXTS = frozenset({"fileId", "path", "partitionPath", "prevCommit", "tempPath", *_FILE_FIELDS})
+STAT_FIELDS = _NUMBERS | _TEXTS | {"cdcStats", "logFiles", "runtimeStats"}
+"""The fields of HoodieDeltaWriteStat in Hudi 1.2 as its JSON has them. Fields that aren't here are refused, since a
+later release of Hudi may take them for a path."""
+_IGNORED = "recordsStats"  # statistics of columns, which Hudi keeps out of its JSON and doesn't read from it
 _INNER_FOLDERS = (".hoodie", ".hoodie_partition_metadata")
 
 
@@ -42,7 +59,7 @@ def refusal(message: ControlMessage, table: str) -> str | None:
 
 
 def is_inside(partition: str) -> bool:
-    """Whether a table partition's path is below the table, and not one of Hudi's own folders."""
+    """Whether a table partition's path is below the table, and not a folder of Hudi's metadata."""
     parts = partition.split("/")
     plain = not any(part in (".", "..") for part in parts) and not any(ord(c) < 32 for c in partition)
     return plain and not partition.startswith("/") and not _SCHEME.match(partition) and parts[0] not in _INNER_FOLDERS
@@ -85,10 +102,22 @@ def _of_committable(one: Committable, instant: str) -> Iterator[str]:
 
 
 def _of_stat(path: str, partition: str, stat: Mapping[str, Any], instant: str) -> Iterator[str]:
-    """Check the file names in one of Hudi's write stats, which names several files."""
+    """Check the fields of one of Hudi's write stats: all of them become part of Hudi's commit."""
+    yield from _of_fields(stat)
     group = str(stat.get("fileId") or "")
+    changes = stat.get("cdcStats") or {}
+    for cdc in changes if isinstance(changes, Mapping) else ():
+        folder, _, name = str(cdc).rpartition("/")
+        found = _LOG_FILE.fullmatch(name)
+        if folder != partition or found is None or found["group"] != group:
+            yield f"{cdc!r} is no file of the file group {group!r} in the partition {partition!r}"
+    others = [str(stat[field]) for field in _FILE_FIELDS if stat.get(field)]
+    logs = stat.get("logFiles") or ()
+    for other in (*others, *map(str, logs if isinstance(logs, list | tuple) else ())):
+        if "/" in other or (_BASE_FILE.fullmatch(other) is None and _LOG_FILE.fullmatch(other) is None):
+            yield f"{other!r} is no name of a file"
     if not path and not partition and not group:
-        return  # it names no files; the audit or Hudi will judge the rest
+        return  # it names no file of the interval; the audit or Hudi will judge the rest
     folder, _, name = path.rpartition("/")
     base, log = _BASE_FILE.fullmatch(name), _LOG_FILE.fullmatch(name)
     found = base or log
@@ -96,10 +125,37 @@ def _of_stat(path: str, partition: str, stat: Mapping[str, Any], instant: str) -
         yield f"{path!r} is no file of the file group {group!r} in the partition {partition!r}"
     elif base and base["instant"] != instant:
         yield f"{path!r} is of another instant"
-    others = [str(stat[field]) for field in _FILE_FIELDS if stat.get(field)]
-    for other in (*others, *map(str, stat.get("logFiles") or ())):
-        if "/" in other or (_BASE_FILE.fullmatch(other) is None and _LOG_FILE.fullmatch(other) is None):
-            yield f"{other!r} is no name of a file"
+
+
+def _of_fields(stat: Mapping[str, Any]) -> Iterator[str]:
+    """Check that Hudi has a write stat's fields, and that each has a value of its kind."""
+    for name, value in stat.items():
+        if name not in STAT_FIELDS and name != _IGNORED:
+            yield f"Hudi's write stats have no field {name[:100]!r}"
+        elif value is not None and not _is_of_kind(name, value):
+            yield f"{name} of a write stat can't be {str(value)[:100]!r}"
+
+
+def _is_of_kind(name: str, value: Any) -> bool:
+    if name in _NUMBERS:
+        return _is_number(value)
+    if name == "prevCommit":
+        return isinstance(value, str) and (value in ("", _NO_COMMIT) or _INSTANT.fullmatch(value) is not None)
+    if name == "tempPath":
+        return bool(value == "")  # Hudi's writers don't set it, and its commit deletes nothing by it
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name == "logFiles":
+        return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    if not isinstance(value, Mapping):
+        return False
+    if name == "cdcStats":
+        return all(_is_number(size) for size in value.values())
+    return name == _IGNORED or all(time in _TIMES and _is_number(spent) for time, spent in value.items())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
 
 
 def start_digest(start: StartCommit) -> str:
@@ -109,7 +165,7 @@ def start_digest(start: StartCommit) -> str:
 
 
 def require_digest(start: StartCommit, digest: str | None) -> None:
-    """Check that the START-COMMIT is the one that the coordinator sent.
+    """Check that the START-COMMIT is the coordinator's.
 
     Args:
         start: the message in the control topic.
@@ -130,7 +186,7 @@ def require_digest(start: StartCommit, digest: str | None) -> None:
 def with_schema_of(start: TableSpec, own: TableSpec) -> TableSpec:
     """The pipeline's own table settings, with the schema that a START-COMMIT pinned.
 
-    Rows that an interval hasn't are deleted only where both say so: it may have been planned before the file did.
+    Rows missing in an interval are deleted only if both agree: it may have been planned before the file was changed.
     """
     settings = own.mirroring(own.mirrors and start.mirrors)
     return settings.model_copy(update={"schema_ddl": start.schema_ddl, "schema_avro": start.schema_avro})

@@ -1,7 +1,7 @@
 """Sets of offsets of one partition, as sorted `[start, end)` pairs that neither overlap nor touch.
 
-A table's coverage is what was committed, in whatever order: the schedule reads on from its position, a backfill reads
-before or after it, and neither may read what the other has read.
+A table's coverage is all its committed offsets, in any order: the schedule reads on from its position, a backfill reads
+before or after it, and neither may read the other's offsets.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A summary of each of a table's transactions, from the control topic, without Hudi's bulky write stats.
 
 Made for looking back over thousands of transactions (page, command line), and for being extended as messages arrive.
-Only `TableLog` decides a transaction's state, and it holds only what it needs for that: a transaction that is neither
-open nor decided is taken out of it, and put back when a late message names it. So folding the ten thousandth
+Only `TableLog` decides a transaction's state, and it holds only the messages that it needs for that: a transaction that
+is neither open nor decided is removed from it, and put back when a late message names it. So folding the ten thousandth
 transaction takes no longer than the tenth, and the states are the same as those of a `TableLog` that keeps all
 messages; a test compares the two.
 """
@@ -60,7 +60,7 @@ class TableHistory:
         replayed_by: the committed replays of an instant, oldest first.
         last_committed: the transaction that was acknowledged last.
         streams: the mapping by which the last transaction was planned; None where the pipeline names its topics.
-        workers: the workers that have claimed its ranges lately, and what they hold.
+        workers: the workers that have claimed its ranges lately, and the ranges that they hold.
     """
 
     def __init__(self, table: str, *, remembers: int | None = None, partitions: int | None = None) -> None:
@@ -271,7 +271,7 @@ def _interned(r: PlannedRange) -> TopicPartition:
 
 
 def _note(known: TransactionSummary, message: ControlMessage, transaction: Transaction) -> None:
-    """Record what a message adds, after the verdict on it."""
+    """Record a message's content, after the verdict on it."""
     if isinstance(message, WriteStatus):
         _note_status(known, message, transaction)
     elif isinstance(message, EndCommit) and transaction.lease is message:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import IntervalKind, policy_of
+from sluice.protocol.topic_id import known_topic_id
 
 Topic = tuple[str, str]
 """A topic, qualified by its cluster's name."""
@@ -19,6 +20,9 @@ class LogId:
 
     cluster: str | None = None
     topic: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topic", known_topic_id(self.topic))
 
     def other_than(self, now: LogId) -> str | None:
         """Why the present log is another one; None if nothing indicates that.
@@ -39,6 +43,12 @@ class LogIds:
     clusters: Mapping[str, str | None]
     topics: Mapping[Topic, str | None]
 
+    @classmethod
+    def of_topics(cls, clusters: Mapping[str, str | None], topics: Mapping[str, Mapping[str, str | None]]) -> LogIds:
+        """The ids of topics that are given by cluster."""
+        found = {(cluster, topic): known_topic_id(id_) for cluster, of in topics.items() for topic, id_ in of.items()}
+        return cls(clusters, found)
+
     def of(self, cluster: str, topic: str) -> LogId:
         """The ids of one topic's log."""
         return LogId(self.clusters.get(cluster), self.topics.get((cluster, topic)))
@@ -47,22 +57,23 @@ class LogIds:
 def under_present_names(
     checkpoint: Checkpoint, present: Mapping[str, str | None], *, one_place: bool = True
 ) -> Checkpoint:
-    """What the table knows, with each cluster under the name that it has now.
+    """The table's checkpoint, with each cluster under its present name.
 
-    A name is the id of an Airflow connection, which may be changed, or lead elsewhere; Kafka's own id tells which
-    cluster it is. Where only one cluster is known and only one is read, these are taken for the same place even if
-    their ids differ: `other_logs` then finds that its offsets mean other records.
+    A name is the id of an Airflow connection, which may be changed, or lead elsewhere; Kafka's own id identifies the
+    cluster. Where only one cluster is known and only one is read, these are assumed to be the same even if their ids
+    differ: `other_logs` then finds that its offsets refer to other records.
 
     Args:
         checkpoint: the table's.
         present: the clusters' ids by their names; None where a source has no id.
-        one_place: whether one known cluster and one that is read are the same place, which streams needn't be.
+        one_place: whether one known cluster and one that is read are assumed to be the same, which isn't so for
+            streams.
     """
     names = present_names(checkpoint.cluster_ids, present, one_place=one_place)
     if all(name == now for name, now in names.items()):
         return checkpoint
     clusters: dict[str, ClusterCheckpoint] = {}
-    # A name's own topics come last, so that they win over those that the same cluster had under an earlier name.
+    # A name's own topics come last, so that they win over the same cluster's topics under an earlier name.
     for name, known in sorted(checkpoint.clusters.items(), key=lambda item: names[item[0]] == item[0]):
         before = clusters.get(names[name], ClusterCheckpoint())
         topics = {**before.topics, **known.topics}
@@ -73,14 +84,14 @@ def under_present_names(
 def present_names(
     known: Mapping[str, str | None], present: Mapping[str, str | None], *, one_place: bool = True
 ) -> dict[str, str]:
-    """For each name that a cluster had the one that it has now; see `under_present_names`.
+    """The present name for each name that a cluster had; see `under_present_names`.
 
     Args:
         known: the clusters' ids by the names that they had.
         present: their ids by the names that they have now.
         one_place: see `under_present_names`.
     """
-    places = [name for name, cluster_id in known.items() if name != cluster_id]  # but for those that were left
+    places = [name for name, cluster_id in known.items() if name != cluster_id]  # except for clusters that were left
     if one_place and len(places) == len(present) == 1 and not known.keys() & set(present.values()):
         return {name: name for name in known} | dict(zip(places, present, strict=True))
     of_id = {cluster_id: name for name, cluster_id in present.items() if cluster_id}
@@ -111,6 +122,44 @@ def other_logs(checkpoint: Checkpoint, now: LogIds) -> dict[Topic, str]:
     return found
 
 
+def refuse_logs_elsewhere(
+    planned: LogIds, cluster: str, here: Mapping[str, LogId], *, table: str, instant: str
+) -> None:
+    """Refuse to read topics that aren't the ones on which an interval was planned.
+
+    Args:
+        planned: the ids in the interval's START-COMMIT.
+        cluster: the cluster's name there.
+        here: the ids of each topic's log, as seen by its reader.
+        table: the table's name, for errors.
+        instant: the interval's instant, for errors.
+
+    Raises:
+        ActionRequiredError: a topic's cluster is another one.
+        IntervalError: a topic was deleted and created again.
+    """
+    for topic, found in here.items():
+        was = planned.of(cluster, topic)
+        reason = was.other_than(found)
+        if reason is None:
+            continue
+        where = {"table": table, "cluster": cluster, "topic": topic, "instant": instant}
+        if was.cluster and found.cluster and was.cluster != found.cluster:
+            raise ActionRequiredError(
+                "The interval was planned on another cluster than the one that its records would be read of here.",
+                next_step="give write jobs and workers the connection that the coordinator has, and run the interval "
+                "again. Nothing was read.",
+                planned=was.cluster,
+                here=found.cluster,
+                **where,
+            )
+        raise IntervalError(
+            f"{reason[0].upper()}{reason[1:]} since the interval was planned.",
+            next_step="nothing was read; the next interval reports the loss and obeys on_offset_loss.",
+            **where,
+        )
+
+
 def refuse_other_logs(
     kind: IntervalKind, checkpoint: Checkpoint, now: LogIds, table: str, topics: Collection[Topic] | None = None
 ) -> None:
@@ -118,7 +167,7 @@ def refuse_other_logs(
 
     Args:
         kind: the kind of request.
-        checkpoint: what is known of the log that the request's offsets refer to.
+        checkpoint: the known ids of the log to which the request's offsets refer.
         now: the present ids.
         table: the table's name, for errors.
         topics: the request's topics; all by default.
@@ -142,7 +191,7 @@ def refuse_other_logs(
 
 
 def refuse_truncated_logs(kind: IntervalKind, truncated: Mapping[TopicPartition, int], table: str) -> None:
-    """Refuse a request by offsets of a log that was truncated below what the table has read.
+    """Refuse a request by offsets of a log that was truncated below the table's position.
 
     Raises:
         ActionRequiredError: the request depends on offsets, and may not resume after a loss.

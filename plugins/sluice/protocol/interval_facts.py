@@ -30,14 +30,13 @@ class IntervalFacts(BaseModel):
 
     Attributes:
         instant: the transaction's id on Hudi's timeline.
-        planned: the offsets that it was to read, partition by partition. Here and in `stands` topics of streams are
-            named for people, by cluster and topic.
-        stands: each partition's position now (of more than 500 partitions, those that had something to read), as
-            `[start, end)` of what this transaction added: `end` is the next offset to be read. Without a commit `start`
+        planned: the offsets to read, by partition. Here and in `stands` topics of streams are named for people, by
+            cluster and topic.
+        stands: each partition's present position (of more than 500 partitions, those with offsets to read), as
+            `[start, end)` of this transaction's offsets: `end` is the next offset to be read. Without a commit `start`
             and `end` are equal. For a window or a replay, which doesn't move the position, only the offsets that it
             committed.
-        records_read: records that Kafka delivered; the other counts say what became of them. All are 0 before a
-            commit.
+        records_read: records that Kafka delivered; the other counts are their outcomes. All are 0 before a commit.
         bytes_read: bytes of the records' values.
         bytes_written: bytes of the files that the commit added.
         lag_records: offsets that were left unread when the interval was planned; None if unknown.

@@ -1,4 +1,4 @@
-"""What the last commit knew of streams: clusters, topics, moves. Its note and START-COMMIT have it. Pure."""
+"""The streams as of the last commit: clusters, topics, moves. Its note and START-COMMIT contain them. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sluice.protocol.identity import present_names
 from sluice.protocol.mapping import ClusterAddress, Log, OffsetsOfTopic
 from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.untrusted import Untrusted
 
 
-class KnownLog(BaseModel):
+class KnownLog(Untrusted):
     """A topic as the last commit knew it.
 
     Attributes:
         status: `active`: the mapping named it; `missed`: the mapping of that interval didn't name it any more, for the
             first time, and it was read on; `draining`: it is read to `ends`, and then left.
-        ends: where reading each partition ends for good: where its log ended when the removal was confirmed, or what
-            `stopping_offsets` came to in the interval that first read it.
+        ends: where reading each partition ends for good: after the last record of its log, committed or not, when the
+            removal was confirmed, or what `stopping_offsets` came to in the interval that first read it.
         streams: the streams that it belonged to.
-        drains_until: when it is asked where its log ends, if it was moved away and is drained for some time.
+        drains_until: when its log's end is queried, if it was moved away and is drained for a limited time.
         starting: where it starts if the table has never read it.
     """
 
@@ -35,16 +36,16 @@ class KnownLog(BaseModel):
     starting: OffsetsOfTopic = "earliest"
 
 
-class KnownMove(BaseModel):
-    """A topic that goes on from another log.
+class KnownMove(Untrusted):
+    """A topic whose reading continues from another log.
 
     Attributes:
-        cluster: where it was.
-        topic: what it was called there.
-        mirrored: whether it has copies of what was there, so that no more than `begins` says may be read of both.
-        begins: by partition where it is read from, with a mirror: at the copy of the first record that isn't read of
-            the old log, or after the copy of the last that is.
-        topic_id: of the log that `begins` is about.
+        cluster: the old log's cluster.
+        topic: the old log's topic.
+        mirrored: whether it has copies of the old log's records, so that `begins` limits the reading of both.
+        begins: by partition, its starting offset with a mirror: at the copy of the first record that isn't read from
+            the old log, or after the copy of the last record that is.
+        topic_id: the id of the log to which `begins` refers.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -57,24 +58,24 @@ class KnownMove(BaseModel):
 
     @property
     def old(self) -> Log:
-        """The log that it goes on from."""
+        """The old log."""
         return self.cluster, self.topic
 
 
-class KnownStreams(BaseModel):
-    """The mapping by which the last commit was planned, as its note has it.
+class KnownStreams(Untrusted):
+    """The mapping by which the last commit was planned, as recorded in the commit's note.
 
     Attributes:
         digest: of the mapping's answer.
-        clusters: how each cluster was reached that had something to read.
-        logs: by cluster and topic what was read.
+        clusters: the addresses of clusters with topics to read.
+        logs: the topics that were read, by cluster and topic.
         ids: the clusters' own ids by their names, as far as they have any.
-        skipped: by cluster for how many intervals in a row that had anything to note it has not answered.
-        failures: how many intervals in a row have gone on with this mapping because the service didn't answer.
-        prefixes: by a cluster's own id, or by its name where it has none, what stands before its topics' names in rows.
-            They outlive names: keys of an upsert are found by them. Empty for a cluster that the table was on before it
-            was told of streams.
-        moves: by cluster and topic where it was before. Kept for ever: what was mirrored must not be read twice.
+        skipped: by cluster, how many consecutive intervals it has not answered, of those with anything to note.
+        failures: how many consecutive intervals have reused this mapping because the service didn't answer.
+        prefixes: by a cluster's own id, or by its name where it has none, the prefix of its topics' names in rows.
+        They outlive names: keys of an upsert are found by them. Empty for a cluster that the table read before it
+            followed streams.
+        moves: by cluster and topic, its previous log. Kept for ever: mirrored records must not be read twice.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -100,7 +101,7 @@ class KnownStreams(BaseModel):
             return {names.get(name, name): said for name, said in of.items()}
 
         def of_moves(name: str) -> str:
-            """A name that another cluster has now isn't that of a cluster that was moved away from, and is gone."""
+            """A name reused by another cluster doesn't refer to the old cluster, whose topics were moved away."""
             was, is_now = self.ids.get(name), present.get(names.get(name, name))
             return was if was and is_now and was != is_now else names.get(name, name)
 
@@ -114,7 +115,7 @@ class KnownStreams(BaseModel):
         return self.model_copy(update=by_name)
 
     def identified(self, ids: Mapping[str, str | None]) -> KnownStreams:
-        """The same, with the ids of clusters of which none is known: such as were skipped ever since they were mapped.
+        """The same, with the ids of clusters without a known id, such as clusters skipped ever since they were mapped.
 
         Args:
             ids: the clusters' own ids by the names that they have here.
@@ -122,10 +123,10 @@ class KnownStreams(BaseModel):
         return self.model_copy(update={"ids": {**ids, **{name: of for name, of in self.ids.items() if of}}})
 
     def lost(self, present: Mapping[str, str | None]) -> dict[str, str]:
-        """The clusters that aren't where they were: by their names the ids of others that are there.
+        """The clusters that were replaced: by their names the ids of the other clusters now at their addresses.
 
         Args:
-            present: the ids of the clusters that are there, by the names that they have here.
+            present: the ids of the present clusters, by their names here.
         """
         return {name: of for name, of in present.items() if of and self.ids.get(name) and self.ids[name] != of}
 
@@ -134,8 +135,8 @@ class KnownStreams(BaseModel):
 
         Args:
             present: the clusters' own ids by their present names.
-            before: what the table knows, with each cluster under its present name. It is asked only where no mapping
-                was known: what has positions then was read without streams.
+            before: the table's checkpoint, with each cluster under its present name. It is used only if no mapping was
+            known: its positions then were read without streams.
         """
         prefixes = dict(self.prefixes)
         if not prefixes:
@@ -157,7 +158,7 @@ class KnownStreams(BaseModel):
         return f"{self.prefixes[cluster_id or cluster]}{topic}"
 
     def logs_in_rows(self) -> dict[str, Log]:
-        """The topics that are read on, by their names in rows: without those of which reading has an end."""
+        """The topics that are read without an end, by their names in rows."""
         return {
             self.row_topic(topic, cluster, self.ids.get(cluster)): (cluster, topic)
             for (cluster, topic), known in self.items()
@@ -175,10 +176,10 @@ class KnownStreams(BaseModel):
         return self.model_copy(update={"skipped": {name: self.skipped.get(name, 0) + 1 for name in sorted(clusters)}})
 
     def without_drained(self, checkpoint: Checkpoint) -> tuple[KnownStreams, tuple[Log, ...]]:
-        """The same, without topics that are read to their ends, whose clusters need not be there any more; and these.
+        """The same, without fully drained topics, whose clusters may have been shut down; and these topics.
 
         Args:
-            checkpoint: where the commit stands that noted this, with each cluster under the name that it has here.
+            checkpoint: the checkpoint of the commit that noted this, with each cluster under its name here.
         """
         drained = tuple(log for log, known in self.items() if _is_drained(log, known, checkpoint))
         left = self

@@ -89,7 +89,7 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
     at = lost.truncated_at
     if lost.identity_unknown and policy == "earliest":
         raise ActionRequiredError(
-            f"It can't be told whether the log is another one: {lost.reason}, and the topic's id isn't known. If it is "
+            f"It is unknown whether the log is another one: {lost.reason}, and the topic's id isn't known. If it is "
             "the same log, truncated, its records are in the table.",
             next_step="set the source's `on_offset_loss` to latest for one run, or load the topic into a new table.",
             table=table,
@@ -99,13 +99,13 @@ def resume(bounds: PartitionBounds, committed: int, lost: Lost, policy: OnOffset
     if policy == "fail":
         raise _loss(tp, committed, lost.reason, table, log_start=bounds.log_start, log_end=bounds.log_end)
     retained = committed < bounds.log_start
-    if at is not None and at >= committed and not retained:  # what is gone was read ahead of the position
+    if at is not None and at >= committed and not retained:  # the lost records were read ahead of the position
         resumed = committed
     elif policy == "latest":
         resumed = bounds.log_end
     elif at is None or retained:
         resumed = bounds.log_start
-    else:  # what is left of a truncated log was read already
+    else:  # the rest of a truncated log was read already
         resumed = max(at, bounds.log_start)
     return OffsetLoss(tp, committed, resumed, lost.reason, lost.another_log, at)
 
@@ -122,8 +122,8 @@ def still_valid(offsets: Coverage, loss: OffsetLoss | None) -> Coverage:
 def _loss(tp: TopicPartition, committed: int, reason: str, table: str, **bounds: int) -> ActionRequiredError:
     return ActionRequiredError(
         f"Committed offsets can't be read any more: {reason}.",
-        next_step="find out what was lost; then set the source's `on_offset_loss` to earliest (go on from what is "
-        "left) or latest (go on from now) for one run, and back to fail.",
+        next_step="find out what was lost; then set the source's `on_offset_loss` to earliest (continue with the "
+        "remaining records) or latest (continue from now) for one run, and back to fail.",
         table=table,
         **tp._asdict(),
         committed_offset=committed,

@@ -1,4 +1,4 @@
-"""What a metadata service says of streams: on which clusters and topics their records are, and where they came from.
+"""A metadata service's answer: the clusters and topics of streams, and where these were moved from.
 
 FLIP-246 has a metadata service that maps a stream to clusters and topics. A setting of a cluster wins over its
 stream's, and that over the pipeline's. Pure.
@@ -24,6 +24,7 @@ from pydantic import (
 
 from sluice.errors import ActionRequiredError
 from sluice.sections import Duration
+from sluice.untrusted import Untrusted
 
 Offsets = Literal["earliest", "latest"] | dict[str, dict[int, int]]
 """Where a topic starts or stops: an end of its log, or offsets as {topic: {partition: offset}}."""
@@ -40,19 +41,19 @@ class _Frozen(BaseModel):
 
 
 class MovedFrom(_Frozen):
-    """Where the topics that a stream has on a cluster were until now, so that the next interval goes on from there.
+    """The previous logs of a stream's topics on a cluster, from which the next interval continues.
 
     Attributes:
-        cluster: the name of the cluster that they are moved away from; it is not to have them in the mapping any more.
-        topics: by a topic's name here its name there, of topics that had another one.
-        mirror: `none`: producers were switched over, and what they had sent stays where it was. `mirror_maker`:
+        cluster: the name of the cluster that they are moved from; the mapping must not have them there any more.
+        topics: the old name by the new one, for topics that are renamed.
+        mirror: `none`: producers were switched over, and earlier records stay in the old topics. `mirror_maker`:
             MirrorMaker 2 copies all records, before the move and after it.
         drain_for: without a mirror: for how long the old topics are read on after the interval that begins the move.
-        copies_only: whether the new topics have nothing but copies before the move, since producers are switched over
-            after it. Then it doesn't matter that the mirror has copied some records again.
-        offset_syncs: MirrorMaker's topic of offsets that belong together; by default that of a target which is called
-            like this cluster, `mm2-offset-syncs.<cluster>.internal`.
-        offset_syncs_location: where that topic is, by MirrorMaker's `offset-syncs.topic.location`.
+        copies_only: whether the new topics have only copies before the move, since producers are switched over after
+            it. Then records that the mirror has copied twice do no harm.
+        offset_syncs: MirrorMaker's topic of corresponding offsets; by default that of a target named like this cluster,
+            `mm2-offset-syncs.<cluster>.internal`.
+        offset_syncs_location: that topic's cluster, by MirrorMaker's `offset-syncs.topic.location`.
     """
 
     cluster: str
@@ -73,12 +74,12 @@ class MovedFrom(_Frozen):
 
 
 class StreamCluster(_Frozen):
-    """What a stream has on one cluster.
+    """A stream's topics on one cluster.
 
     Attributes:
         topics: the topics, at least one.
         connection: id of the Airflow connection of type kafka; the pipeline's `connection` by default.
-        bootstrap_servers: where the cluster is, in place of what the connection says.
+        bootstrap_servers: the cluster's address, instead of the connection's.
         registry: id of the Airflow connection of type http to the schema registry that knows the ids in its records; by
             default the stream's, then those of the pipeline's `value` and `key`.
         starting_offsets: where a topic starts that the table has never read; by default the stream's, then the
@@ -105,7 +106,7 @@ class StreamCluster(_Frozen):
 
 
 class Stream(_Frozen):
-    """One logical stream: by the clusters' names what it has on each. No cluster means that it has no records now."""
+    """One logical stream: its topics by cluster. Without clusters it has no records now."""
 
     clusters: dict[str, StreamCluster]
     registry: Annotated[str, Field(min_length=1)] | None = None
@@ -113,8 +114,8 @@ class Stream(_Frozen):
     stopping_offsets: Literal["latest"] | dict[str, dict[int, int]] | None = None
 
 
-class ClusterAddress(BaseModel):
-    """How a cluster is reached, and who knows the ids of its records' schemas.
+class ClusterAddress(Untrusted):
+    """A cluster's address, and the schema registry of its records.
 
     Attributes:
         connection: id of the Airflow connection of type kafka.
@@ -137,7 +138,7 @@ class ClusterAddress(BaseModel):
 
 @dataclass(frozen=True)
 class ClusterTopics:
-    """What is read of one cluster, and who knows its records' schemas.
+    """The topics to read from one cluster, and its schema registry.
 
     Attributes:
         cluster: the cluster's name.
@@ -152,14 +153,14 @@ class ClusterTopics:
 
 @dataclass(frozen=True)
 class Move:
-    """What a mapping says of a topic that was elsewhere.
+    """A topic's move from another log, by the mapping.
 
     Attributes:
-        old: where it was.
-        mirror: how its records come to where it is.
-        drain_for: for how long it is read on there; None up to where its log ends.
-        syncs: the cluster and the topic that tell which offsets belong together, with a mirror.
-        copies_only: whether there is nothing but copies yet where it is now.
+        old: the old log.
+        mirror: how its records get to the new log.
+        drain_for: for how long the old log is still read; None up to its end.
+        syncs: the cluster and the topic of the mirror's corresponding offsets.
+        copies_only: whether the new log has only copies so far.
     """
 
     old: Log
@@ -174,10 +175,10 @@ class MappedLog:
     """A topic that a mapping names.
 
     Attributes:
-        starting: where it starts if the table has never read it, by partition or for all of them.
-        stopping: where reading it ends for good; None where it goes on.
+        starting: its starting offsets if the table has never read it, by partition or for all of them.
+        stopping: its last offsets to read; None without a limit.
         streams: the streams that it belongs to.
-        move: where it was until now; None if it was nowhere else.
+        move: its move from another log; None if it wasn't moved.
     """
 
     starting: OffsetsOfTopic
@@ -188,11 +189,11 @@ class MappedLog:
 
 @dataclass(frozen=True)
 class StreamMapping:
-    """What the metadata service says now: the clusters by name, and each topic that is to be read.
+    """The metadata service's present answer: the clusters by name, and each topic to read.
 
     Attributes:
-        clusters: how each cluster is reached.
-        logs: what is to be read.
+        clusters: each cluster's address.
+        logs: the topics to read.
     """
 
     clusters: Mapping[str, ClusterAddress] = field(default_factory=dict)
@@ -200,7 +201,7 @@ class StreamMapping:
 
     @property
     def digest(self) -> str:
-        """A hash of all that it says, by which two answers are compared."""
+        """A hash of the whole answer, by which two answers are compared."""
         said = [f"{name} {address.model_dump_json()}" for name, address in sorted(self.clusters.items())]
         said += [f"{log} {mapped}" for log, mapped in sorted(self.logs.items(), key=lambda item: item[0])]
         return hashlib.sha256("\n".join(said).encode()).hexdigest()
@@ -261,7 +262,7 @@ def _move(cluster: str, topic: str, said: MovedFrom | None) -> Move | None:
 
 
 def _refuse_crossed_moves(logs: Mapping[Log, MappedLog], table: str) -> None:
-    """A topic that is read where it was, too, has not moved; and what two topics come from can't be told apart."""
+    """Refuse a topic that is also read from its old log, and two topics moved from the same old log."""
     moved: dict[Log, Log] = {}
     for new, mapped in sorted(logs.items(), key=lambda item: item[0]):
         if mapped.move is None:
@@ -278,7 +279,7 @@ def _refuse_crossed_moves(logs: Mapping[Log, MappedLog], table: str) -> None:
 
 
 def _of_topic(topic: str, *settings: Offsets | None) -> OffsetsOfTopic | None:
-    """What the first setting says of the topic that is made at all."""
+    """A topic's offsets by the first setting that is given."""
     said = next((setting for setting in settings if setting is not None), None)
     return said.get(topic, {}) if isinstance(said, dict) else said
 
@@ -295,7 +296,7 @@ def _contradiction(what: str, stream: str, cluster: str, table: str, topic: str 
 
 
 def require_streams(asked: Collection[str], answered: Collection[str], table: str) -> None:
-    """Check that the service knows every stream that the pipeline names: one that is missing isn't one without records.
+    """Check that the service knows every stream that the pipeline names: a missing stream isn't an empty one.
 
     Raises:
         ActionRequiredError: it doesn't know one.

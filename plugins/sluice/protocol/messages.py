@@ -10,10 +10,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from sluice.errors import Recovery
 from sluice.protocol.committable import TravellingCommittable
+from sluice.protocol.identity import LogIds
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.losses import OffsetLoss
 from sluice.protocol.offsets import OffsetRange, TopicPartition
@@ -21,6 +22,7 @@ from sluice.protocol.placement import KeyPlacement, PlacedKeys
 from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.policy import IntervalKind, RequestPolicy, policy_of
 from sluice.records.plan import RecordPlan
+from sluice.untrusted import Untrusted, members, model_of
 
 PROTOCOL_VERSION = 1
 NO_LEASE = -1
@@ -37,7 +39,7 @@ COUNTS = (
 _STATS = ("stats", "quarantine_stats")
 
 
-class _Frozen(BaseModel):
+class _Frozen(Untrusted):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
@@ -46,7 +48,8 @@ class PlannedRange(_Frozen):
 
     Attributes:
         behind: whether limits left records after the end.
-        log_end: the end of the partition's log when the interval was planned, so that `log_end - end` is the lag in
+        log_end: the end of the partition's log when the interval was planned, after records of open transactions (an
+            earlier release noted the last stable offset), so that `log_end - end` is the lag in
             offsets that the interval leaves. None if unknown.
         leader_epoch: the leader's epoch when the interval was planned, if known.
         row_topic: the topic's name in rows, where other clusters may have a topic of that name. None: its own.
@@ -131,7 +134,7 @@ class LostOffsets(_Frozen):
 
 
 class PartitionResult(_Frozen):
-    """What a participant did with one partition's range.
+    """A participant's result for one partition's range.
 
     Attributes:
         next_offset: the position at which reading ended; the range is complete only if it equals the planned end.
@@ -180,6 +183,10 @@ class TableSpec(_Frozen):
         path: the table's path, or another unique id.
         table_type: the kind of table, in its sink's terms.
         options: the sink's own settings.
+        keeps_unavailable: whether a placeholder in a change leaves the row's value as it is
+            (`SinkCapabilities.keeps_unavailable`); None in a message of an earlier release, which took every sink's
+            word for it.
+        keyless: whether a record without a key is written as it is (`SinkCapabilities.keyless`).
     """
 
     path: str
@@ -192,6 +199,8 @@ class TableSpec(_Frozen):
     schema_ddl: str
     schema_avro: str
     options: dict[str, str]
+    keeps_unavailable: bool | None = None
+    keyless: bool = False
 
     @property
     def upserts(self) -> bool:
@@ -200,11 +209,11 @@ class TableSpec(_Frozen):
 
     @property
     def mirrors(self) -> bool:
-        """Whether an interval has all rows of its source, so that those which it hasn't are deleted."""
+        """Whether an interval has all rows of its source, so that missing rows are deleted."""
         return _SNAPSHOT in self.options
 
     def mirroring(self, whether: bool) -> TableSpec:
-        """The same table, as one that mirrors its source or doesn't."""
+        """The same table, mirroring its source or not."""
         options = {name: value for name, value in self.options.items() if name != _SNAPSHOT}
         return self.model_copy(update={"options": options | ({_SNAPSHOT: "true"} if whether else {})})
 
@@ -306,6 +315,11 @@ class StartCommit(_Message):
     tables: tuple[FurtherTable, ...] = ()
     release: str | None = None
 
+    @property
+    def log_ids(self) -> LogIds:
+        """The ids of the logs that the interval was planned on."""
+        return LogIds.of_topics(self.cluster_ids, self.topic_ids)
+
     @classmethod
     def ranges_of(
         cls,
@@ -331,9 +345,9 @@ class StartCommit(_Message):
         )
 
     def of_each_table(self) -> tuple[StartCommit, ...]:
-        """The interval once for each of its tables, as if that were the only one: with the table's own topics.
+        """The interval once for each of its tables, each with that table and its topics only.
 
-        Ranges keep their numbers; those that have none of its topics are empty.
+        Ranges keep their numbers; ranges without any of its topics are empty.
         """
         if not self.tables:
             return (self,)
@@ -359,7 +373,7 @@ class StartCommit(_Message):
 
     @property
     def policy(self) -> RequestPolicy:
-        """What a transaction of this kind may do."""
+        """The rules for this kind of transaction."""
         return policy_of(self.kind)
 
     @property
@@ -419,14 +433,14 @@ class EndCommit(_Message):
     """The write phase is over and the coordinator has decided to commit: which ranges reported and which did not.
 
     The first END of the newest START decides the transaction. Until its ACK or ABORT no other coordinator may plan, so
-    nobody plans with offsets that are about to move.
+    that no plan uses offsets that are about to move.
 
     It is also the sender's lease on carrying the commit out, for `control.commit_timeout`. `takes_over` is the offset
     of the END whose lease it takes over, `holder` the process that carries it out; a `released` lease may be taken
     over at once.
 
-    `table_partitions` are those in which attempts had opened files, if ranges are missing: no status says where those
-    wrote, and an attempt that is suspended between a file's marker and the file may still create the file.
+    `table_partitions` are the ones in which attempts had opened files, if ranges are missing: no status says where
+    these wrote, and an attempt that is suspended between a file's marker and the file may still create the file.
     """
 
     type: Literal["END-COMMIT"] = "END-COMMIT"
@@ -439,7 +453,7 @@ class EndCommit(_Message):
 
 
 class AckCommit(_Message):
-    """Committed: what the table now holds."""
+    """Committed: the table's offsets after the commit."""
 
     type: Literal["ACK-COMMIT"] = "ACK-COMMIT"
     offsets: tuple[PlannedRange, ...]
@@ -478,8 +492,8 @@ class Moved(_Message):
     to: str
 
 
-class SetAside(_Message):
-    """All readers skip a message that can't be read, because a person said so.
+class SkipMessage(_Message):
+    """All readers skip an unreadable message, by a person's decision.
 
     Attributes:
         offset: the message's control-topic offset.
@@ -492,10 +506,10 @@ class SetAside(_Message):
 
 
 class Claim(_Message):
-    """A worker takes a range, and others leave it alone for as long as the claim lasts.
+    """A worker claims a range, and others don't write it while the claim lasts.
 
-    A claim keeps two workers from doing the same work; it is nothing that safety rests on. Whoever writes a range
-    without one, or twice, is judged by its WRITE-STATUS as ever.
+    A claim keeps two workers from doing the same work; safety doesn't depend on it. The result of a range written
+    without a claim, or twice, is judged by its WRITE-STATUS all the same.
 
     Attributes:
         range: number of the range in the plan.
@@ -517,8 +531,11 @@ class Claim(_Message):
     memory: Annotated[int | None, Field(ge=0)] = None
 
 
-ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SetAside | Claim
-_ADAPTER: TypeAdapter[ControlMessage] = TypeAdapter(Annotated[ControlMessage, Field(discriminator="type")])
+ControlMessage = StartCommit | WriteStatus | EndCommit | AckCommit | AbortCommit | Moved | SkipMessage | Claim
+_KINDS: Mapping[bytes, type[ControlMessage]] = {
+    b'"%s"' % str(kind.model_fields["type"].default).encode(): kind
+    for kind in (StartCommit, WriteStatus, EndCommit, AckCommit, AbortCommit, Moved, SkipMessage, Claim)
+}
 
 
 def encode(message: ControlMessage) -> bytes:
@@ -530,9 +547,21 @@ def decode(value: bytes) -> ControlMessage:
     """Read a whole message.
 
     Raises:
-        pydantic.ValidationError: not one of ours, or of an unknown protocol version.
+        ValueError: it isn't one of Sluice's, or is too large; no other error, whatever the value is.
     """
-    return _ADAPTER.validate_json(value)
+    return decode_members(members(value))
+
+
+def decode_members(fields: dict[str, bytes]) -> ControlMessage:
+    """Read a whole message whose members were taken apart.
+
+    Raises:
+        ValueError: as `decode`.
+    """
+    kind = _KINDS.get(fields.get("type", b""))
+    if kind is None:
+        raise ValueError("its type is none of a control message")
+    return model_of(kind, fields)
 
 
 def join(parts: Iterable[WriteStatus]) -> WriteStatus | None:

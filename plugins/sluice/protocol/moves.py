@@ -1,9 +1,8 @@
-"""A topic that goes on elsewhere: where the old log is left, and where the new one is taken up.
+"""A topic's move to another log: the last offset of the old log, and the first one of the new log.
 
-An interval reads both legs in one commit, the old log to its cut and the new one from there on. With a mirror the cut
-is a pair of offsets that belong together, as the mirror itself has told it. MirrorMaker 2 translates a consumer's
-offset down to the last pair before it, so that records are read twice; here the old log is read on to the next pair
-instead. Pure.
+An interval reads both logs in one commit, the old one up to the cut and the new one from there on. With a mirror the
+cut is a pair of corresponding offsets, as recorded by the mirror. MirrorMaker 2 translates a consumer's offset down to
+the last pair before it, so that records are read twice; here the old log is read up to the next pair instead. Pure.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ _Bounds = Mapping[Log, Mapping[int, PartitionBounds]]
 
 
 def exact_cut(told: Told, position: int) -> OffsetSync | None:
-    """The first pair of offsets, not before a position, between which nothing is read twice or left out.
+    """The first pair of offsets from a position on at which no record is read twice or skipped.
 
-    The record at a pair's upstream offset has its copy at the downstream one. So both logs may change hands before that
-    record, and after it as well. Pairs that run backwards, or are further apart in the copy, mean that the mirror has
-    copied records again: what stands before them in the copy is not what follows there.
+    The record at a pair's upstream offset has its copy at the downstream one. So reading may switch to the copy before
+    that record, and after it as well. Pairs that run backwards, or are further apart in the copy, mean that the mirror
+    has copied records again: the copy's earlier records are not the predecessors of its later ones.
 
     A transaction's marker after the last record has no copy. So the last pair goes for each offset up to the next
     record, or else a table that has read the marker, too, would wait for ever.
 
     Args:
-        told: what the mirror has told of one partition.
+        told: the mirror's offsets of one partition.
         position: the first offset of the old log that isn't read yet.
     """
     sound: list[OffsetSync] = []
@@ -57,23 +56,23 @@ def _follows(before: OffsetSync, sync: OffsetSync) -> bool:
 def settle_moves(
     followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime, table: str
 ) -> tuple[Followed, ClusterState]:
-    """What an interval reads once it is decided where topics that were moved change hands.
+    """An interval's reads, with the cuts of moved topics decided.
 
-    That is decided for all partitions of a topic at once, by the interval that first can; it stands in its commit.
+    Cuts are decided for all partitions of a topic at once, by the first interval that can; its commit records them.
 
     Args:
-        followed: what the interval reads, with moves that aren't settled.
-        state: what the clusters say.
-        checkpoint: where the table stands, with each cluster under its present name.
+        followed: the interval's reads, with unsettled moves.
+        state: the clusters' present state.
+        checkpoint: the table's checkpoint, with each cluster under its present name.
         now: the time.
         table: the table's name, for errors.
 
     Returns:
-        With all moves settled; and the state without topics that can't be begun yet.
+        The reads with all moves settled; and the state without topics that can't be started yet.
 
     Raises:
-        RetryableError: the mirror hasn't told an offset yet at which a partition can be taken up.
-        ActionRequiredError: a topic can't be moved so; nothing was begun.
+        RetryableError: the mirror hasn't recorded an offset yet at which a partition can be continued.
+        ActionRequiredError: a topic can't be moved this way; nothing was started.
     """
     partitions: dict[Log, dict[int, PartitionBounds]] = {}
     for bounds in state.partitions:
@@ -105,10 +104,10 @@ def _in_words(log: Log) -> str:
 
 
 def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move, table: str) -> Followed:
-    """A new table has nothing to go on from. One that has rows may have that log's, under a name that isn't known."""
+    """A new table has no position to continue from. A loaded one may have that log's rows, under an unknown name."""
     if checkpoint.is_known:
         raise ActionRequiredError(
-            "A topic is said to be moved from one that the table doesn't know, so it can't go on from there.",
+            "The mapping moves a topic from one that the table doesn't know, so it can't continue from there.",
             next_step="map it where it was for one interval, and move it then; or take `moved_from` out if the table "
             "has never read it there.",
             table=table,
@@ -116,7 +115,7 @@ def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move
             topic=move.old[1],
             moved_to=_in_words(new),
         )
-    remark = f"{_in_words(new)} was {_in_words(move.old)}, of which the table has nothing to go on from"
+    remark = f"{_in_words(new)} was {_in_words(move.old)}, of which the table has no position to continue from"
     known = followed.known.with_move(
         new, KnownMove(cluster=move.old[0], topic=move.old[1], mirrored=move.mirror != "none")
     )
@@ -124,11 +123,11 @@ def _never_read(followed: Followed, checkpoint: Checkpoint, new: Log, move: Move
 
 
 def _refuse_second_mirror(followed: Followed, new: Log, move: Move, table: str) -> None:
-    """What a topic has copies of must not be forgotten."""
+    """Check that a topic's copies aren't forgotten."""
     known = followed.known.move_of(new)
     if known is not None and known.mirrored and known.old != move.old:
         raise ActionRequiredError(
-            f"The topic goes on from its mirror {_in_words(known.old)} already, and is said to be moved from another "
+            f"The topic continues from its mirror {_in_words(known.old)} already; the mapping moves it from another "
             "one now.",
             next_step="move it to a topic of another name.",
             table=table,
@@ -147,7 +146,7 @@ def _drained(followed: Followed, new: Log, move: Move, now: datetime) -> Followe
         ends = now + move.drain_for
         known = known.with_log(move.old, old.model_copy(update={"drains_until": ends}))
         until = f"where its log ends at {ends:%Y-%m-%d %H:%M} UTC"
-    remark = f"{_in_words(new)} goes on from {_in_words(move.old)}, which is read up to {until}"
+    remark = f"{_in_words(new)} continues from {_in_words(move.old)}, which is read up to {until}"
     return replace(followed, known=known, remarks=(*followed.remarks, remark))
 
 
@@ -177,7 +176,7 @@ def _cut(
     topic = checkpoint.topic(*new)
     if topic is not None and topic.known:
         raise ActionRequiredError(
-            "The table has read the topic that another is said to be moved to, so it has copies of what is there.",
+            "The table has already read the topic to which another is moved, so it has copies of that topic's records.",
             next_step="take `moved_from` out if it has no mirror; otherwise load the streams into a new table.",
             **where,
         )
@@ -201,9 +200,9 @@ def _cut(
             cut = OffsetSync(position, here[number].log_start)  # there is nothing to copy; so it has no copies of it
         if cut is None:
             raise RetryableError(
-                "The mirror hasn't told an offset yet at which the topic can be taken up without reading a record "
+                "The mirror hasn't recorded an offset yet at which the topic can be continued without reading a record "
                 "twice.",
-                next_step="let the mirror catch up; the step is retried. It tells one for each hundred records and "
+                next_step="let the mirror catch up; the step is retried. It records one for each hundred records and "
                 "after the last; `sluice streams` shows how far it is.",
                 partition=number,
                 position=position,
@@ -221,7 +220,7 @@ def _cut(
         known.model_copy(update={"status": "draining", "ends": {n: cut.upstream for n, cut in cuts.items()}}),
     )
     offsets = ", ".join(f"[{number}] {cut.upstream} → {cut.downstream}" for number, cut in cuts.items())
-    remark = f"{_in_words(new)} goes on from its mirror {_in_words(move.old)}, by offsets {offsets}"
+    remark = f"{_in_words(new)} continues from its mirror {_in_words(move.old)}, by offsets {offsets}"
     return replace(
         followed,
         known=settled,
@@ -232,13 +231,13 @@ def _cut(
 
 
 def _refuse_copied_again(told: Told, number: int, where: Mapping[str, object]) -> None:
-    """What producers have sent to the new topic may stand before copies that were made again, and would be left out."""
+    """Records that producers sent to the new topic may precede copies that were made again, and would be skipped."""
     for before, sync in pairwise(told.pairs):
         if not _follows(before, sync):
             raise ActionRequiredError(
                 "The mirror has copied records again, or others have written to the new topic, so it isn't known what "
-                "stands before the last copies.",
-                next_step="set `moved_from.copies_only: true` if nobody but the mirror has written to the new topic "
+                "precedes the last copies.",
+                next_step="set `moved_from.copies_only: true` if only the mirror has written to the new topic "
                 "yet; else load the streams into a new table.",
                 partition=number,
                 told=f"{before.upstream} → {before.downstream}, then {sync.upstream} → {sync.downstream}",
@@ -250,7 +249,7 @@ def _require_there(bounds: PartitionBounds, cut: OffsetSync, where: Mapping[str,
     """Check that the copies from the cut on are there."""
     if not bounds.log_start <= cut.downstream <= bounds.end_of_records:
         raise ActionRequiredError(
-            "What the mirror tells of the topic isn't there: its log was deleted from, or is another one.",
+            "The offset recorded by the mirror isn't in the topic: its log was deleted from, or is another one.",
             next_step="move the stream to a new mirror, which begins at the table's position or before.",
             partition=bounds.topic_partition.partition,
             wanted=cut.downstream,
@@ -269,7 +268,7 @@ def refuse_unsettled_moves(followed: Followed, table: str) -> None:
     for new, move in followed.moves.items():
         raise ActionRequiredError(
             "A topic is to be moved first.",
-            next_step="run one interval that goes on; then make this request again.",
+            next_step="run one interval of the schedule; then make this request again.",
             table=table,
             cluster=new[0],
             topic=new[1],

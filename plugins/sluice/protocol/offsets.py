@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
+from sluice.protocol.topic_id import known_topic_id
+from sluice.untrusted import json_of
 
 OFFSETS_KEY = "sluice.offsets"
 TRANSACTION_KEY = "sluice.transaction"
@@ -38,7 +40,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetSync(NamedTuple):
-    """What a mirror says of one record: its offset in the log that is copied, and that of its copy."""
+    """A mirror's entry for one record: its offset in the source log, and its copy's offset."""
 
     upstream: int
     downstream: int
@@ -80,7 +82,7 @@ def in_words(things: Sequence[object], most: int = 20, *, by_cluster: bool = Fal
 
 
 class TopicCheckpoint(BaseModel):
-    """What the table has of each partition of a topic.
+    """The table's offsets in each partition of a topic.
 
     Attributes:
         topic_id: Kafka's id, by which a recreated topic is recognized (KIP-516).
@@ -91,12 +93,12 @@ class TopicCheckpoint(BaseModel):
         era: how many logs of this topic the table has read before this one. Offsets of different eras don't say which
             record is newer.
         leader_epochs: for each partition, an epoch not older than that of any record read, by which a truncated log is
-            recognized. Missing for what a peer or an earlier release wrote.
+            recognized. Missing in checkpoints of a peer or an earlier release.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    topic_id: str | None = None
+    topic_id: Annotated[str | None, AfterValidator(known_topic_id)] = None
     partitions: dict[int, int] = Field(default_factory=dict)
     covered: dict[int, Coverage] = Field(default_factory=dict)
     passed_over: dict[int, Coverage] = Field(default_factory=dict)
@@ -157,7 +159,7 @@ class Checkpoint(BaseModel):
         return topic.partitions.get(tp.partition) if topic else None
 
     def topic(self, cluster: str, topic: str) -> TopicCheckpoint | None:
-        """What is known of a topic, or None."""
+        """A topic's checkpoint; None if it is unknown."""
         found = self.clusters.get(cluster)
         return found.topics.get(topic) if found else None
 
@@ -172,7 +174,7 @@ class Checkpoint(BaseModel):
         return [TopicPartition(cluster, topic, partition) for partition in sorted(found.known)] if found else []
 
     def end_of_known(self, tp: TopicPartition) -> int:
-        """The end of a partition's known offsets: its position, or the end of what was committed or passed over."""
+        """The end of a partition's known offsets: its position, or the end of committed or passed-over offsets."""
         position = self.next_offset(tp)
         settled = self.settled(tp)
         return position if position is not None else settled[-1][1] if settled else 0
@@ -207,8 +209,8 @@ class Checkpoint(BaseModel):
 
         Args:
             next_offsets: where the schedule continues. A position at covered offsets moves past them.
-            cluster_ids: Kafka's own ids of the clusters. What was read of another cluster under a name is kept under
-                that one's own id: whoever had named the wrong one by mistake goes on there afterwards.
+            cluster_ids: Kafka's own ids of the clusters. Positions of another cluster under the same name are kept
+                under that cluster's id, so that reading can continue there after a name was set wrongly by mistake.
             topic_ids: Kafka's own ids of the topics. A topic whose id changed was recreated: its known offsets are
                 dropped, since they mean nothing now.
             committed: the offsets that the commit adds to the table.
@@ -238,7 +240,7 @@ class Checkpoint(BaseModel):
             if known.known and known.is_another(topic_ids.get(place)) and place not in declared:
                 raise IntervalError(
                     "The topic is another one than the table was loaded from, and no loss of offsets was declared.",
-                    next_step="nothing was committed; the next interval of the schedule says what is lost.",
+                    next_step="nothing was committed; the next interval of the schedule reports the loss.",
                     cluster=name,
                     topic=topic_name,
                 )
@@ -248,7 +250,7 @@ class Checkpoint(BaseModel):
                     topic.forget(tp.partition)
                 if tp in truncated:
                     topic.cut(tp.partition, truncated[tp])
-                topic.is_led_in(tp.partition, leader_epochs.get(tp))
+                topic.record_leader_epoch(tp.partition, leader_epochs.get(tp))
                 topic.advance(tp.partition, next_offsets.get(tp), added.get(tp, ()), skipped.get(tp, ()))
             topics[topic_name] = topic.checkpoint()
             clusters[name] = (cluster_id_now, topics)
@@ -276,7 +278,7 @@ class Checkpoint(BaseModel):
         return found
 
     def to_metadata(self) -> dict[str, str]:
-        """The checkpoint as commit metadata: always our key, and the peers' keys if there is only one topic."""
+        """The checkpoint as commit metadata: always Sluice's key, and the peers' keys if there is only one topic."""
         metadata = {OFFSETS_KEY: self.model_dump_json()}
         of = (c for place, c in self.clusters.items() if place != c.cluster_id)  # where it is now, not where it was
         topics = [(name, topic) for c in of for name, topic in c.topics.items()]
@@ -318,7 +320,7 @@ class _TopicDraft:
         self._covered[partition] = coverage.before(self._coverage(partition), at)
         self._passed_over[partition] = coverage.before(self._passed_over.get(partition, ()), at)
 
-    def is_led_in(self, partition: int, epoch: int | None) -> None:
+    def record_leader_epoch(self, partition: int, epoch: int | None) -> None:
         """Record a leader epoch, if it is known."""
         if epoch is not None:
             self._leader_epochs[partition] = epoch
@@ -346,7 +348,7 @@ class _TopicDraft:
             self._passed_over[partition] = passed
 
     def checkpoint(self) -> TopicCheckpoint:
-        """The topic as it is now."""
+        """The topic's present checkpoint."""
         return TopicCheckpoint(
             topic_id=self._topic_id,
             partitions=dict(sorted(self._partitions.items())),
@@ -360,6 +362,26 @@ class _TopicDraft:
 def holds_checkpoint(metadata: Mapping[str, str]) -> bool:
     """Whether a commit's extra metadata holds a checkpoint in any of the three forms."""
     return any(metadata.get(key) for key in (OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY))
+
+
+def read_note(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Sluice's note in a commit's extra metadata; an empty one where a peer has made the commit.
+
+    Raises:
+        ActionRequiredError: it can't be read.
+    """
+    try:
+        note = json_of(metadata.get(TRANSACTION_KEY, "{}"))
+        if not isinstance(note, dict):
+            raise ValueError("it is no JSON object")
+    except ValueError as error:
+        raise ActionRequiredError(
+            "Sluice's note in the extra metadata of a commit of the table can't be read.",
+            next_step=f"look at `{TRANSACTION_KEY}` of the table's last commits, and find what else writes there; the "
+            "interval's ACK-COMMIT in the control topic has the same offsets.",
+            reason=str(error)[:200],
+        ) from error
+    return note
 
 
 def read_checkpoint(metadata: Mapping[str, str], cluster: str, topics: Iterable[str]) -> Checkpoint:

@@ -1,9 +1,9 @@
-"""Which partition a record's key leads to, as its producer must have computed it, and whether one rule fits all keys.
+"""The partition of a record's key, as its producer must have computed it, and whether one rule fits all keys.
 
 An upsert that finds a key's rows by the Kafka partition is right only while a key stays in its partition. Producers
-compute the partition of a key: Kafka's own take murmur2, librdkafka takes crc32 unless it is told otherwise. Two
-producers with different partitioners, or records without a key, put one key's versions into two partitions, and the
-table would hold the row twice.
+compute the partition of a key: Kafka's own take murmur2, librdkafka takes crc32 by default. Two producers with
+different partitioners, or records without a key, put one key's versions into two partitions, and the table would hold
+the row twice.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sluice.errors import ActionRequiredError
+from sluice.untrusted import Untrusted
 
 Kind = Literal["checked", "trusted", "hashed"]
 PARTITIONERS = ("murmur2", "crc32")
@@ -22,7 +23,7 @@ NOTE = "placement"
 """The key of the commit's note under which the table's key placement is kept."""
 
 
-class _Frozen(BaseModel):
+class _Frozen(Untrusted):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
@@ -49,7 +50,7 @@ class Misplaced(_Frozen):
 
 
 class PlacedKeys(_Frozen):
-    """What a participant saw of one topic's keys.
+    """A participant's observation of one topic's keys.
 
     Attributes:
         keyless: records without a key.

@@ -131,7 +131,7 @@ def plan_interval(
             # "latest" is a moment: it must be recorded for an empty topic, too, or its first records would be skipped.
             moves = moves or start > bounds.log_start or wanted == "latest"
             found = find_lost(bounds, start, checkpoint, state)
-            if found:  # of what a backfill has read there is no position that could tell
+            if found:  # a backfill leaves no position from which to know
                 at = checkpoint.end_of_settled(tp)
                 losses.append(replace(resume(bounds, at, found, on_offset_loss, table), resumed_at=start))
         else:
@@ -175,7 +175,7 @@ def plan_window(
     The limits of an interval don't apply: the whole window was requested, and the run is done once it is read.
 
     Args:
-        checkpoint: what the table has.
+        checkpoint: the table's checkpoint.
         partitions: the partitions' present bounds.
         windows: `[start, end)` for each requested partition. Past the log's end there is nothing to read.
         with_passed_over: whether to read offsets that a person has passed over, too.
@@ -243,7 +243,7 @@ def plan_again(
         if here is None or r.start < here.log_start or r.end > here.end_of_records:
             raise ActionRequiredError(
                 "The interval can't be read again: the source doesn't have all of its offsets any more.",
-                next_step="leave the table's rows as they are; they are what is left of these records.",
+                next_step="leave the table's rows as they are; they are the only remains of these records.",
                 table=table,
                 wanted=r,
                 log_start=here.log_start if here else None,
@@ -261,7 +261,7 @@ def _up_to_settled(r: OffsetRange, settled: Coverage) -> OffsetRange:
 def _out_of_order(
     ranges: Iterable[OffsetRange], covered: Mapping[TopicPartition, Coverage]
 ) -> frozenset[TopicPartition]:
-    """Partitions of which the table has rows with later offsets; passed-over offsets have no rows."""
+    """Partitions with rows of later offsets in the table; passed-over offsets have no rows."""
     late = {tp: spans[-1][1] for tp, spans in covered.items() if spans}
     return frozenset(r.topic_partition for r in ranges if r.span and late.get(r.topic_partition, 0) > r.start)
 
@@ -275,7 +275,7 @@ def _first_start(bounds: PartitionBounds, wanted: int | str) -> int:
 
 
 def _left_out(checkpoint: Checkpoint, state: ClusterState, others: Collection[Topic], table: str) -> list[OffsetRange]:
-    """The positions of partitions without a leader: the others go on without them, and they catch up later."""
+    """The positions of partitions without a leader: the others are read without them, and they catch up later."""
     found = []
     for tp in state.leaderless:
         if (tp.cluster, tp.topic) in others:

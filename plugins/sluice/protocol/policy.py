@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 IntervalKind = Literal["continue", "backfill", "range", "replay", "correction", "service"]
-"""What a transaction is for.
+"""A transaction's purpose.
 
-`continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its own data
-interval, `range` offsets or times that a person requested, both without what is covered already. `replay` reads a
-committed interval again and replaces the rows that it wrote. `correction` passes over offsets that a person named, and
-reads nothing. `service` holds the table for a table service.
+`continue` reads on from the committed offsets, as the schedule does. `backfill` reads the records of its run's data
+interval, `range` offsets or times that a person requested, both without offsets that are covered already. `replay`
+reads a committed interval again and replaces the rows that it wrote. `correction` passes over offsets that a person
+named, and reads nothing. `service` holds the table for a table service.
 
 Sending quarantined records to their topic again is not a kind: it opens no transaction, and the next interval reads
 what it sends.
@@ -70,12 +70,12 @@ class RequestPolicy:
 
     @property
     def has_instant(self) -> bool:
-        """Whether it opens an instant of its own on the table's timeline."""
+        """Whether it opens its own instant on the table's timeline."""
         return self.rests_on_offsets
 
 
 _GO_ON_FIRST = (
-    "let an interval of the schedule go on first, which says what is lost and obeys the source's `on_offset_loss`; "
+    "let an interval of the schedule run first, which reports the loss and obeys the source's `on_offset_loss`; "
     "then name offsets of the log that is there now."
 )
 

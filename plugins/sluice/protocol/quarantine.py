@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from sluice.identifiers import suffixed
 from sluice.protocol.identity import LogId
 from sluice.protocol.mapping import Log
 from sluice.protocol.messages import StartCommit, WriteStatus
@@ -18,7 +19,7 @@ SCHEMA = (
     "table_name STRING, table_path STRING, dag_id STRING, run_id STRING, range_number INT, attempt STRING, day STRING, "
     "kafka_topic_id STRING, kafka_cluster_id STRING"
 )
-"""Its columns as Spark DDL; the instant stands in Hudi's own `_hoodie_commit_time`. docs/bad-records.md says more.
+"""Its columns as Spark DDL; the instant is in Hudi's own `_hoodie_commit_time`. See docs/bad-records.md.
 
 New columns go at the end: a table of an earlier release gets them with its next commit, null in its existing rows.
 """
@@ -32,7 +33,7 @@ class Quarantined:
     """A bad record in the quarantine.
 
     Attributes:
-        left_out: what of the record the quarantine hasn't taken, in words; None where it has all of it.
+        left_out: the parts of the record that the quarantine lacks, in words; None if it is complete.
     """
 
     instant: str
@@ -58,7 +59,7 @@ class Quarantined:
 
 def quarantine_path(table_path: str, errors: Errors) -> str:
     """The path of a pipeline's quarantine."""
-    return errors.quarantine or f"{table_path}_quarantine"
+    return errors.quarantine or suffixed(table_path, "_quarantine")
 
 
 def day_of(instant: str) -> str:
@@ -70,10 +71,10 @@ def log_read(start: StartCommit, topic: str) -> LogId:
     """The log of a topic that an interval reads, by the topic's name in rows."""
     for r in start.offset_ranges:
         if r.named_topic == topic:
-            return LogId(start.cluster_ids.get(r.cluster), start.topic_ids.get(r.cluster, {}).get(r.topic))
+            return start.log_ids.of(r.cluster, r.topic)
     for cluster, topics in start.topic_ids.items():
         if topic in topics:
-            return LogId(start.cluster_ids.get(cluster), topics[topic])
+            return start.log_ids.of(cluster, topic)
     return LogId()
 
 

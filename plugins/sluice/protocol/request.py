@@ -22,7 +22,7 @@ class Request(BaseModel):
     """What one run is to do. By default it reads on from the committed offsets, as a scheduled run does.
 
     Attributes:
-        kind: what the transaction is for; `IntervalKind` says what each means.
+        kind: the transaction's purpose; see `IntervalKind`.
         from_time: records with an earlier time are not read (`backfill`, `range`).
         to_time: records with this or a later time are not read (`continue`, `backfill`, `range`).
         offsets: `[start, end)` by topic and partition, to be read (`range`) or passed over (`correction`).

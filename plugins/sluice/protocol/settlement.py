@@ -70,7 +70,7 @@ def instant_gone(transaction: Transaction) -> IntervalError:
 def service_left(transaction: Transaction) -> IntervalError:
     """The error for a table service whose process ended without reporting whether it was done."""
     return IntervalError(
-        "The table service ended before its ACK-COMMIT; what it completed stands, and its next run does the rest.",
+        "The table service ended before its ACK-COMMIT; its completed work is kept, and its next run does the rest.",
         next_step="none; look at that run's log if it comes back.",
         table=transaction.start.table,
         service=transaction.start.service,
@@ -131,12 +131,12 @@ def positions_after(start: StartCommit, reported: Mapping[int, WriteStatus]) -> 
 
 
 def forgotten_partitions(start: StartCommit) -> set[TopicPartition]:
-    """Partitions whose log is not the one that the table has read."""
+    """Partitions whose log differs from the one that the table has read."""
     return {loss.topic_partition for loss in start.losses if loss.another_log}
 
 
 def truncated_partitions(start: StartCommit) -> dict[TopicPartition, int]:
-    """Partitions whose log was truncated below what the table has read, with the offset."""
+    """Partitions whose log was truncated below the table's position, with the offset."""
     return {loss.topic_partition: loss.truncated_at for loss in start.losses if loss.truncated_at is not None}
 
 
@@ -160,17 +160,17 @@ def valid_through(start: StartCommit, reported: Mapping[int, WriteStatus]) -> da
     for planned in (*start.offset_ranges, *start.idle):
         if planned.behind:
             time = last.get(planned.topic_partition)
-            if time is None or time > start.time:  # dated in the future: that says nothing about earlier records
+            if time is None or time > start.time:  # dated in the future: it gives no bound for earlier records
                 return None
             through = min(through, time)
     return through
 
 
 def moved_offsets(start: StartCommit, checkpoint: Checkpoint) -> list[str]:
-    """Partitions in which the table has moved on since this interval was planned.
+    """Partitions in which the table's position has changed since this interval was planned.
 
-    An interval that reads on must start at the table's position, unless a loss was resumed, and what it goes round must
-    still be in the table: a commit that was to be taken off may have stood for another moment when it was planned. A
+    An interval that reads on must start at the table's position, unless a loss was resumed, and the offsets that it
+    skips must still be in the table: a commit about to be taken off may still have been there when it was planned. A
     window's offsets must still be missing in the table; a replay's must still be there; a correction reads nothing.
     """
     reads = start.policy.reads
@@ -267,7 +267,7 @@ def commit_note(
     fitting: Mapping[str, Sequence[str]],
     control_topic: str,
 ) -> dict[str, Any]:
-    """Our note of the transaction in the commit's metadata, beside the offsets.
+    """Sluice's note of the transaction in the commit's metadata, beside the offsets.
 
     Args:
         transaction: the transaction to commit.

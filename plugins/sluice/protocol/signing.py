@@ -2,8 +2,9 @@
 
 Each Kafka record carries HMAC-SHA256 over its topic, key and value in a header. If a secret is configured, a record
 with a wrong digest doesn't count. One without a digest counts only before the table's first signed record: it is from
-the time before there was a secret, and nobody can insert records into the past. Once that first signed record has left
-the topic, the last commit's note says from which offset signatures are required.
+the time before there was a secret, and no writer can insert records into the past. Once that first signed record has
+left the topic, the last commit's note says from which offset signatures are required. A reader that begins in the
+middle, and knows no such offset, can't know what was signed before: for it no unsigned record counts at all.
 
 Sending a signed record again has no effect: a repeated START is void, a repeated END names a lease that isn't the last
 one, and only a range's first status counts.
@@ -33,6 +34,7 @@ class Signatures:
         self._secrets = [secret.encode() for secret in secrets]
         self._tell = tell
         self._required_from: dict[bytes, int] = {}
+        self._always_required = False
         self.refused: set[int] = set()
 
     @property
@@ -49,10 +51,18 @@ class Signatures:
         key = table.encode()
         self._required_from[key] = min(after, self._required_from.get(key, after))
 
+    def require_all(self) -> None:
+        """Require signatures on all records of all tables, where there is a secret: reading begins in the middle."""
+        self._always_required = True
+
     def are_required(self, table: str, at: int) -> bool:
         """Whether a record of a table that counts at an offset must have been signed."""
         required_from = self._required_from.get(table.encode())
-        return required_from is not None and at >= required_from
+        return self._always_required_here or (required_from is not None and at >= required_from)
+
+    @property
+    def _always_required_here(self) -> bool:
+        return self._always_required and self.asked_for
 
     def counts(self, offset: int, key: bytes, value: bytes, headers: Iterable[tuple[str, bytes | str | None]]) -> bool:
         """Whether a record counts, judged by its signature."""
@@ -65,7 +75,7 @@ class Signatures:
                 self.require(key.decode(errors="replace"), offset)
             return right or self._refuse(offset, "its signature is wrong")
         required_from = self._required_from.get(key)
-        if required_from is None or offset <= required_from:
+        if not self._always_required and (required_from is None or offset <= required_from):
             return True
         return self._refuse(offset, "it isn't signed")
 

@@ -62,19 +62,21 @@ def summarize(remarks: Sequence[Remark], *, by_cluster: bool = False) -> tuple[s
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything that planning needs to know of the clusters, read once.
+    """The clusters' state for planning, read once.
 
     Attributes:
-        partitions: those that can be read.
-        leaderless: those without a leader, about which nothing is known now.
-        leader_epochs: of those that can be read, if the broker gives them.
-        truncated: the offset from which a partition's records are not those that the table has read.
+        partitions: the readable partitions.
+        leaderless: partitions without a leader, whose state is unknown.
+        leader_epochs: of the readable partitions, if the broker gives them.
+        truncated: the offset from which a partition's records differ from the records that the table has read.
         remarks: warnings about partitions.
-        skipped: clusters that don't answer, and are left out; what is known of their partitions is in `leaderless`.
-        unread: those of them of which the table may lack records of any time: no interval has read anything yet,
-            whatever a backfill has, or it isn't known which cluster it is.
-        waits: whether a topic isn't read yet, since another has to be read before; or rows of any time aren't, which an
-            interval has no room for, or which wait for an open transaction.
+        skipped: clusters that don't answer, and are left out; their known partitions are in `leaderless`.
+        unread: skipped clusters of which the table may lack records of any time: no interval has read them yet (a
+            backfill doesn't count), or their identity is unknown.
+        waits: whether a topic isn't read yet, since another has to be read first; or rows of any time aren't, for lack
+            of room in the interval, or because of an open transaction.
+        reading: data for readers of the source's rows, beside that of `SourceOptions.row_schema`: what was found when
+            planning, so that they read the same.
     """
 
     partitions: Sequence[PartitionBounds]
@@ -87,10 +89,11 @@ class ClusterState:
     skipped: Sequence[str] = ()
     unread: Sequence[str] = ()
     waits: bool = False
+    reading: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
-        """Those that can be read and those that can't."""
+        """Readable and leaderless partitions."""
         return [*(b.topic_partition for b in self.partitions), *self.leaderless]
 
     def valid_through(self, before: datetime | None) -> datetime | None:
@@ -105,6 +108,13 @@ class ClusterState:
         if self.leaderless or self.skipped or self.waits:
             return min([before, *times]) if before is not None else None
         return min(times, default=None)
+
+    def unread_after(self, positions: Mapping[TopicPartition, int]) -> int | None:
+        """The offsets from positions up to the end of all records; None if a partition or a topic is left out."""
+        if self.leaderless or self.skipped or self.waits:
+            return None
+        ends = {b.topic_partition: b.end_of_records for b in self.partitions}
+        return sum(max(0, ends[tp] - position) for tp, position in positions.items() if tp in ends)
 
     @property
     def log_ids(self) -> LogIds:

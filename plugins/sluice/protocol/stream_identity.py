@@ -1,4 +1,4 @@
-"""Which of the streams' clusters is which, by Kafka's own ids: what can't be told apart is refused. Pure."""
+"""The identity of the streams' clusters, by Kafka's own ids: ambiguous clusters are refused. Pure."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def refuse_lost_address(known: KnownStreams, present: Mapping[str, str | None], 
 
 
 def refuse_copied_ids(followed: Followed, own: Collection[str], table: str) -> None:
-    """Refuse to decode copies by another registry than the records that they are of: a mirror copies ids as they are.
+    """Refuse to decode copies by another registry than their originals': a mirror copies schema ids unchanged.
 
     Args:
-        followed: what the interval reads.
-        own: the registries of the pipeline file, for clusters that have none of their own.
+        followed: the interval's reads.
+        own: the registries of the pipeline file, for clusters without a registry.
         table: the table's name, for errors.
 
     Raises:
@@ -110,10 +110,10 @@ def refuse_shared_names(known: KnownStreams, table: str) -> None:
 
 
 def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: str) -> None:
-    """Refuse to follow streams where it can't be told on which cluster the table's positions are.
+    """Refuse to follow streams if the cluster of the table's positions is ambiguous.
 
     Args:
-        checkpoint: what the table knows, with each cluster under its present name.
+        checkpoint: the table's checkpoint, with each cluster under its present name.
         present: the names that clusters have now.
         table: the table's name, for errors.
 
@@ -123,7 +123,7 @@ def refuse_unknown_ids(checkpoint: Checkpoint, present: Collection[str], table: 
     for name, known in checkpoint.clusters.items():
         if name not in present and known.cluster_id is None and known.is_known:
             raise ActionRequiredError(
-                "It isn't known which cluster the table was loaded from, so it can't be told among those of the "
+                "It isn't known which cluster the table was loaded from, so it can't be identified among those of the "
                 "mapping.",
                 next_step=f"run one interval of the same topics without `streams`, which notes the cluster's id; or "
                 f"call the cluster {name} in the mapping.",

@@ -1,7 +1,7 @@
-"""How an interval follows streams whose mapping has changed, by what the last commit knew of it.
+"""How an interval follows streams whose mapping has changed since the last commit.
 
-An interval is planned anew each time, so the mapping is asked for once, by START, and stands in START-COMMIT and in the
-commit. What changed is the difference from the mapping of the last commit. Pure.
+An interval is planned anew each time, so START fetches the mapping once, and START-COMMIT and the commit record it.
+Changes are the difference from the mapping of the last commit. Pure.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.identity import LogId
 from sluice.protocol.known_streams import KnownLog, KnownStreams
 from sluice.protocol.mapping import ClusterAddress, Log, MappedLog, Move, StreamMapping
 from sluice.protocol.offsets import Checkpoint, OffsetSync, TopicPartition
@@ -22,12 +23,11 @@ OnRemoved = Literal["drain", "fail", "drop"]
 
 @dataclass(frozen=True)
 class Told:
-    """What a mirror has told of a partition that it copies.
+    """A mirror's offsets of a partition that it copies.
 
     Attributes:
-        pairs: offsets that belong together, in the order in which they were told.
-        next_record: the offset of the first record after the last pair's that is copied from; beyond all offsets if
-            there was none.
+        pairs: corresponding offsets, in the order of the mirror's records.
+        next_record: the offset of the first record to copy after the last pair's; beyond all offsets if there was none.
     """
 
     pairs: Sequence[OffsetSync] = ()
@@ -36,16 +36,15 @@ class Told:
 
 @dataclass(frozen=True)
 class Followed:
-    """What an interval reads by a mapping and what the last commit knew.
+    """An interval's reads, by the mapping and the last commit.
 
     Attributes:
-        known: what this interval's commit is to note.
-        starting: where each topic starts if the table has never read it; topics that the mapping has ceased to name are
-            not among them.
-        to_confirm: topics that the mapping has ceased to name, and of which `ends` has to say where their logs end.
-        moves: topics that the mapping says were elsewhere, and of which that isn't settled; see `protocol.moves`.
-        syncs: by a topic that is mirrored, and its partitions, what the mirror has told of them.
-        remarks: what a person should see of it, one sentence for each change.
+        known: the note for this interval's commit.
+        starting: each topic's starting offsets if the table has never read it; without topics removed from the mapping.
+        to_confirm: topics removed from the mapping, whose logs' ends `ends` has to find.
+        moves: topics with an unsettled move from another log; see `protocol.moves`.
+        syncs: the mirror's offsets, by mirrored topic and partition.
+        remarks: one sentence for each change, for people.
     """
 
     known: KnownStreams
@@ -62,7 +61,7 @@ class Followed:
 
     @property
     def missed(self) -> frozenset[str]:
-        """The clusters of which this mapping is the first that names no topic any more."""
+        """The clusters that this mapping is the first to leave without topics."""
         logs = self.known.logs.items()
         return frozenset(name for name, topics in logs if all(log.status == "missed" for log in topics.values()))
 
@@ -81,20 +80,21 @@ def _drained_in_words(log: Log) -> str:
 
 
 def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRemoved, table: str) -> Followed:
-    """What to read now that the mapping is this one.
+    """An interval's reads under this mapping.
 
-    A topic that the mapping has ceased to name is read on until a second interval's answer says so as well: services
-    lose streams for a moment and have them again (FLINK-39837). Then it is drained up to where its log ends at that
-    time, or left, or the run fails, as `on_removed` says. Its position stays in the table's checkpoint in any case, so
-    that it goes on there if it is mapped again.
+    A topic removed from the mapping is still read until a second interval's answer confirms it: services may lose
+    streams for a moment (FLINK-39837). Then it is drained up to its log's end at that time, or dropped, or the run
+    fails, by `on_removed`. Its log ends after the last record, committed or not: a transaction that is open then may
+    commit later. Its position stays in the table's checkpoint in any case, so that reading continues there if it is
+    mapped again.
 
     Args:
         known: the mapping of the last commit; None before the first.
         mapping: the metadata service's answer.
-        on_removed: what to do with unread records of what was removed.
+        on_removed: what to do with unread records of removed topics.
         table: the table's name, for errors.
 
-    A topic that was moved away is drained at once: that the mapping says so is no answer that may be missing.
+    A topic that was moved away is drained at once: the mapping states the move, it isn't inferred from a missing topic.
 
     Raises:
         ActionRequiredError: a topic was removed, and `on_removed` is `fail`; or it was moved away with a mirror, and is
@@ -138,7 +138,7 @@ def follow(known: KnownStreams | None, mapping: StreamMapping, on_removed: OnRem
                 topic=topic,
             )
         elif on_removed == "drop":
-            remarks.append(f"{name} was removed from the mapping; what is unread of it is left (on_removed: drop)")
+            remarks.append(f"{name} was removed from the mapping; its unread records are skipped (on_removed: drop)")
             continue
         else:
             now = was.model_copy(update={"status": "draining"})
@@ -180,14 +180,14 @@ def _refuse_mirrored(before: KnownStreams, mapping: StreamMapping, table: str) -
 
 
 def doubtful(known: KnownStreams, before: KnownStreams | None) -> frozenset[str]:
-    """The skipped clusters of which the last commit's time of completeness says nothing.
+    """The skipped clusters that the last commit's time of completeness doesn't cover.
 
-    A name stands for the cluster that the last commit knew by it only as long as its address is the same; which one is
-    at another address is known when it answers. And a topic that was not read then, or no further than to an end, may
-    have records of any time.
+    A name means the last commit's cluster only as long as its address is the same; the cluster at another address is
+    identified when it answers. And a topic that wasn't read then, or only up to a stopping offset, may have records of
+    any time.
 
     Args:
-        known: what the interval reads.
+        known: the interval's mapping.
         before: the mapping of the last commit, with each cluster under its present name; None before the first.
     """
     was = before or KnownStreams()
@@ -214,18 +214,18 @@ def _ends_of(mapped: MappedLog) -> dict[int, int]:
 def bounded(
     followed: Followed, state: ClusterState, checkpoint: Checkpoint, now: datetime, *, in_order: bool = False
 ) -> tuple[Followed, ClusterState]:
-    """The same, up to where topics are read that end, and from where those are that go on from elsewhere.
+    """Clip each partition to its stopping offset, and to its start after a move.
 
     Args:
-        followed: what the interval reads.
-        state: what the clusters say.
-        checkpoint: where the table stands, with each cluster under its present name.
-        now: the time, for topics that are drained for some time.
-        in_order: whether a topic that was moved is read only once all of where it was is in the table: a row that is
-            deleted in the one could else come back by a record of the other.
+        followed: the interval's reads.
+        state: the clusters' present state.
+        checkpoint: the table's checkpoint, with each cluster under its present name.
+        now: the time, for topics that are drained for a limited time.
+        in_order: whether a moved topic is read only after all of its old log is in the table: a row deleted in one
+            could otherwise come back by a record of the other.
 
     Returns:
-        With the ends that are found now, without topics that are drained; and each partition's window up to its end.
+        The reads with newly found ends and without drained topics; and each partition's window up to its end.
     """
     of_log: dict[Log, list[PartitionBounds]] = {}
     for bounds in state.partitions:
@@ -240,14 +240,16 @@ def bounded(
         mapped = followed.starting.get(log)
         waits = known.drains_until is not None and now < known.drains_until
         to_confirm = not waits and (log in followed.to_confirm or known.drains_until is not None)
-        if to_confirm and log in unknown:  # confirmed once all of it can be asked
+        if to_confirm and log in unknown:  # confirmed once all of its partitions answer
             known = known.model_copy(update={} if known.drains_until else {"status": "missed"})
         elif to_confirm or (here and mapped and mapped.stopping == "latest" and not known.ends):
-            ends_now = {b.topic_partition.partition: b.log_end for b in here}
+            ends_now = {b.topic_partition.partition: b.end_of_records for b in here}
             ends_now = {number: min(end, known.ends.get(number, end)) for number, end in ends_now.items()}
             known = known.model_copy(update={"ends": ends_now, "drains_until": None})
         found = {TopicPartition(*log, partition): end for partition, end in known.ends.items()}
         is_ending = known.status == "draining" and known.drains_until is None and log not in unknown
+        held_back = sorted(b.topic_partition for b in here if _is_held_back(b, found))
+        remarks += [f"{tp}: an open Kafka transaction holds back records before its end" for tp in held_back]
         is_copied = followed.known.mirrored_in(log) is not None
         to_read = [b for b in here if b.topic_partition in found or not is_copied]
         is_cut_off = not is_copied and _is_cut_off(to_read, state)
@@ -274,18 +276,23 @@ def bounded(
 
 
 def _is_waiting(log: Log, known: KnownStreams) -> bool:
-    """Whether a topic goes on from one that is read yet."""
+    """Whether a topic continues from one that is still being read."""
     move = known.move_of(log)
     return move is not None and move.topic in known.logs.get(move.cluster, {})
 
 
 def _is_cut_off(partitions: Iterable[PartitionBounds], state: ClusterState) -> bool:
-    """Whether an election has put other records in place of what was read: below the position, and yet not read."""
+    """Whether an election has replaced records: the new ones are below the position, and yet not read."""
     return any(b.topic_partition in state.truncated for b in partitions)
 
 
+def _is_held_back(bounds: PartitionBounds, ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether an open transaction has, or holds back, records before a partition's end."""
+    return bounds.log_end < min(ends.get(bounds.topic_partition, -1), bounds.end_of_records)
+
+
 def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkpoint: Checkpoint) -> bool:
-    end = ends.get(bounds.topic_partition, bounds.log_end)
+    end = ends.get(bounds.topic_partition, bounds.end_of_records)
     position = checkpoint.next_offset(bounds.topic_partition)
     return max(bounds.log_start, bounds.log_start if position is None else position) >= end
 
@@ -293,31 +300,39 @@ def _is_read(bounds: PartitionBounds, ends: Mapping[TopicPartition, int], checkp
 def _within(
     bounds: PartitionBounds, known: KnownStreams, state: ClusterState, end: int | None, position: int | None
 ) -> PartitionBounds:
-    """The bounds up to where the partition's reading ends, and from where it begins if it goes on from elsewhere.
+    """The partition's bounds, clipped to its stopping offset, and to its start after a move.
 
-    With a mirror these are the log's for whoever asks: a backfill beyond them would read copies of what the table has.
+    With a mirror these are the log's bounds for every kind of request: a backfill beyond them would read copies of
+    records that the table has.
     """
     tp = bounds.topic_partition
     log = tp.cluster, tp.topic
     move = known.move_of(log)
-    if move is not None and tp.partition in move.begins and move.topic_id == state.topic_ids.get(log):
+    is_another = move is not None and LogId(topic=move.topic_id).other_than(LogId(topic=state.topic_ids.get(log)))
+    if move is not None and tp.partition in move.begins and not is_another:
         start = max(bounds.log_start, move.begins[tp.partition])
         bounds = replace(bounds, log_start=start, window_start=max(bounds.window_start, start))
     is_copied = known.mirrored_in(log) is not None
     if end is None and not is_copied:
         return bounds
     if end is not None and position is not None and position >= end:  # whatever retention takes now is in the table
-        log_end = min(bounds.log_end, position) if is_copied else bounds.log_end
-        window_end = min(position, bounds.log_end)  # an election may have cut the log off below what was read
-        return replace(bounds, log_start=min(bounds.log_start, position), log_end=log_end, window_end=window_end)
+        window_end = min(position, bounds.log_end)  # an election may have truncated the log below the position
+        if is_copied:
+            bounds = _cut_off_at(bounds, position)
+        return replace(bounds, log_start=min(bounds.log_start, position), window_end=window_end)
     end = bounds.log_start if end is None else max(end, bounds.log_start)  # a partition that was added since is copied
     if is_copied:
-        bounds = replace(bounds, log_end=min(bounds.log_end, end))
+        bounds = _cut_off_at(bounds, end)
     return replace(bounds, window_end=min(bounds.window_end, end))
 
 
+def _cut_off_at(bounds: PartitionBounds, end: int) -> PartitionBounds:
+    """The bounds of a log that ends here: later records, committed or not, are read as copies elsewhere."""
+    return replace(bounds, log_end=min(bounds.log_end, end), high_watermark=min(bounds.high_watermark, end))
+
+
 def follow_without_answer(known: KnownStreams | None, most: int, reason: str, table: str) -> Followed:
-    """What to read while the metadata service doesn't answer: what the last commit knew, for so many intervals.
+    """The reads while the metadata service doesn't answer: the last commit's, for a limited number of intervals.
 
     Args:
         known: the mapping of the last commit; None before the first.
@@ -335,7 +350,7 @@ def follow_without_answer(known: KnownStreams | None, most: int, reason: str, ta
         raise RetryableError(
             f"The metadata service didn't say where the streams are{served}.",
             next_step="look at the service; the step is retried. The source's `metadata_failures` says how many "
-            "intervals may go on with the last answer.",
+            "intervals may continue with the last answer.",
             table=table,
             reason=reason,
         )

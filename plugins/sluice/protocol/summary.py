@@ -36,7 +36,7 @@ class PlannedPartition(NamedTuple):
 
 
 class ReadPartition(NamedTuple):
-    """What an attempt did with one partition; bytes are those of the records' values."""
+    """An attempt's result for one partition; bytes are those of the records' values."""
 
     cluster: str
     topic: str
@@ -58,13 +58,13 @@ class Attempt:
         began: when it began; None if its release didn't report that.
         ended: the time of its WRITE-STATUS.
         counts: it is the one whose files are committed: the first whole, successful status of its range.
-        parts: how many messages its status travels in; `parts_seen` of them stand in the topic.
+        parts: how many messages its status travels in; `parts_seen` of them are in the topic.
         error: why it failed; None if it succeeded.
-        recovery: what is to be done about the error.
+        recovery: how to recover from the error.
         bytes_written: of all files, by Hudi's write stats.
         files: how many files it wrote; `file_groups`: how many file groups they belong to.
         bytes_read: of the values of all records; `gaps`: offsets that held no record.
-        partitions: what it did with each partition; empty if the transaction was thinned.
+        partitions: the result for each partition; empty if the transaction was thinned.
     """
 
     attempt: str
@@ -109,14 +109,14 @@ class TransactionSummary:
     Attributes:
         instant: the Hudi instant, which is the transaction's id.
         state: as `TableLog` has it.
-        kind: what it is for; `reason` in a person's words; `replays` the instant that a replay reads again.
+        kind: its purpose; `reason` in a person's words; `replays` the instant that a replay reads again.
         service: the table service of a `service` transaction.
         started, decided, acknowledged, aborted: the times of START, the first END, ACK and the ABORT that counted.
         valid_through: the time up to which the table is complete; before ACK up to which it will be.
         ranges: what each write job reads, with its attempts; `idle`: partitions with nothing to read.
         passed_over: offsets that a correction leaves out.
         losses: offsets that were given up, in words.
-        remarks: what is to be told of partitions, such as that one has no leader.
+        remarks: warnings about partitions, such as a missing leader.
         cluster_ids: Kafka's own ids of the clusters that it reads, by their names at that time.
         replaced_file_groups: how many file groups its commit takes off the table.
         missing: ranges that END-COMMIT left out, under `on_missing_range: commit`.
@@ -126,7 +126,7 @@ class TransactionSummary:
         takeovers: how often another process took over the lease on carrying its commit out.
         offsets_planned: how many offsets its ranges have.
         lag_planned: offsets after its plan that were in the log then, `lag_before` those from the plan's start on; None
-            where nobody asked.
+            if they weren't queried.
         thinned: its per-partition values were dropped, to save memory; its messages can be read again at `offsets`.
         offsets: the control-topic offsets of its messages, in order, START's first.
     """

@@ -1,21 +1,22 @@
 """The state of a table's transactions, folded from the control topic, the one log that all readers see alike.
 
-Hudi's timeline has what was committed; the control topic decides who may commit. Its offsets order all messages, so
-each reader reaches the same verdict without a lock:
+Hudi's timeline has the commits; the control topic decides which transaction may commit. Its offsets order all messages,
+so each reader reaches the same verdict without a lock:
 
-- a START counts only if no START, END, ACK or ABORT of the table (a turn) stands between the position that its
-  coordinator noted before it read the timeline and the START itself, and no other transaction is decided but unfinished
-  at that moment: its plan is then known to rest on the table's last offsets;
+- a START counts only if no START, END, ACK or ABORT of the table (a turn) is between the position that its coordinator
+  noted before it read the timeline and the START itself, and no other transaction is decided but unfinished at that
+  moment: its plan is then known to be based on the table's last offsets;
 - the newest START that counts holds the table; every earlier open transaction is superseded, and can't commit any more;
 - the first of END and ABORT ends the choice: an END counts only for the transaction that holds the table, and decides
-  for commit; after an ABORT no END counts, and no ACK. Until ACK or ABORT of what is decided nobody plans;
+  for commit; after an ABORT no END counts, and no ACK. Until ACK or ABORT of a decided transaction no other is planned;
 - an END is also a lease on carrying the commit out. A further END names the lease that it takes over, and counts only
-  if that is still the last one (a compare-and-set); an ABORT of what is decided counts only from the lease's holder.
+  if that is still the last one (a compare-and-set); an ABORT of a decided transaction counts only from the lease's
+  holder.
 
-What a fold says of a transaction and of all that began after it doesn't depend on how far before it the fold began, as
-long as it begins at a START that counted when it was sent: that START is itself a turn, all turns after it are in the
-fold, and whatever was open before it is superseded by it. A commit's START is one, and so is that of whoever carries
-out its own.
+A fold's verdict on a transaction and all later ones doesn't depend on how far before it the fold began, as long as it
+begins at a START that counted when it was sent: that START is itself a turn, all turns after it are in the fold, and
+any transaction open before it is superseded by it. That holds for the START of a committed transaction,
+and for that of a transaction whose commit is being carried out.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Transaction:
         return failures[-1] if failures else None
 
     def note(self, offset: int, message: WriteStatus | Claim) -> None:
-        """Fold what a participant or a worker says: a claim counts if it names the range's last one, a status always.
+        """Fold a participant's or a worker's message: a claim counts if it names the range's last one, a status always.
 
         So of two claims at once only the log's first one counts.
         """
@@ -140,7 +141,7 @@ class TableLog:
         return self.transactions.get(transaction)
 
     def at(self, offset: int) -> Transaction | None:
-        """The transaction whose START stands at a control-topic offset."""
+        """The transaction whose START is at a control-topic offset."""
         return next((t for t in self.transactions.values() if t.start_offset == offset), None)
 
     def newest_interval(self) -> Transaction | None:
@@ -174,7 +175,7 @@ class TableLog:
         return max((t.start.epoch for t in self.transactions.values()), default=0)
 
     def forget_ended(self) -> None:
-        """Drop the transactions that are neither open nor decided, for who follows a log for days."""
+        """Drop the transactions that are neither open nor decided, for long-lived followers of a log."""
         held = (State.OPEN, State.DECIDED)
         self.transactions = {name: t for name, t in self.transactions.items() if t.state in held}
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from sluice.packed import pack, unpack
-from sluice.protocol.messages import ControlMessage
+from sluice.protocol.messages import ControlMessage, decode_members
 from sluice.protocol.messages import decode as decode_whole
 from sluice.protocol.messages import encode as encode_whole
+from sluice.untrusted import Untrusted, members, model_of, require_within_bounds
 
 READABLE = 50_000
 """Bytes up to which a message is stored as plain JSON."""
@@ -35,7 +36,7 @@ _OFFSET = 20  # characters of an offset and its comma
 _ENVELOPE = ("version", "table", "transaction", "epoch", "dag_id", "run_id", "sender", "time", "type")
 
 
-class Packed(BaseModel):
+class Packed(Untrusted):
     """The part of a packed message that is in one record of the topic.
 
     Attributes:
@@ -54,8 +55,8 @@ class Packed(BaseModel):
     sha256: str | None = None
 
 
-class MessagePart(BaseModel):
-    """One part of a message sent in several; its envelope tells people whose it is."""
+class MessagePart(Untrusted):
+    """One part of a message sent in several; its envelope identifies the message for people."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -109,6 +110,7 @@ def encode(message: ControlMessage, limit: int) -> Encoded:
         return Encoded((), lambda _: plain)
     if len(plain) > LARGEST:
         raise ValueError(f"it has {len(plain)} bytes, and a message may have {LARGEST}")
+    require_within_bounds([plain])
     envelope = message.model_dump(mode="json", include=set(_ENVELOPE))
     text = b64encode(pack(plain, LARGEST, fast=True)).decode()
     whole = _value(envelope, Packed(xz=text))
@@ -131,7 +133,7 @@ def _in_parts(envelope: dict[str, Any], text: str, limit: int) -> Encoded:
 
     def with_offsets(offsets: Sequence[int]) -> bytes:
         if len(offsets) != len(earlier):
-            raise RuntimeError(f"{len(earlier)} parts stand before the last, at {len(offsets)} offsets")
+            raise RuntimeError(f"{len(earlier)} parts precede the last, at {len(offsets)} offsets")
         return _value(envelope, last.model_copy(update={"earlier": tuple(offsets), "sha256": digest}))
 
     return Encoded(tuple(_value(envelope, part) for part in earlier), with_offsets)
@@ -146,12 +148,12 @@ def decode(value: bytes) -> ControlMessage | MessagePart:
     """Decode the value at one offset: a message, or one part of a message.
 
     Raises:
-        ValueError: not one of ours, or of a protocol version that this release doesn't know.
+        ValueError: it isn't one of Sluice's, or is too large; no other error, whatever the value is.
     """
-    fields = json.loads(value)
-    if not isinstance(fields, dict) or "packed" not in fields:
-        return decode_whole(value)
-    part = MessagePart.model_validate(fields)
+    fields = members(value)
+    if "packed" not in fields:
+        return decode_members(fields)
+    part = model_of(MessagePart, fields)
     if part.packed.parts > 1:
         return part
     return _opened(part, part.packed.xz)

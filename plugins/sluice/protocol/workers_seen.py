@@ -1,6 +1,6 @@
-"""What the control topic tells of workers: the ranges that each holds, and what its last claim said of it. Pure.
+"""Workers as seen on the control topic: the ranges that each holds, and its last claim's fields. Pure.
 
-Whether a worker is still there the topic doesn't tell: the members of its consumer group do.
+The topic doesn't show whether a worker is still present: its consumer group's members do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sys import intern
 from sluice.protocol.messages import Claim, ControlMessage, WriteStatus
 from sluice.protocol.transaction import Transaction
 
-_REMEMBERED = 64  # workers of one table; those that hold nothing are forgotten first
+_REMEMBERED = 64  # workers of one table; idle ones are forgotten first
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Hold:
 
 @dataclass(slots=True)
 class WorkerSeen:
-    """A worker as its messages tell of it; times are by its own clock.
+    """A worker, by its messages; times are by its own clock.
 
     Attributes:
         worker: its name.
-        last: when it was heard of last: its last claim, or the end of a range that it held.
-        began: when it began; None where its release doesn't say.
-        memory: MiB of its processes at its last claim; None where that isn't known.
+        last: the time of its last message: its last claim, or the end of a range that it held.
+        began: when it began; None where its release doesn't report it.
+        memory: MiB of its processes at its last claim; None if unknown.
         holds: the ranges that it holds, by transaction and number.
     """
 
@@ -70,7 +70,7 @@ class WorkersSeen:
             self._drop({(message.transaction, message.range)}, message.time)
 
     def keep_open(self, open_: Collection[str], at: datetime) -> None:
-        """Drop the ranges of transactions that nobody may write for any more."""
+        """Drop the ranges of transactions that are no longer open."""
         self._drop({key for seen in self.by_name.values() for key in seen.holds if key[0] not in open_}, at)
 
     def _claimed(self, claim: Claim) -> None:

@@ -1,1 +1,1 @@
-"""How a record becomes a row: what the pipeline file says of it, and what an interval pins of that. Pure."""
+"""How a record becomes a row: the pipeline file's settings, and the settings that an interval pins. Pure."""

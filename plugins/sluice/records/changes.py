@@ -14,6 +14,7 @@ from hashlib import md5
 from typing import Any
 from uuid import UUID
 
+from sluice.identifiers import quoted
 from sluice.records.structs import Type, field, names, nullable, struct
 
 POSITION = "_source_position"
@@ -32,9 +33,9 @@ ROW_OPERATIONS = {"c": "create", "u": "update", "d": "delete", "r": "snapshot re
 TRUNCATE = "t"
 MESSAGE = "m"
 IN_SNAPSHOT = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last", "incremental")
-"""What `source.snapshot` says of a record that a snapshot has read."""
+"""The values of `source.snapshot` for a record read by a snapshot."""
 KEEPABLE = ("string", "binary")
-"""Types of which Hudi keeps a row's old value where a change has the placeholder for it."""
+"""Types for which Hudi keeps a row's old value where a change has the placeholder for it."""
 _PLACE_DIGITS, _REST_DIGITS = 10, 5
 _LOW_BITS = 32
 _FILE_LIMIT = 10**15
@@ -65,7 +66,7 @@ class Envelope:
 
     def field(self, *names: str) -> str:
         """A field of the envelope as Spark SQL, where the record's own fields are columns."""
-        return ".".join(f"`{name}`" for name in (*self.path, *names))
+        return ".".join(quoted(name) for name in (*self.path, *names))
 
 
 def envelope_of(record: Type) -> Envelope:
@@ -90,7 +91,7 @@ def envelope_of(record: Type) -> Envelope:
 
 
 def envelope_around(row: Type) -> Type:
-    """The struct of an event of which only the table's row is known: JSON that brings no schema.
+    """The struct of an event for which only the table's row is known: JSON without a schema.
 
     `source` has the fields of both databases, of which an event fills its own.
     """
@@ -203,7 +204,7 @@ def unavailable_sql(column: str, kind: Any, placeholder: str) -> str | None:
 
 
 def columns_with_changes(columns: Type, changes_format: str, *, soft: bool) -> Type:
-    """A table's columns with those that `changes` adds to them, each once."""
+    """A table's columns with the columns that `changes` adds, each once."""
     present = {str(found["name"]).lower() for found in columns["fields"]}
     added = [field(POSITION, OFFSET_TYPE if changes_format == "tombstones" else POSITION_TYPE)]
     added += [field(DELETED, "boolean")] if soft else []
@@ -211,7 +212,7 @@ def columns_with_changes(columns: Type, changes_format: str, *, soft: bool) -> T
 
 
 def keys_missing_in_tombstones(key: Type, record_key: Iterable[str], partition_fields: Iterable[str]) -> list[str]:
-    """The columns that say where a row is, but don't stand in the key: a tombstone has nothing else.
+    """The columns that locate a row, but aren't in the key: a tombstone has only the key.
 
     Args:
         key: the key's struct.

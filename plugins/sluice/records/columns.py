@@ -1,4 +1,4 @@
-"""Which columns a record plan makes, as far as it can be told without reading a record."""
+"""The columns that a record plan makes, as far as they are known without reading a record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARTS: dict[Part, Any] = {
 def incoming(plan: RecordPlan) -> Type:
     """The columns of a record before changes and transforms: value, key, then parts of the record. As Spark's JSON.
 
-    A name that is there already is not made twice: a key's field gives way to the value's.
+    A name is not made twice: the value's field takes precedence over the key's.
     """
     fields: list[dict[str, Any]] = []
     row = _fields_of(plan.value)

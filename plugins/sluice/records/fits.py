@@ -52,7 +52,7 @@ def _holds(wanted: str, has: str) -> bool:
 
 
 def unholdable(kind: Type, path: str = "") -> list[str]:
-    """What a Hudi table can't hold of a struct, in words: names that Avro doesn't have, and some types."""
+    """The parts of a struct that a Hudi table can't hold, in words: names that Avro doesn't allow, and some types."""
     found = []
     seen: set[str] = set()
     if not kind["fields"]:

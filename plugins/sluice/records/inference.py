@@ -16,7 +16,7 @@ _LONGEST = 40  # characters of an example
 
 @dataclass
 class FieldStatistics:
-    """What a sample says of one field of the records.
+    """One field of the records, by a sample.
 
     Attributes:
         records: how many of them had the field; `nulls`: how many had null there.
@@ -45,7 +45,7 @@ class Sample:
     _places: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, place: str, kind: Type, values: Mapping[str, Any]) -> None:
-        """Add a record: where it stands, its type as Spark infers it, and its values."""
+        """Add a record: its position, its type as Spark infers it, and its values."""
         self.records += 1
         self.columns = self._common(self.columns, kind, "", place)
         for name, value in values.items():
@@ -63,7 +63,7 @@ class Sample:
         self.unreadable.append(f"{place}: {reason}")
 
     def result(self) -> Type:
-        """The columns: what was always null is STRING, and every one may be null."""
+        """The columns: STRING for a field that was always null, and all nullable."""
         made: Type = _without_void(self.columns)
         return made
 
@@ -87,7 +87,7 @@ class Sample:
         return wider or "string"
 
     def _first(self, new: Type, path: str, place: str) -> Type:
-        """A type where there was none; the places of what is inside of it are noted too."""
+        """The first type at a path; the positions of nested types are noted too."""
         if not isinstance(new, Mapping):
             return new
         if new["type"] == "array":
@@ -127,7 +127,7 @@ _HOLDS = {
     "decimal": ("double", "decimal"),
     "string": ("timestamp", "timestamp_ntz", "date", "binary", "decimal"),
 }
-"""In which types, beside STRING, a value may be read that Spark infers as another; each record shows if it fits."""
+"""The types, beside STRING and Spark's inferred one, as which a value may be read; each record shows if it fits."""
 
 
 def completed(known: Type, found: Type, path: str = "") -> tuple[Type, list[Conflict]]:

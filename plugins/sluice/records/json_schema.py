@@ -3,16 +3,17 @@
 What decides a type: `type`, `properties`, `items`, `additionalProperties`, `format`, `$ref`, `allOf`, null in `oneOf`
 and `anyOf`, and what Kafka Connect's converter adds (`connect.type`, `connect.index`, and the logical types' names in
 `title`). What only narrows values down (`required`, `pattern`, `minimum`, `enum`, ...) is not checked: the producer's
-serializer has done that, and a column that is NOT NULL is checked by the table. What has no one type (`oneOf` of
-several, `{}`, an object of which nothing is said) becomes a STRING that holds the JSON as it is.
+serializer has done that, and a column that is NOT NULL is checked by the table. A schema without a single type (`oneOf`
+of several, `{}`, an object without properties) becomes a STRING that holds the JSON unchanged.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from sluice.untrusted import json_of
 
 SparkType = str | dict[str, Any]
 """A type as Spark's `StructType.json()` has it."""
@@ -21,15 +22,18 @@ _CONNECT: Final = "org.apache.kafka.connect.data."
 _INTEGERS: Final = {"int8": "byte", "int16": "short", "int32": "integer", "int64": "long"}
 _FORMATS: Final = {"date-time": "timestamp", "date": "date"}
 _LARGEST_DECIMAL: Final = 38
+_MOST_TYPES: Final = 20_000
+"""References may make a type of any number of fields of a short text."""
+_DEEPEST: Final = 60
 
 
 class JsonSchemaError(ValueError):
-    """A schema that has no type; the message says where and why."""
+    """A schema without a type; the message says where and why."""
 
 
 @dataclass(frozen=True)
 class JsonType:
-    """How a value is parsed, and what it is then: they differ where Connect writes a logical type as a number or text.
+    """A value's parsed type and its logical type: they differ where Connect writes a logical type as a number or text.
 
     Attributes:
         parsed: the type that Spark's JSON parser is given.
@@ -41,7 +45,7 @@ class JsonType:
 
     @classmethod
     def plain(cls, kind: SparkType) -> JsonType:
-        """A type that is parsed as what it is."""
+        """A type whose parsed and logical types are equal."""
         return cls(kind, kind)
 
 
@@ -54,10 +58,11 @@ def json_type(text: str, references: Mapping[str, str] | None = None) -> JsonTyp
 
     Args:
         text: the schema.
-        references: the schemas that it refers to, by the name that stands in `$ref`.
+        references: the schemas that it refers to, by the name in `$ref`.
 
     Raises:
-        JsonSchemaError: it is no JSON Schema, or has no type: a reference leads nowhere or to itself.
+        JsonSchemaError: it is no JSON Schema, or has no type: a reference leads nowhere or to itself, or it has more
+            fields than any table.
     """
     documents = {key: _parse(value) for key, value in (references or {}).items()}
     document = _parse(text)
@@ -66,7 +71,7 @@ def json_type(text: str, references: Mapping[str, str] | None = None) -> JsonTyp
 
 def _parse(text: str) -> Any:
     try:
-        found = json.loads(text)
+        found = json_of(text)
     except ValueError as error:
         raise JsonSchemaError(f"the schema is not JSON: {error}") from None
     if not isinstance(found, dict | bool):
@@ -76,21 +81,24 @@ def _parse(text: str) -> Any:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a schema stands: its document, its path in words, and the references that led there."""
+    """A schema's location: its document, its path in words, and the references that led there."""
 
     document: Any
     path: str
     followed: tuple[tuple[int, str], ...]
+    depth: int = 0
 
     def at(self, name: str) -> _Place:
-        return _Place(self.document, f"{self.path}.{name}" if self.path else name, self.followed)
+        return replace(self, path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
 
 
 class _Reader:
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
+        self._read = 0
 
     def read(self, schema: Any, place: _Place) -> JsonType:
+        self._count(place)
         if not isinstance(schema, dict):
             return _RAW
         if "$ref" in schema:
@@ -111,6 +119,13 @@ class _Reader:
             element = self.read(items, place.at("[]")) if isinstance(items, dict) else _RAW
             return JsonType(*({"type": "array", "elementType": t, "containsNull": True} for t in _both(element)))
         return _scalar(str(names[0]), schema)
+
+    def _count(self, place: _Place) -> None:
+        self._read += 1
+        if self._read > _MOST_TYPES:
+            raise JsonSchemaError(f"it has more than {_MOST_TYPES} fields, references written out")
+        if place.depth > _DEEPEST:
+            raise JsonSchemaError(f"{place.path[:200]}: it is nested more than {_DEEPEST} deep")
 
     def _object(self, schema: Mapping[str, Any], place: _Place) -> JsonType:
         properties = schema.get("properties")
@@ -162,7 +177,8 @@ class _Reader:
             if not isinstance(target, dict) or key not in target:
                 raise JsonSchemaError(f"{where}: $ref {reference!r} leads nowhere")
             target = target[key]
-        return self.read(target, _Place(document, place.path, (*place.followed, step)))
+        followed = (*place.followed, step)
+        return self.read(target, replace(place, document=document, followed=followed, depth=place.depth + 1))
 
 
 def _guess(schema: Mapping[str, Any]) -> list[str]:

@@ -20,10 +20,10 @@ def pinned_format(
     """A key's or value's format over all of its schemas.
 
     Args:
-        converter: what the pipeline file says.
+        converter: the converter of the pipeline file.
         schemas: the writer schemas, newest first.
         registry: the address of the registry that knows their ids, None where there is none.
-        base: the type that rows of the table have already, None where there is none; it decides what is compatible.
+        base: the type of the table's rows, None where there is none; it decides which schemas are compatible.
     """
     union = base
     judged = []
@@ -44,10 +44,10 @@ def pinned_format(
 
 
 def pinned_by_cluster(converter: Converter, registries: Sequence[ClusterSchemas], base: Type | None) -> Format:
-    """A key's or value's format over the schemas of several registries, each of which knows ids of some clusters.
+    """A key's or value's format over the schemas of several registries, each with the ids of some clusters.
 
     Args:
-        converter: what the pipeline file says.
+        converter: the converter of the pipeline file.
         registries: the registries with their schemas; the first one's newest schema counts as the newest of all.
         base: as for `pinned_format`.
     """
@@ -58,7 +58,7 @@ def pinned_by_cluster(converter: Converter, registries: Sequence[ClusterSchemas]
 
 
 def part_of_table(columns: Type, converter: Converter, schemas: Sequence[WriterSchema]) -> Type | None:
-    """What a table's columns say of a converter's type: those that it makes, by any of its schemas."""
+    """A converter's type as given by the table's columns: the columns that it makes, by any of its schemas."""
     if converter.as_ is not None:
         return next((f["type"] for f in columns["fields"] if f["name"] == converter.as_), None)
     known = {name.lower() for schema in schemas for name in names(schema.struct)}
@@ -75,7 +75,7 @@ def twice(plan: RecordPlan) -> list[str]:
         value = names(envelope_of(plan.value.struct).row)
     others = list(plan.columns)
     if plan.changes is None and plan.key is not None and plan.key.as_ is not None:
-        others.append(plan.key.as_)  # where records delete, it fills in what a value doesn't have
+        others.append(plan.key.as_)  # where records delete, it supplies fields that a value lacks
     taken = {name.lower() for name in value}
     return [name for name in others if name.lower() in taken]
 
@@ -84,8 +84,8 @@ def still_known(last: Format | None, converter: Converter, connection: str, regi
     """The schemas that an interval pinned, as far as the next one would make the same of the registry's answers.
 
     Args:
-        last: what the interval pinned; None where nothing is known of it.
-        converter: what the pipeline file says.
+        last: the interval's pinned plan; None if unknown.
+        converter: the converter of the pipeline file.
         connection: id of the Airflow connection to the registry.
         registry: the registry's address.
     """
@@ -108,7 +108,7 @@ def _joined(union: Type, new: Type, *, of_rows: bool) -> tuple[Type, str | None]
 
 
 def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transform]) -> Type:
-    """The fields of a value without a schema of its own: the table's columns but those that come from elsewhere."""
+    """The fields of a value without a schema: the table's columns except columns from elsewhere."""
     elsewhere = set(plan.columns)
     if plan.changes is not None:
         elsewhere |= {POSITION, DELETED}
@@ -121,20 +121,20 @@ def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transf
 
 
 def fields_of_key(columns: Type, changes: Changes | None, record_key: Sequence[str], partitions: Sequence[str]) -> Type:
-    """The fields of a key without a schema of its own: the record key, and what a tombstone needs beside it."""
+    """The fields of a key without a schema: the record key, and further columns that a tombstone needs."""
     wanted = {*record_key, *(partitions if changes is not None and changes.format == "tombstones" else ())}
     return struct(f for f in columns["fields"] if f["name"] in wanted)
 
 
 def value_schemas(schemas: Sequence[WriterSchema], changes: Changes | None) -> tuple[WriterSchema, ...]:
-    """The schemas of values, of which a person may have written only the row's fields."""
+    """The schemas of values; a person may have written only the row's fields."""
     if not _has_envelopes(changes):
         return tuple(schemas)
     return tuple(s if s.text else s.model_copy(update={"struct": as_envelope(s.struct)}) for s in schemas)
 
 
 def rows_in_values(rows: Type | None, changes: Changes | None) -> Type | None:
-    """The type of values of which the table's rows were made; None where there are none."""
+    """The type of the values behind the table's rows; None where there are none."""
     if rows is None or changes is None:
         return rows
     fields = without(rows, {POSITION, DELETED})
@@ -147,7 +147,7 @@ def _has_envelopes(changes: Changes | None) -> bool:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of an interval are: their type, or why they don't fit the table."""
+    """The rows of an interval: their type, or why they don't fit the table."""
 
     columns: Type
     conflicts: tuple[Conflict, ...] = ()
@@ -159,7 +159,7 @@ def rows_of(table: Type | None, given: Type | None, plan: RecordPlan) -> Rows:
 
     Args:
         table: the columns of the table's last commit, None before the first.
-        given: those that the pipeline file names, None where records say what they are.
+        given: the columns of the pipeline file, None where the records' schemas define them.
         plan: how records are read.
     """
     wanted = stored(given if given is not None else incoming(plan))
@@ -182,7 +182,7 @@ def misfit(conflicts: Sequence[Conflict], table: str) -> ActionRequiredError:
     """The error of rows whose columns aren't of the table's types."""
     return ActionRequiredError(
         "Columns of the records don't fit the table's.",
-        next_step="bring them to the table's types by a `cast` in `transforms`, which tells of values that don't fit, "
+        next_step="bring them to the table's types by a `cast` in `transforms`, which reports values that don't fit, "
         "or give the table's columns other types in the sink's `schema`.",
         table=table,
         columns=[f"{c.field}: {c.new} in the records, {c.known} in the table" for c in conflicts],

@@ -1,4 +1,4 @@
-"""Columns of plain names and types, as Spark and Hudi have them, without a JVM in which to ask either. Pure.
+"""Columns of plain names and types, by the rules of Spark and Hudi, without a JVM. Pure.
 
 Most tables have no others. Whatever else there may be in a schema is left to Spark: all functions answer None then.
 """

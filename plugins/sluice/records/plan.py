@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -19,12 +18,13 @@ from pydantic import (
 
 from sluice.packed import pack, unpack
 from sluice.records.settings import Changes, Errors, Part, Transform
+from sluice.untrusted import Untrusted, json_of
 
-_READABLE = 50_000  # characters of schemas that stand in START-COMMIT as they are
+_READABLE = 50_000  # characters of schemas that are put into START-COMMIT unpacked
 _PACKED = "xz"
 
 
-class _Pinned(BaseModel):
+class _Pinned(Untrusted):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
@@ -34,13 +34,15 @@ class WriterSchema(_Pinned):
     Attributes:
         id: its id in the registry; None where there is no registry.
         text: the schema itself: Avro or JSON Schema as JSON, Protobuf's descriptor set in base64; empty where the
-            struct says all.
+            struct is enough.
         struct: Spark's type of a record decoded with it, as Spark's JSON.
-        parsed: the type that Spark's parser makes of it first, where that is another one: Connect's logical types in
+        parsed: the type that Spark's parser produces first, if that is another one: for Connect's logical types in
             JSON, Protobuf's unsigned numbers.
         message: the Protobuf message's full name.
-        indexes: where that message stands in its file.
+        indexes: that message's indexes in its file.
         versions: the subjects and versions under which the registry has it.
+        digest: of the registry's answer, by which the next interval detects changes; None if pinned by an earlier
+            release.
         incompatible: why its records can't become rows of this table; None where they can.
     """
 
@@ -51,6 +53,7 @@ class WriterSchema(_Pinned):
     message: str | None = None
     indexes: tuple[int, ...] = ()
     versions: tuple[tuple[str, int], ...] = ()
+    digest: str | None = None
     incompatible: str | None = None
 
 
@@ -79,7 +82,7 @@ def _packed(models: Sequence[_Pinned]) -> Any:
 
 def _unpacked(said: Any) -> Any:
     """Raises ValueError where it isn't packed as it says, or would unpack to more than a message may hold."""
-    return json.loads(unpack(b64decode(said[_PACKED]))) if isinstance(said, dict) else said
+    return json_of(unpack(b64decode(said[_PACKED]))) if isinstance(said, dict) else said
 
 
 _Model = TypeVar("_Model", bound=_Pinned)
@@ -123,7 +126,7 @@ class Format(_Pinned):
         return self.registry is not None or bool(self.by_cluster)
 
     def under_names(self, now: Mapping[str, str]) -> Format:
-        """The same, for records in which clusters have the names that they had at another time.
+        """The same, for records with the clusters' names of another time.
 
         Args:
             now: by the clusters' names in those records the names that they have here.
@@ -136,11 +139,11 @@ class Format(_Pinned):
 
 
 class RecordPlan(_Pinned):
-    """From a Kafka record to a row. The default is what intervals before this release did: JSON of the table's columns.
+    """From a Kafka record to a row. The default is the behaviour of earlier releases: JSON of the table's columns.
 
     Attributes:
         value: how values are decoded; its struct is None where it is the table's columns.
-        key: how keys are decoded, None where nobody asks for them.
+        key: how keys are decoded, None if they aren't used.
         columns: further columns by the part of the record that they hold.
         eras: by topic, how many logs of it the table has read before this one, where any: offsets order the records of
             one log only.
@@ -154,7 +157,14 @@ class RecordPlan(_Pinned):
     errors: Errors = Errors()
     eras: dict[str, int] = Field(default_factory=dict)
 
+    def reading(self, options: Mapping[str, str]) -> RecordPlan:
+        """The same, with more options of its values."""
+        if not options:
+            return self
+        value = self.value.model_copy(update={"options": {**self.value.options, **options}})
+        return self.model_copy(update={"value": value})
+
     def under_names(self, now: Mapping[str, str]) -> RecordPlan:
-        """The same, for records in which clusters have the names that they had at another time; see `Format`."""
+        """The same, for records with the clusters' names of another time; see `Format`."""
         key = self.key.under_names(now) if self.key is not None else None
         return self.model_copy(update={"value": self.value.under_names(now), "key": key})

@@ -9,10 +9,13 @@ from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from sluice.sections import OneOrMore, Options, Section, TablePath
 
-CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv")
+NUMBERS = {"short": "short", "integer": "integer", "long": "long", "float": "float", "double": "double"}
+"""Converters of one number, and the type of its column, as Spark's JSON names it."""
+ONE_VALUE = {"string": "string", "bytes": "binary", **NUMBERS}
+"""Converters that make one column, and its type."""
+CONVERTERS = ("json", "avro", "protobuf", "json_schema", "string", "bytes", "csv", *NUMBERS)
 """The built-in converters. Any other converter is a user's class, as `module:Class`."""
 _NEED_A_SCHEMA = ("avro", "protobuf", "json_schema")
-_ONE_VALUE = {"string": "STRING", "bytes": "BINARY"}
 Part = Literal["cluster", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers", "key"]
 """A part of a Kafka record that can fill a column. `key` holds the raw bytes; `timestamp` is a TIMESTAMP; `cluster` is
 the cluster's name in the mapping of `streams`."""
@@ -28,7 +31,8 @@ class Converter(Section):
     """How the bytes of a record's key or value are decoded."""
 
     converter: Annotated[str, AfterValidator(_known_or_own)] = "json"
-    """json, avro, protobuf, json_schema, string, bytes, csv, or a class of your own as `module:Class`."""
+    """json, avro, protobuf, json_schema, string, bytes, csv, a number (short, integer, long, float, double), or a class
+    of your own as `module:Class`."""
     registry: str | None = None
     """Id of the Airflow connection of type http to a schema registry. Requires Confluent's wire format."""
     subject: str | None = None
@@ -47,12 +51,12 @@ class Converter(Section):
     @property
     def has_schema(self) -> bool:
         """Whether the fields are known without the table's columns."""
-        return bool(self.registry or self.schema_ or self.schema_file) or self.converter in _ONE_VALUE
+        return bool(self.registry or self.schema_ or self.schema_file) or self.converter in ONE_VALUE
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         given = [n for n, v in (("registry", self.registry), ("schema_file", self.schema_file)) if v is not None]
-        if self.schema_ is not None and (given or self.converter in (*_NEED_A_SCHEMA, *_ONE_VALUE)):
+        if self.schema_ is not None and (given or self.converter in (*_NEED_A_SCHEMA, *ONE_VALUE)):
             named = given[0] if given else f"converter {self.converter}"
             raise ValueError(f"`schema` says the fields, and so does {named}: leave one of them out")
         if self.message is not None and self.converter != "protobuf":
@@ -63,7 +67,7 @@ class Converter(Section):
             raise ValueError(f"a `registry` is for {', '.join(_NEED_A_SCHEMA)}, not for {self.converter}")
         if self.subject is not None and self.registry is None:
             raise ValueError("`subject` is a name in a `registry`: name its connection")
-        if self.converter in _ONE_VALUE and self.as_ is None:
+        if self.converter in ONE_VALUE and self.as_ is None:
             raise ValueError(f"converter {self.converter} makes one column: name it by `as`")
         return self
 

@@ -1,4 +1,4 @@
-"""Spark's types as Spark's own JSON has them: what is wider than what, and how a table's columns follow new records.
+"""Spark's types in Spark's own JSON: which type is wider, and how a table's columns evolve with new records.
 
 A type is a string (`long`, `decimal(10,2)`) or a mapping with `type` struct, array or map.
 """
@@ -34,7 +34,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """A struct that holds the records of both; the known struct as it was where there are conflicts."""
+    """A struct that holds the records of both; the known struct unchanged where there are conflicts."""
 
     struct: Type
     conflicts: tuple[Conflict, ...] = ()
@@ -56,11 +56,11 @@ def is_struct(kind: Type) -> bool:
 
 
 ONE_VALUE = "value"
-"""The field of the struct that stands for a type which is none."""
+"""The field of the struct that represents a type which isn't a struct."""
 
 
 def as_struct(kind: Type) -> Type:
-    """A struct as it is, and any other type as the one field of one."""
+    """A struct unchanged, and any other type as a struct's only field."""
     return kind if is_struct(kind) else struct([field(ONE_VALUE, kind)])
 
 
@@ -112,7 +112,7 @@ def nullable(kind: Type) -> Type:
 
 
 def stored(kind: Type) -> Type:
-    """The type in which a table holds values of another: TINYINT and SMALLINT are INT there.
+    """The type as which a table stores another: TINYINT and SMALLINT are INT there.
 
     Hudi's own schema has no smaller one. Its row writer fails on TINYINT; files with SMALLINT can't be read as anything
     wider than INT by Spark's vectorized reader (Hudi 1.2.0).
@@ -134,9 +134,9 @@ def merge(known: Type, new: Type, *, of_rows: bool = False) -> Merged:
     Args:
         known: the one whose names and order stay.
         new: the other.
-        of_rows: `known` is that of a table's rows. What is inside of its structs, arrays and maps can't become wider
-            then: Spark's vectorized reader of Parquet fails on files that have the narrower type there (Hudi 1.2.0,
-            "Nested types with type changes cannot be read in vectorized mode").
+        of_rows: `known` is that of a table's rows. Types nested in its structs, arrays and maps can't become wider
+        then: Spark's vectorized reader of Parquet fails on files that have the narrower type there (Hudi 1.2.0, "Nested
+            types with type changes cannot be read in vectorized mode").
     """
     conflicts: list[Conflict] = []
     merged = _merge_structs(known, new, "", conflicts)

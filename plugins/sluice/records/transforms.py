@@ -7,13 +7,18 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.identifiers import quoted
 from sluice.records.fits import RESERVED
 from sluice.records.settings import Flatten, Mask, Route, Transform
 from sluice.records.structs import Type, names
+from sluice.records.times import is_time, of_text
+
+_TOKENS = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|--[^\n]*|/\*.*?\*/|\s+|\w+|.", re.DOTALL)
+"""Spark SQL's texts, quoted names, comments, blanks, words, and all else by single characters."""
 
 
 class StepError(ValueError):
-    """A step that doesn't fit the columns there are; the message says why."""
+    """A step that doesn't fit the present columns; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -37,42 +42,24 @@ def compiled(transform: Transform, columns: Type) -> Step:
     """A step in Spark SQL.
 
     Args:
-        transform: what the pipeline file says.
+        transform: the step of the pipeline file.
         columns: the columns before it, as Spark's JSON.
 
     Raises:
-        StepError: it names a column that isn't there, or makes one twice.
+        StepError: it names a missing column, or makes one twice.
     """
     given: Any = getattr(transform, transform.kind)
     if transform.kind == "filter":
-        return Step(where=given)
+        return Step(where=_with_columns(given, columns))
     if transform.kind == "route":
-        return _route(given)
+        return _route(given.model_copy(update={"by": _with_columns(given.by, columns)}))
     if transform.kind == "python":
         return Step(function=given)
-    return _MAKE[transform.kind](given, columns)
-
-
-def works_on(transform: Transform, column: str) -> bool:
-    """Whether a step may look at a column's value or change it; one that only keeps or drops the column doesn't."""
-    given: Any = getattr(transform, transform.kind)
-    if transform.kind in ("drop", "flatten"):
-        return False
-    if transform.kind == "python":
-        return True
     if transform.kind == "select":
-        given = [e for e in given if e.strip().strip("`").lower() != column.lower()]
-    elif isinstance(given, Mask):
-        given = given.columns
-    elif isinstance(given, Route):
-        given = given.by
-    return re.search(rf"(?<!\w){re.escape(column)}(?!\w)", str(given), re.IGNORECASE) is not None
-
-
-def quoted(name: str) -> str:
-    """A column's name as SQL has it, whatever it is."""
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
+        given = tuple(e if e.strip() == "*" else _with_columns(e, columns) for e in given)
+    elif transform.kind == "set_":
+        given = {name: _with_columns(e, columns) for name, e in given.items()}
+    return _MAKE[transform.kind](given, columns)
 
 
 def text(value: str) -> str:
@@ -98,7 +85,7 @@ def refuse_reserved(made: Collection[str]) -> None:
 
 
 def _found(name: str, columns: Type) -> str:
-    """The column of that name as it is written; Spark tells names apart whatever their case."""
+    """The column of that name in its own spelling; Spark ignores the case of names."""
     known = names(columns)
     if name in known:
         return name
@@ -109,14 +96,30 @@ def _found(name: str, columns: Type) -> str:
 
 
 def _as(expression: str, name: str) -> str:
-    return (
-        f"({expression}\n) AS {quoted(name)}"  # on a line of its own, so that a comment at the end comments nothing out
-    )
+    return f"({expression}\n) AS {quoted(name)}"  # on a separate line, so that a trailing comment comments nothing out
 
 
 def _select(given: tuple[str, ...], columns: Type) -> Step:
     every = [quoted(name) for name in names(columns)]
     return Step(select=tuple(e for expression in given for e in (every if expression.strip() == "*" else [expression])))
+
+
+def _with_columns(expression: str, columns: Type) -> str:
+    """The expression with the columns named in the place of each `*` for all of them, as in `struct(*)`.
+
+    Rows carry further columns of Sluice's along, which Spark would take for some of the rows' own. A star where an
+    expression begins is for all columns; it multiplies everywhere else.
+    """
+    made, begins = [], True
+    every = [quoted(name) for name in names(columns)]
+    for token in _TOKENS.finditer(expression):
+        piece = token.group()
+        if piece == "*" and begins:
+            piece = ", ".join(every)
+        elif not (piece.isspace() or piece.startswith(("--", "/*"))):
+            begins = piece in ("(", ",") or piece.upper() == "DISTINCT"
+        made.append(piece)
+    return "".join(made)
 
 
 def _set(given: dict[str, str], columns: Type) -> Step:
@@ -145,15 +148,20 @@ def _cast(given: dict[str, str], columns: Type) -> Step:
     nested = [name for name in wanted if not isinstance(kinds[name], str)]
     if nested:
         raise StepError(f"{nested[0]} is no single value: make it with `set`, for instance by transform(...)")
+    made = {n: _cast_of(quoted(n), kinds[n], kind) for n, kind in wanted.items()}
     problems = [
-        f"CASE WHEN {quoted(n)} IS NOT NULL AND TRY_CAST({quoted(n)} AS {kind}) IS NULL THEN "
+        f"CASE WHEN {quoted(n)} IS NOT NULL AND {made[n]} IS NULL THEN "
         f"{text(f'the column {n} ({kinds[n]}) has a value that is no {kind}')} END"
         for n, kind in wanted.items()
     ]
-    kept = (
-        f"TRY_CAST({quoted(n)} AS {wanted[n]}) AS {quoted(n)}" if n in wanted else quoted(n) for n in names(columns)
-    )
+    kept = (f"{made[n]} AS {quoted(n)}" if n in made else quoted(n) for n in names(columns))
     return Step(select=tuple(kept), problem=f"COALESCE({', '.join(problems)}, CAST(NULL AS STRING))")
+
+
+def _cast_of(column: str, has: str, wanted: str) -> str:
+    """A column's value as a type. A text is a time only by the formats that converters know, never by Spark's CAST."""
+    kind = {"timestamp_ltz": "timestamp"}.get(wanted.strip().lower(), wanted.strip().lower())
+    return of_text(column, kind) if has == "string" and is_time(kind) else f"TRY_CAST({column} AS {wanted})"
 
 
 def _flatten(given: Flatten, columns: Type) -> Step:
@@ -208,7 +216,7 @@ def _route(given: Route) -> Step:
         return Step(where=own)
     if given.otherwise == "take":
         return Step(where=f"{own} OR {strange}")
-    words = f"CONCAT({text(f'it belongs to no route: {given.by} is ')}, COALESCE(LEFT({value}, 100), 'null'))"
+    words = text(f"it belongs to no route: {given.by} is none of the values that routes name")  # no record's contents
     return Step(where=f"{own} OR {strange}", problem=f"IF({strange}, {words}, CAST(NULL AS STRING))")
 
 

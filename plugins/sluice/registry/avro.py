@@ -22,7 +22,7 @@ def avro_type(jvm: Any, text: str, references: Sequence[str] = ()) -> tuple[str,
     Args:
         jvm: Py4J's view of a JVM with Avro and spark-avro.
         text: the schema.
-        references: schemas of the names that it uses; what one uses itself stands before it.
+        references: schemas of the names that it uses, each after the schemas that it uses itself.
 
     Raises:
         AvroSchemaError: it is no Avro schema, or a column can't hold it.
@@ -41,7 +41,7 @@ def avro_type(jvm: Any, text: str, references: Sequence[str] = ()) -> tuple[str,
 
 
 def _without_docs(schema: Any) -> Any:
-    """The schema without what is written for people, which START-COMMIT need not carry."""
+    """The schema without its documentation for people, which START-COMMIT need not carry."""
     if isinstance(schema, list):
         return [_without_docs(part) for part in schema]
     if not isinstance(schema, dict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,12 +41,13 @@ class Registered:
     """One schema as the registry has it.
 
     Attributes:
-        id: what the records that were written with it carry in their first five bytes.
+        id: its id, which is in the first five bytes of records written with it.
         kind: the schema's language.
         text: the schema. Protobuf's is a .proto file's text, or a serialized FileDescriptorProto in base64.
         subject: the subject that it was found under.
         version: its version there.
-        references: what it refers to, directly or not; whatever one refers to stands before it.
+        references: the schemas that it refers to, directly or not, each after its own references.
+        digest: of the registry's whole answer for this version; empty where it wasn't queried.
     """
 
     id: int
@@ -53,10 +56,28 @@ class Registered:
     subject: str
     version: int
     references: tuple[Reference, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class KnownVersion:
+    """An earlier query's result for a subject and version.
+
+    Attributes:
+        id: the schema's id.
+        digest: `Registered.digest`; None where an earlier release has looked.
+    """
+
+    id: int
+    digest: str | None
+
+    def is_that(self, latest: _Raw) -> bool:
+        """Whether the registry says the same of the version still."""
+        return (self.id, self.digest) == (latest.id, latest.schema.digest)
 
 
 class Registry:
-    """A registry's client, whose errors are ours."""
+    """A registry's client, which raises Sluice's errors."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
@@ -70,18 +91,19 @@ class Registry:
                 reason=_without_secrets(str(error), settings),
             ) from None
 
-    def new_versions(self, subjects: Sequence[str], known: Mapping[tuple[str, int], int]) -> list[Registered]:
+    def new_versions(self, subjects: Sequence[str], known: Mapping[tuple[str, int], KnownVersion]) -> list[Registered]:
         """The schemas of these subjects that aren't known yet, by subject and version.
 
-        A subject whose latest version is known is asked for nothing else. Versions that were deleted in the registry
-        are asked for too: records that carry their ids may still be in the topic.
+        For each subject the latest version and the numbers of all versions are queried. Versions deleted in the
+        registry count too, even if they were created and deleted since the last query: records with their ids may still
+        be in the topic. A known latest version is among the answers only if the registry's answer for it has changed.
 
         Args:
-            subjects: their names. One that the registry doesn't have is passed over: its topic may still be empty.
-            known: the schemas' ids by subject and version, of what earlier calls returned.
+            subjects: their names. A subject missing in the registry is skipped: its topic may still be empty.
+            known: the results of earlier calls, by subject and version.
 
         Raises:
-            RetryableError: the registry doesn't answer, or has an error of its own.
+            RetryableError: the registry doesn't answer, or had an internal error.
             NoSubjectsError: it has none of the subjects.
             ActionRequiredError: it refuses the log-in, or is none.
         """
@@ -100,14 +122,14 @@ class Registry:
         """The schema by which records are written.
 
         Args:
-            subject: where it stands.
+            subject: its subject.
             kind: its language.
             text: the schema.
-            register: whether it is registered if the subject doesn't have it; else the subject's latest one is meant,
-                and None says that there is none.
+            register: whether it is registered if the subject doesn't have it; else the subject's latest schema is used,
+                and the result is None if there is none.
 
         Raises:
-            RetryableError: the registry doesn't answer, or has an error of its own.
+            RetryableError: the registry doesn't answer, or had an internal error.
             ActionRequiredError: it refuses the schema or the log-in, or is none.
         """
         if not register:
@@ -129,17 +151,18 @@ class Registry:
                 ) from None
         return Registered(number, kind, text, subject, 0)
 
-    def _new(self, subject: str, known: Mapping[tuple[str, int], int]) -> list[Registered]:
+    def _new(self, subject: str, known: Mapping[tuple[str, int], KnownVersion]) -> list[Registered]:
         latest = self._version(subject, "latest")
+        numbers = set(self._numbers(subject))
         seen = {version for name, version in known if name == subject}
-        if latest is not None and latest.version in seen:
-            if known[subject, latest.version] == latest.id:
-                return []
+        again = latest is not None and latest.version in seen and not known[subject, latest.version].is_that(latest)
+        if again and latest is not None and known[subject, latest.version].id != latest.id:
             seen = set()  # the subject was deleted for good and made again: its versions have started anew
-        if latest is not None and latest.version == max(seen, default=0) + 1:
-            return [self._with_references(latest)]  # there can be none between
+        wanted = numbers - seen
+        if latest is not None and (again or latest.version not in seen):
+            wanted.add(latest.version)
         found = []
-        for number in sorted(set(self._numbers(subject)) - seen):
+        for number in sorted(wanted):
             schema = latest if latest is not None and latest.version == number else self._version(subject, number)
             if schema is not None:
                 found.append(self._with_references(schema))
@@ -166,7 +189,9 @@ class Registry:
         schema = answer.schema
         references = tuple((r.name, r.subject, r.version) for r in schema.references or ())
         kind: Any = schema.schema_type or "AVRO"
-        found = Registered(answer.schema_id, kind, schema.schema_str, subject, answer.version)
+        said = json.dumps([kind, schema.schema_str, references]).encode()
+        digest = hashlib.sha256(said).hexdigest()[:32]
+        found = Registered(answer.schema_id, kind, schema.schema_str, subject, answer.version, digest=digest)
         return _Raw(found, references)
 
     def _with_references(self, raw: _Raw) -> Registered:
@@ -228,7 +253,7 @@ class Registry:
         where = {"status": status, **self._place(), "reason": reason}
         if status in _MAY_PASS or status >= 500:
             return RetryableError(
-                f"The schema registry has an error of its own ({asked}).",
+                f"The schema registry had an internal error ({asked}).",
                 next_step="the task is retried; if it comes back, look at the registry.",
                 **where,
             )

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sluice.errors import ActionRequiredError
+from sluice.redact import remember, secret_values
+from sluice.untrusted import json_of
 
 VARIABLE = "SLUICE_SCHEMA_REGISTRY"
 
@@ -49,12 +51,12 @@ class NoSubjectsError(ActionRequiredError):
 class RegistrySettings:
     """Settings of one registry's client. They may hold secrets, so they never show in a repr, a log or a message.
 
-    A log-in that stands in the URL is taken out of it, because HTTP clients log the URLs that they ask.
+    A log-in in the URL is removed from it, because HTTP clients log the URLs of their requests.
 
     Attributes:
         name: the registry's name, which is the id of the Airflow connection.
         settings: under confluent-kafka's names (`url`, `basic.auth.user.info`, `bearer.auth.*`, `ssl.*`).
-        whatever_name: whether they were given for a registry of whatever name.
+        whatever_name: whether they were given for a registry of any name.
 
     Raises:
         ActionRequiredError: a setting is unknown, or there is no URL.
@@ -66,6 +68,8 @@ class RegistrySettings:
 
     def __post_init__(self) -> None:
         settings = dict(self.settings)
+        user_info = str(settings.get("basic.auth.user.info") or "")
+        remember((user_info.partition(":")[2], *secret_values(settings)))
         strange = sorted(set(settings) - _KNOWN)
         if strange:
             raise ActionRequiredError(
@@ -109,7 +113,7 @@ class RegistrySettings:
         if not text.startswith("{"):
             return cls(name, {"url": text}, whatever_name=True)
         try:
-            given = json.loads(text)
+            given = json_of(text)
         except ValueError:
             raise ActionRequiredError(
                 f"The variable {VARIABLE} is not JSON.",
@@ -131,7 +135,7 @@ class RegistrySettings:
 
 def _urls(settings: Mapping[str, Any], name: str) -> list[str]:
     urls = [url.strip() for url in str(settings.get("url") or "").split(",") if url.strip()]
-    if not urls or any(urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname for url in urls):
+    if not urls or not all(map(_is_address, urls)):
         raise ActionRequiredError(
             "The schema registry's connection has no address of the form http://host:port or https://host:port.",
             next_step="put it into the connection's host field, or as `url` into its extra field.",
@@ -140,12 +144,22 @@ def _urls(settings: Mapping[str, Any], name: str) -> list[str]:
     return urls
 
 
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # half of an IPv6 address
+        return False
+    # An @ in the path is a log-in behind a scheme that is written twice; it would show.
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.path
+
+
 def _without_login(url: str, name: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     if parts.username is None:
         return url.rstrip("/"), None
     try:
         place = parts.hostname or ""
+        place = f"[{place}]" if ":" in place else place
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         raise ActionRequiredError(

@@ -51,7 +51,7 @@ def registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[F
 
     Args:
         text: a .proto file, or a serialized FileDescriptorProto in base64.
-        references: what it imports, as (name of the import, text); what one imports stands before it.
+        references: the files that it imports, as (name of the import, text), each after its own imports.
 
     Raises:
         ProtobufSchemaError: one of them can't be read.
@@ -70,7 +70,7 @@ def registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[F
 def files_of_descriptors(content: bytes, message: str | None) -> list[FileDescriptorProto]:
     """The files of a descriptor set, as `protoc --include_imports --descriptor_set_out` writes it.
 
-    The one that has the message stands last; without a name that is the one for which protoc wrote the set.
+    The message's file is last; without a name that is the file for which protoc wrote the set.
 
     Raises:
         ProtobufSchemaError: it is none, or was written without its imports.
@@ -158,7 +158,7 @@ def _from_base64(text: str) -> FileDescriptorProto | None:
 
 
 def _compile(name: str, text: str, known: Sequence[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    """What protoc itself makes of a .proto file, with what it imports before it."""
+    """The descriptors that protoc makes of a .proto file, after those of its imports."""
     try:
         from grpc_tools import protoc
     except ImportError:
@@ -168,7 +168,7 @@ def _compile(name: str, text: str, known: Sequence[FileDescriptorProto]) -> list
         ) from None
     pb = descriptor_pb2()
     with tempfile.TemporaryDirectory(prefix="sluice-protobuf-") as folder:
-        sources = Path(folder, "sources")  # apart from our own files, whose names a registry may have taken
+        sources = Path(folder, "sources")  # apart from Sluice's own files, whose names a registry may use
         path = sources / name
         path.parent.mkdir(parents=True)
         path.write_text(text)
@@ -186,7 +186,7 @@ def _compile(name: str, text: str, known: Sequence[FileDescriptorProto]) -> list
 
 
 def _quietly(main: Any, arguments: Sequence[str], log: Path) -> int:
-    """Run protoc in a process of its own: it writes its errors to the process's standard error."""
+    """Run protoc in a separate process: it writes its errors to the process's standard error."""
     with log.open("wb") as errors:
         command = [sys.executable, "-m", main.__module__, *arguments[1:]]
         try:

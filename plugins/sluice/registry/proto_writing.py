@@ -1,6 +1,6 @@
 """Protobuf schemas of a row's columns, and descriptors by which Spark writes them.
 
-Types without one of Protobuf's own are the messages that Connect's converter has for them: google.type.Date,
+Types without a Protobuf scalar are the messages that Connect's converter has for them: google.type.Date,
 google.protobuf.Timestamp and confluent.type.Decimal.
 """
 
@@ -41,7 +41,7 @@ _IMPORTS: Final = {
     _TIMESTAMP: ("google/protobuf/timestamp.proto",),
     _DECIMAL_MESSAGE: ("confluent/meta.proto", "confluent/type/decimal.proto"),
 }
-# What of a schema that somebody else has made takes the same values; unsigned numbers don't.
+# Types of another author's schema that hold the same values; unsigned numbers don't.
 _SAME: Final = {
     "uint32": ("UINT32",),
     "int32": ("INT32", "SINT32", "SFIXED32"),
@@ -61,11 +61,11 @@ class WrittenMessage:
     """A message type by which rows are written.
 
     Attributes:
-        name: under which Spark finds it in the descriptors.
-        indexes: where it stands in its file, as Confluent's wire format has it.
-        descriptors: a serialized FileDescriptorSet of one file, in which all that it needs stands by itself. Spark
-            gives Timestamp and Duration a meaning by their names, and cuts microseconds off; here they are messages of
-            another name with the same bytes.
+        name: its name in the descriptors, for Spark.
+        indexes: its indexes in its file, as in Confluent's wire format.
+        descriptors: a serialized FileDescriptorSet of one file that contains all its dependencies. Spark recognizes
+            Timestamp and Duration by their names, and truncates microseconds; here they are messages of another name
+            with the same bytes.
     """
 
     name: str
@@ -191,7 +191,7 @@ def _free(number: int) -> Iterator[int]:
         number += 1
 
 
-# What Spark writes by
+# Descriptors for Spark
 
 
 def written_message(files: Sequence[FileDescriptorProto], message: str | None, struct: Any) -> WrittenMessage:
@@ -211,7 +211,7 @@ def written_message(files: Sequence[FileDescriptorProto], message: str | None, s
     everything = {f".{full}": found for file in files for _, full, found in messages_of(file)}
     made = _Alone(everything).copy("Written", f".{name}", struct, "", "")
     pb = descriptor_pb2()
-    # proto2, whatever it was: what is null is left out, and what is zero is written, for both the same to a reader.
+    # proto2 in any case: null fields are omitted and zeros are written, which readers of either syntax decode alike.
     file = pb.FileDescriptorProto(name="sluice/written.proto", package=_PACKAGE, syntax="proto2", message_type=[made])
     whole = pb.FileDescriptorSet(file=[file]).SerializeToString(deterministic=True)
     return WrittenMessage(f"{_PACKAGE}.Written", inside[name], whole)
@@ -279,12 +279,12 @@ class _Alone:
 
 
 def _message_of(kind: Any) -> str | None:
-    """The message that a type without one of Protobuf's own has; None for structs and scalars."""
+    """The message for a type without a Protobuf scalar; None for structs and scalars."""
     return _MESSAGES.get("decimal" if _DECIMAL.fullmatch(kind) else kind) if isinstance(kind, str) else None
 
 
 def _as_struct(kind: Any) -> Any | None:
-    """The columns of what is a message; None for a scalar."""
+    """The columns of a message; None for a scalar."""
     if isinstance(kind, Mapping):
         return kind
     return _PARTS.get(_message_of(kind) or "")

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
 MARKER: Final = "_sluice_read"
-"""The field that is there, and empty, in each record that could be read."""
+"""The field that is present, and empty, in each readable record."""
 
 _LARGEST_NUMBER: Final = 2**29 - 1
+_MOST_FIELDS: Final = 20_000
+"""Messages that hold each other may make a struct of any number of fields of a short schema."""
+_DEEPEST: Final = 60
 _RESERVED: Final = range(19000, 20000)
 _DURATION: Final = ".google.protobuf.Duration"
 _TIMESTAMP: Final = ".google.protobuf.Timestamp"
@@ -57,10 +60,10 @@ class ProtobufMessage:
 
     Attributes:
         name: its full name.
-        indexes: where it stands in its file, as the Confluent wire format has it after the schema's id.
-        descriptors: a serialized FileDescriptorSet with all that it needs, made ready for Spark.
+        indexes: its indexes in its file, as they follow the schema's id in the Confluent wire format.
+        descriptors: a serialized FileDescriptorSet with its dependencies, prepared for Spark.
         parsed: the struct that Spark's decoder makes of it, as `StructType.json()` has it, without the marker.
-        logical: the struct of what it says, of the same shape: unsigned numbers are larger types.
+        logical: the struct of its values, of the same shape: unsigned numbers are larger types.
     """
 
     name: str
@@ -74,7 +77,8 @@ def read_message(proto_files: Sequence[FileDescriptorProto], message: str | None
     """A message type of the last file, by its full name; the file's first one where none is named.
 
     Raises:
-        ProtobufSchemaError: there is no such message, or its type can't be a struct.
+        ProtobufSchemaError: there is no such message, its type can't be a struct, or it has more fields than any
+            table.
     """
     pb = descriptor_pb2()
     prepared = []
@@ -104,7 +108,7 @@ def read_message(proto_files: Sequence[FileDescriptorProto], message: str | None
 
 
 def top_level_name(message: str) -> str:
-    """The name under which a message stands in the prepared descriptors: Spark finds only what no message holds."""
+    """A message's name in the prepared descriptors: Spark finds only top-level messages."""
     return f"{_OWN_PACKAGE}.{message.replace('.', '_')}"
 
 
@@ -137,7 +141,7 @@ def _varint(number: int) -> bytes:
 
 
 def messages_of(file: FileDescriptorProto) -> Iterator[tuple[tuple[int, ...], str, DescriptorProto]]:
-    """A file's messages with where they stand and their full names, a message before those inside of it."""
+    """A file's messages with their indexes and full names, each before its nested messages."""
     prefix = f"{file.package}." if file.package else ""
 
     def walk(
@@ -157,10 +161,16 @@ class _Types:
     def __init__(self, everything: Mapping[str, DescriptorProto]) -> None:
         self._everything = everything
         self.reached: dict[str, DescriptorProto] = {}
+        self._fields = 0
 
     def struct(self, message: DescriptorProto, path: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
         parsed: list[Any] = []
         logical: list[Any] = []
+        self._fields += len(message.field)
+        if self._fields > _MOST_FIELDS:
+            raise ProtobufSchemaError(f"the message has more than {_MOST_FIELDS} fields, with those of messages in it")
+        if len(path) > _DEEPEST:
+            raise ProtobufSchemaError(f"its messages are nested more than {_DEEPEST} deep, at {path[-1][1:]}")
         for field in message.field:
             types = self._field(field, path)
             if types is None:
@@ -177,7 +187,11 @@ class _Types:
         elif field.type_name == _TIMESTAMP:
             types = ("timestamp", "timestamp")
         else:
-            inner = self._everything[field.type_name]
+            inner = self._everything.get(field.type_name)
+            if inner is None:
+                raise ProtobufSchemaError(
+                    f"the field {field.name} is of {field.type_name or 'no'} type, which isn't there"
+                )
             types = self._message(field, inner, path)
             if inner.options.map_entry:
                 return _map(types)
@@ -203,7 +217,7 @@ class _Types:
 
 def _map(entry: tuple[dict[str, Any], dict[str, Any]]) -> tuple[Any, Any] | None:
     pairs = [{f["name"]: f["type"] for f in kind["fields"]} for kind in entry]
-    if any("value" not in pair for pair in pairs):
+    if any(not {"key", "value"} <= pair.keys() for pair in pairs):
         return None
     first, second = (
         {"type": "map", "keyType": pair["key"], "valueType": pair["value"], "valueContainsNull": True} for pair in pairs
@@ -235,6 +249,8 @@ def _has_no_presence(field: FieldDescriptorProto) -> bool:
 
 def _zero(field: FieldDescriptorProto, enums: Mapping[str, str]) -> str:
     if field.type == field.TYPE_ENUM:
+        if field.type_name not in enums:
+            raise ProtobufSchemaError(f"the field {field.name} is of an enumeration that isn't there, or has no value")
         return enums[field.type_name]
     if field.type in (field.TYPE_STRING, field.TYPE_BYTES):
         return ""
@@ -244,10 +260,10 @@ def _zero(field: FieldDescriptorProto, enums: Mapping[str, str]) -> str:
 def _first_values(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
     prefix = f"{file.package}." if file.package else ""
     for enum in file.enum_type:
-        yield f"{prefix}{enum.name}", enum.value[0].name
+        yield from ((f"{prefix}{enum.name}", value.name) for value in enum.value[:1])
     for _, name, message in messages_of(file):
         for enum in message.enum_type:
-            yield f"{name}.{enum.name}", enum.value[0].name
+            yield from ((f"{name}.{enum.name}", value.name) for value in enum.value[:1])
 
 
 def _mark(message: DescriptorProto) -> None:
@@ -270,7 +286,7 @@ def _span_file() -> FileDescriptorProto:
 
 
 def _own_file(syntax: str, imports: Sequence[str]) -> FileDescriptorProto:
-    """Where the message stands again, and whatever it holds: each by itself."""
+    """A file for copies of the message and all its dependencies, each at the top level."""
     pb = descriptor_pb2()
     file = pb.FileDescriptorProto(name=_OWN_FILE, package=_OWN_PACKAGE, syntax=syntax)
     file.dependency.extend([_SPAN_FILE, *imports])

@@ -6,7 +6,7 @@ and the position matter; Hudi hides it from readers (`sluice.sinks.hudi.writer`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import quoted
+from sluice.jvm.catalyst import Unseen
 from sluice.protocol.messages import StartCommit, TableSpec
 from sluice.protocol.placement import Misplaced
 from sluice.records.changes import (
@@ -33,10 +35,9 @@ from sluice.records.changes import (
 )
 from sluice.records.plan import RecordPlan
 from sluice.records.structs import names
-from sluice.records.transforms import works_on
 
 CHANGE: Final = "_sluice_change"
-"""What a record does: one of the following."""
+"""A record's change: one of the following."""
 WRITE: Final = "write"
 SOFT_DELETE: Final = "soft delete"
 DELETE: Final = "delete"
@@ -62,7 +63,7 @@ class ChangeCounts:
     """Counts of a range's changes that aren't simple row changes.
 
     Attributes:
-        truncates: events that say that the source's table was emptied.
+        truncates: events for a truncate of the source's table.
         first_truncate: topic, partition and offset of the first.
         emptied_at: the position of the last.
         keyless: by topic, the first row change whose record has no key; the number counts all topics.
@@ -101,11 +102,20 @@ class ChangeStep:
     Args:
         plan: how records are read; it has `changes`.
         writer: the table.
-        problem: the column that says what is wrong with a record.
+        problem: the column for a record's fault.
         required: columns that a row must have: an update without them is bad, and moves nothing.
+        unseen: of a frame with the row's fields, the fields that reach the table unchanged, and the fields that don't
+            reach it and that no step uses.
     """
 
-    def __init__(self, plan: RecordPlan, writer: TableSpec, problem: str, required: Collection[str]) -> None:
+    def __init__(
+        self,
+        plan: RecordPlan,
+        writer: TableSpec,
+        problem: str,
+        required: Collection[str],
+        unseen: Callable[[DataFrame], Unseen],
+    ) -> None:
         assert plan.changes is not None
         self._plan = plan
         self._soft = plan.changes.delete == "soft"
@@ -115,6 +125,7 @@ class ChangeStep:
         self._writer = writer
         self._problem = problem
         self._required = required
+        self._unseen = unseen
         self._key = names(plan.key.struct) if plan.key is not None and plan.key.as_ is None else []
         if plan.key is not None and plan.key.as_ is not None:
             self._key = [plan.key.as_]
@@ -158,9 +169,9 @@ class ChangeStep:
 
     def _tombstones(self, decoded: DataFrame) -> DataFrame:
         """A record without a value deletes the row of its key; the offset orders the changes of a key."""
-        made = {name: F.col(f"`{name}`") for name in decoded.columns if name not in (KEY, NO_VALUE)}
+        made = {name: F.col(quoted(name)) for name in decoded.columns if name not in (KEY, NO_VALUE)}
         for name in self._key:
-            from_key = F.col(f"{KEY}.`{name}`")
+            from_key = F.col(f"{KEY}.{quoted(name)}")
             if name in made:
                 from_key = F.coalesce(made[name], from_key.cast(decoded.schema[name].dataType))
             made[name] = from_key
@@ -194,12 +205,15 @@ class ChangeStep:
             after[name] = F.coalesce(F.when(lacks, before[name]), after[name])
         row = {n: F.when(operation == "d", before[n]).otherwise(after[n]) for n in after}
         for name in self._key:
-            from_key = F.col(f"{KEY}.`{name}`")
+            from_key = F.col(f"{KEY}.{quoted(name)}")
             row[name] = F.coalesce(row[name], from_key) if name in row else from_key
-        decoded = decoded.withColumn(CHANGE, change).withColumn(POSITION, F.expr(position_sql(envelope)))
-        decoded = decoded.withColumn(self._problem, self._problem_of(envelope, operation, unlogged))
         gone = {*of_value, *row, KEY, NO_VALUE, CHANGE, POSITION}
-        kept = [F.col(f"`{name}`") for name in decoded.columns if name not in gone]
+        kept = [F.col(quoted(name)) for name in decoded.columns if name not in gone]
+        unseen = Unseen()
+        if unlogged:
+            unseen = self._unseen(decoded.select(*(column.alias(name) for name, column in row.items()), *kept))
+        decoded = decoded.withColumn(CHANGE, change).withColumn(POSITION, F.expr(position_sql(envelope)))
+        decoded = decoded.withColumn(self._problem, self._problem_of(envelope, operation, unlogged, unseen))
         if self._can_move():
             return self._with_moves(decoded, row, before, kept, operation)
         made = [*(column.alias(name) for name, column in row.items()), F.col(POSITION), F.col(CHANGE)]
@@ -222,12 +236,12 @@ class ChangeStep:
                 found[name] = F.coalesce((operation == "u") & F.expr(there), F.lit(False))
         return found
 
-    def _lost(self, envelope: Envelope, unlogged: Mapping[str, Column]) -> Column:
-        """Names of an event's fields whose values are unavailable: neither in the event nor, for Hudi, in the table."""
+    def _lost(self, envelope: Envelope, unlogged: Mapping[str, Column], unseen: Unseen) -> Column:
+        """Names of an event's fields whose values are unavailable: neither in the event, nor kept by the sink."""
         kinds = {f["name"]: f["type"] for f in envelope.row["fields"]}
         lost = []
         for name, lacks in unlogged.items():
-            if not self._keeps(name, kinds[name]):
+            if name not in unseen.dropped and not self._keeps(name, kinds[name], unseen.kept):
                 nowhere = F.lit(True)
                 if "before" in envelope.images:
                     before = envelope.field("before", name)
@@ -236,13 +250,15 @@ class ChangeStep:
                 lost.append(F.when(lacks & nowhere, name))
         return F.concat_ws(", ", *lost) if lost else F.lit("")
 
-    def _keeps(self, name: str, kind: Any) -> bool:
-        """Whether Hudi will recognize the placeholder and keep the row's old value."""
+    def _keeps(self, name: str, kind: Any, as_they_are: Collection[str]) -> bool:
+        """Whether the sink gets the placeholder unchanged, and keeps the row's old value."""
         keyed = {n.lower() for n in (*self._writer.record_key, *self._writer.partition_fields)}
-        looked_at = any(works_on(transform, name) for transform in self._plan.transforms)
-        return kind in KEEPABLE and name.lower() not in keyed and not looked_at and not self._can_move()
+        keeps = self._writer.keeps_unavailable is not False and kind in KEEPABLE and name.lower() not in keyed
+        return keeps and name in as_they_are and not self._can_move()
 
-    def _problem_of(self, envelope: Envelope, operation: Column, unlogged: Mapping[str, Column]) -> Column:
+    def _problem_of(
+        self, envelope: Envelope, operation: Column, unlogged: Mapping[str, Column], unseen: Unseen
+    ) -> Column:
         known = (*ROW_OPERATIONS, TRUNCATE, MESSAGE)
         real = ~F.col(NO_VALUE)
         reason = (
@@ -262,7 +278,7 @@ class ChangeStep:
                 "before does not say in which table partition the row was; the database must log whole rows: "
                 "REPLICA IDENTITY FULL in PostgreSQL, binlog_row_image=FULL in MySQL",
             )
-        lost = self._lost(envelope, unlogged)
+        lost = self._lost(envelope, unlogged, unseen)
         words = F.concat(
             F.lit("the database did not log the value of "),
             lost,
@@ -317,7 +333,7 @@ class ChangeStep:
         both = F.array(now, image(old, F.lit(MOVE), F.col(POSITION) - F.expr(_JUST_BEFORE)))
         exploded = decoded.select(*kept, F.explode(F.when(moved, both).otherwise(F.array(now))).alias(_ROW))
         made = [*row, POSITION, CHANGE, *([DELETED] if self._soft else [])]
-        return exploded.select(*(F.col(f"{_ROW}.`{name}`").alias(name) for name in made), *kept)
+        return exploded.select(*(F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in made), *kept)
 
 
 def _place(found: Any) -> tuple[str, int, int]:

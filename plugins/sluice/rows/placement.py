@@ -53,7 +53,7 @@ class KeyCheck:
         self._events = start.records.changes is not None
 
     def watch(self, records: DataFrame, number: int, ranges: Sequence[PlannedRange]) -> DataFrame:
-        """The same records, counted as they go by: those of some ranges, which are read together."""
+        """The same records, counted in passing: the records of some ranges, which are read together."""
         read = {r.named_topic for r in ranges}
         topics = sorted(read & self._partitions.keys())
         if not topics:
@@ -83,7 +83,7 @@ class KeyCheck:
         return self._wrong[name, partitions]
 
     def found(self, dataset: Any, changes: ChangeCounts) -> tuple[PlacedKeys, ...]:
-        """What the run that wrote `dataset` has counted, by topic."""
+        """The counts of the run that wrote `dataset`, by topic."""
         seen: dict[str, dict[str, list[Misplaced | None]]] = {topic: {} for topic in self._partitions}
         for number, topics in self._watched.items():
             counts = observed(dataset, f"{_OBSERVED}_{number}")

@@ -1,4 +1,4 @@
-"""Reads exactly the planned offsets of a range, and counts what the source delivered."""
+"""Reads exactly the planned offsets of a range, and counts the delivered records."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from sluice.connectors.data import SourceReader
+from sluice.identifiers import quoted
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PartitionResult, PlannedRange
 from sluice.protocol.offsets import TopicPartition
@@ -28,7 +29,7 @@ _AT_A_TIME = 16
 """Partitions that are read and counted together: the cost of counting a record grows only with their number."""
 
 Observe = Callable[[DataFrame, int, Sequence[PlannedRange]], DataFrame]
-"""Gets each of a range's reads with its number and ranges, and may add observations of its own."""
+"""Gets each of a range's reads with its number and ranges, and may add its own observations."""
 
 
 def read_range(
@@ -64,7 +65,7 @@ def read_range(
             read = read.withColumn("topic", F.concat(F.lit(prefix), F.col("topic"))) if prefix else read
         # The task is a column, since observed metrics must be deterministic. A union's tasks are those of its parts, in
         # order, each part's from 0; a read has one task for each range.
-        read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS `{_TASK}`")
+        read = read.selectExpr("*", f"spark_partition_id() + {tasks} AS {quoted(_TASK)}")
         sized = isinstance(read.schema["value"].dataType, BinaryType)
         read = read.observe(f"{_OBSERVED}_{number}", *_aggregates(planned, batch, sized=sized))
         reads.append(watch(read, number, ranges) if watch is not None else read)
@@ -121,7 +122,7 @@ def tasks_of(planned: Sequence[PlannedRange], counts: Mapping[str, Any]) -> list
 def partition_results(
     planned: Sequence[PlannedRange], counts: Mapping[str, Any], file_groups: Mapping[int, Sequence[str]]
 ) -> tuple[PartitionResult, ...]:
-    """What was done with each partition.
+    """The result for each partition.
 
     Args:
         planned: the range's partitions, in the order in which they were counted.

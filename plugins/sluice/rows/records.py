@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as _field
 from functools import reduce
 from itertools import pairwise
@@ -20,14 +20,16 @@ from pyspark.sql.types import BinaryType, StructType
 
 from sluice.connectors.data import MADE, REFUSED
 from sluice.errors import ActionRequiredError, IntervalError
+from sluice.identifiers import quoted
+from sluice.jvm.catalyst import Unseen
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.changes import DELETED, POSITION
 from sluice.records.fits import RESERVED, unassignable
+from sluice.records.folders import no_folder
 from sluice.records.pinning import misfit
 from sluice.records.plan import Format, RecordPlan
 from sluice.records.structs import struct
-from sluice.records.transforms import quoted
 from sluice.rows.bad_records import KEY_STAGE, BadSpan, aggregates, spans, stage_of, too_large
 from sluice.rows.changes import (
     CHANGE,
@@ -44,14 +46,16 @@ from sluice.rows.changes import (
 )
 from sluice.rows.conform import conform, same_type, type_of
 from sluice.rows.converters import Converted, ConverterContext, converter_of
+from sluice.rows.json_text import as_json
 from sluice.rows.observed import observed
 from sluice.rows.reading import TOPIC
+from sluice.rows.times import outside
 from sluice.rows.transforms import Transforms
 
 KAFKA_COLUMNS: Final = ("_kafka_topic", "_kafka_partition", "_kafka_offset")
 """The place of a row's record; carried beside the table's columns up to the write, but not written."""
 RECORD_TIME: Final = "_kafka_timestamp"
-"""The record's own time, null if it has none; carried like its place for a writer that asks for it."""
+"""The record's own time, null if it has none; carried like its position for a writer that needs it."""
 RECORD: Final = "_kafka_record"
 """The whole record, for bad ones: a struct of key, value, timestamp, timestampType, headers and stage."""
 PROBLEM: Final = "_sluice_problem"
@@ -61,16 +65,14 @@ _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) 
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
 _LOOKED_AT: Final = "sluice_looked_at"
 _PLACES: Final = "_places"
-_ASTRAY: Final = r"(^|/)\.{1,2}(/|$)|^/|/$|//|^\.hoodie(/|$)"
-"""Values that aren't a folder of their own below the table."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What became of the records that aren't rows: bad ones that were left out, and filtered ones.
+    """Counts of the records that didn't become rows: bad ones that were left out, and filtered ones.
 
-    `spans` say between which offsets the bad ones are. Of the others, `deleted` delete a row, and `moved` are updates
-    that also remove their row from another table partition, which Hudi counts as a delete of its own.
+    `spans` are the offsets between which the bad ones are. Of the others, `deleted` delete a row, and `moved` are
+    updates that also remove their row from another table partition, which Hudi counts as a separate delete.
     """
 
     bad: int = 0
@@ -87,11 +89,11 @@ class RecordChain:
     Args:
         spark: the session.
         plan: how a record becomes a row.
-        writer: whose columns the rows have.
-        planned: what is read, for the places of bad records.
-        of_streams: whether the records are of streams, whose topics' names in rows aren't their own.
+        writer: the writer, whose columns the rows have.
+        planned: the ranges to read, for the positions of bad records.
+        of_streams: whether the records are of streams, whose topics have other names in rows.
         record_time: whether rows have `RECORD_TIME` beside them.
-        check: what the sink doesn't take (`sluice.connectors.data.check_of`); None where it takes all.
+        check: the sink's check of rows (`sluice.connectors.data.check_of`); None if it accepts all.
     """
 
     def __init__(
@@ -112,8 +114,13 @@ class RecordChain:
         self._tolerant = plan.errors.tolerance == "all"
         keyed = (*writer.record_key, *writer.partition_fields, *writer.ordering_fields)
         self._not_null = dict.fromkeys([*keyed, *(f.name for f in self._table if not f.nullable)])
-        self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null) if plan.changes is not None else None
+        # The whole key, which a record may lack; a present key must have all fields.
+        whole = plan.key.as_ if plan.key is not None and writer.keyless else None
+        self._may_lack = {f.name for f in self._table if f.nullable and f.name == whole}
         self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
+        self._changes = None
+        if plan.changes is not None:
+            self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null, self._unseen)
         self._planned = planned
         self._of_streams = of_streams
         self._time = (RECORD_TIME,) if record_time else ()
@@ -140,7 +147,7 @@ class RecordChain:
                 frame = self._good(self._real_moves(frame), f"{_PART}_{part}")
             frame = self._transforms.shape(frame, part)
         shaped = self._real_moves(self._shaped(frame))
-        apart = self._tolerant or self._check is not None  # who has made more of rows may leave their columns unread
+        apart = self._tolerant or self._check is not None  # a step that computes further columns may leave these unread
         if apart:
             shaped = self._good(shaped, _SHAPED)
         elif self._in_two_parts:
@@ -149,8 +156,15 @@ class RecordChain:
         beside += [name for name in shaped.columns if name.startswith(MADE)]
         return shaped.selectExpr(*self._columns(guarded=not apart), *beside)
 
+    def _unseen(self, frame: DataFrame) -> Unseen:
+        """The columns that no step uses; those missing in the table are dropped."""
+        found = self._transforms.unseen(frame)
+        of_table = {name.lower() for name in self._table.names}
+        kept = frozenset(name for name in found.kept if name.lower() in of_table)
+        return Unseen(kept, found.dropped | (found.kept - kept))
+
     def counts(self, dataset: Any) -> Counted:
-        """What the run that wrote `dataset` (a Java Dataset made of `rows`) has left out.
+        """Counts of the records left out by the run that wrote `dataset` (a Java Dataset made of `rows`).
 
         Raises:
             IntervalError: the transforms made more rows than there were records.
@@ -165,7 +179,7 @@ class RecordChain:
         filtered = int(decoded["rows"]) - bad - int(shaped["rows"])
         if filtered < 0:
             raise IntervalError(
-                "The transforms make more rows than there are records, so that nobody could tell which are doubled.",
+                "The transforms make more rows than there are records, so that doubled rows couldn't be recognized.",
                 next_step="make at most one row of a record; an array can stay one column.",
                 rows=shaped["rows"],
                 records=decoded["rows"],
@@ -188,7 +202,7 @@ class RecordChain:
         return spans(self._planned, [observed(dataset, f"{part}{_PLACES}") for part in parts])
 
     def bad(self, records: DataFrame) -> DataFrame:
-        """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, which says in words what is wrong."""
+        """The bad records: `KAFKA_COLUMNS`, `RECORD`, and `PROBLEM`, the fault in words."""
         wanted = [*KAFKA_COLUMNS, RECORD, PROBLEM]
         # Counted only to keep Spark from moving the condition down into the decoding, which would then be done twice.
         decoded = self._decoded(records, keep=True).observe(_LOOKED_AT, F.count(F.lit(1)).alias("records"))
@@ -199,7 +213,7 @@ class RecordChain:
         stages = [decoded]
         for part in range(len(self._transforms.parts)):
             good = stages[-1].where(F.col(PROBLEM).isNull())
-            if self._changes is not None:  # the additional delete of a moved row is not a record of its own
+            if self._changes is not None:  # the additional delete of a moved row is not a separate record
                 good = good.where(F.col(CHANGE).isin(*ROWS) & (F.col(CHANGE) != MOVE))
             stages.append(self._transforms.shape(good, part))
         stages[-1] = self._shaped(stages[-1])
@@ -262,11 +276,11 @@ class RecordChain:
 
     @staticmethod
     def _kept(records: DataFrame) -> list[Column]:
-        """The record as it was read; a value that is a row as JSON, since what keeps bad records keeps bytes."""
+        """The record as it was read; a row's value as JSON, since the quarantine keeps bytes."""
         if isinstance(records.schema["value"].dataType, BinaryType):
             return [F.col(name) for name in _KEPT]
-        as_json = F.to_json("value").cast("binary").alias("value")
-        return [as_json if name == "value" else F.col(name) for name in _KEPT]
+        value = as_json(F.col("value")).cast("binary").alias("value")
+        return [value if name == "value" else F.col(name) for name in _KEPT]
 
     def _convert(self, records: DataFrame, name: str, pinned: Format) -> Converted:
         given = ConverterContext(
@@ -281,7 +295,9 @@ class RecordChain:
         )
         large = [F.coalesce(problem.isNotNull(), F.lit(False)) for problem in self._too_large()]
         data = F.when(~large[0], F.col(name)) if large else F.col(name)
-        return converter_of(pinned).convert(records, data, given)
+        made = converter_of(pinned).convert(records, data, given)
+        late = outside(made.value, given.type)
+        return made if late is None else replace(made, problem=F.coalesce(made.problem, late))
 
     def _too_large(self) -> list[Column]:
         limit = self._plan.errors.max_record_bytes
@@ -297,7 +313,7 @@ class RecordChain:
     # Shaping -----------------------------------------------------------------------------------------------------
 
     def _shaped(self, decoded: DataFrame) -> DataFrame:
-        """The table's columns, of its types, and what is wrong with them."""
+        """The table's columns, of its types, and their faults."""
         frame = decoded
         self._require_fit(frame)
         found = {name.lower(): name for name in frame.columns}
@@ -342,6 +358,7 @@ class RecordChain:
         if self._changes is not None:
             a_row = f"{CHANGE} NOT IN ({', '.join(map(literal, (*DELETES, SOFT_DELETE)))})"
             lacking = {n: null if n in keyed else f"{null} AND {a_row}" for n, null in lacking.items()}
+            lacking |= {n: f"{quoted(n)} IS NULL AND NOT {a_row}" for n in self._may_lack & lacking.keys()}
         return [_words_where(null, f"the field {n} is missing or null") for n, null in lacking.items()]
 
     def _misleading(self) -> list[str]:
@@ -353,9 +370,9 @@ class RecordChain:
                 words = f"the field {name} holds ',{following}:', with which the row's key may be another row's as well"
                 found.append(_words_where(f"contains({quoted(name)}, {literal(f',{following}:')})", words))
         for name in self._writer.partition_fields:
-            if name in texts:
-                words = f"the field {name} leads out of the table as a folder's name, or into Hudi's own"
-                found.append(_words_where(f"{quoted(name)} RLIKE {literal(_ASTRAY)}", words))
+            if name in texts or self._writer.operation == "upsert":  # an append's other types are Hudi's to write
+                words = f"the value of {name} can't be a table partition's folder"
+                found.append(_words_where(no_folder(name, self._writer.options), words))
         return found
 
     def _counts(self) -> list[Column]:
@@ -389,7 +406,7 @@ def fails_with(problem: str) -> str:
     """Spark SQL that ends the job at a row with `KAFKA_COLUMNS`, and by which `bad_record` finds the record.
 
     Args:
-        problem: what is wrong with it, as Spark SQL of words.
+        problem: the row's fault, as Spark SQL of a text.
     """
     place = "' partition=', _kafka_partition, ' offset=', _kafka_offset"
     return f"raise_error(concat('{_MARK} topic=', _kafka_topic, {place}, ' reason=', {problem}))"

@@ -11,11 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sluice.errors import ActionRequiredError
-from sluice.jvm.catalyst import Catalyst, wrong_step
+from sluice.identifiers import quoted
+from sluice.jvm.catalyst import Catalyst, Unseen, unseen, wrong_step
 from sluice.records.changes import DELETED
 from sluice.records.settings import Transform
 from sluice.records.structs import Type, struct
-from sluice.records.transforms import Step, StepError, compiled, quoted, refuse_reserved
+from sluice.records.transforms import Step, StepError, compiled, refuse_reserved
 from sluice.rows.changes import CHANGE, DELETE, SOFT_DELETE, WRITE
 
 _MULTIPLIES = ("Generate", "Union")
@@ -25,7 +26,7 @@ class Transforms:
     """The steps in their order, in parts: a function of the user's begins one, since it must see no bad record."""
 
     def __init__(self, transforms: Sequence[Transform], hidden: Sequence[str], problem: str) -> None:
-        """With the names of the columns that go along with the rows unseen, of which `problem` is one."""
+        """With the names of the columns that accompany rows unseen, including `problem`."""
         self._hidden = hidden
         self._problem = problem
         self.parts: list[list[tuple[int, Transform]]] = [[]]
@@ -56,6 +57,11 @@ class Transforms:
                 raise wrong_step(number, transform, columns, str(error).strip().splitlines()[0]) from error
         return frame
 
+    def unseen(self, frame: DataFrame) -> Unseen:
+        """The columns before the first step that no step uses; see `sluice.jvm.catalyst.unseen`."""
+        steps = [transform for part in self.parts for _, transform in part]
+        return unseen(frame.sparkSession._jvm, self._visible(frame), steps)
+
     def _visible(self, frame: DataFrame) -> Type:
         return struct(f for f in frame.schema.jsonValue()["fields"] if f["name"] not in self._hidden)
 
@@ -72,7 +78,7 @@ class Transforms:
         return frame
 
     def _filtered(self, frame: DataFrame, condition: Column) -> DataFrame:
-        """Without the rows for which the condition isn't true; a bad record is no row that it could leave out.
+        """Without the rows for which the condition isn't true; bad records are kept.
 
         A change after which it isn't true takes its row away: the table has the rows for which it is.
         """

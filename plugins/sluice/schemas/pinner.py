@@ -41,26 +41,26 @@ from sluice.schemas.writer_schemas import writer_schemas
 
 
 class PinnedTable(Protocol):
-    """What has to be known of a table: how it is written, and the type of its rows, None before the first commit."""
+    """A table's settings and the type of its rows, None before the first commit."""
 
     writer: TableSpec
     columns: Type | None
 
     @property
     def jvm(self) -> HudiJvm:
-        """The JVM in which it is open."""
+        """The JVM of the open table."""
         ...
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """A registry that is asked for a converter's schemas.
+    """A registry to query for a converter's schemas.
 
     Attributes:
         connection: id of the Airflow connection.
         settings: its client's.
-        topics: the topics that it has schemas of.
-        clusters: the clusters whose records they are; empty for all, where none has a registry of its own.
+        topics: the topics of its schemas.
+        clusters: the clusters of these topics; empty for all, where none has its own registry.
     """
 
     connection: str
@@ -73,10 +73,10 @@ class RecordPinner:
     """Pins one pipeline's records.
 
     Args:
-        pipeline: whose records they are.
+        pipeline: the records' pipeline.
         topics: the topics that are read; none where `clusters` have them.
-        registries: where a schema registry is, by its connection's id.
-        clusters: what is read of each cluster, where some have registries of their own.
+        registries: the schema registries' settings, by their connections' ids.
+        clusters: the topics read from each cluster, where some have their own registries.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class RecordPinner:
         registry then knows the schemas of all records below those ends.
 
         Args:
-            table: the table, whose last commit says which columns it has.
-            last: what the table's last START pinned, None where it isn't known any more.
+            table: the table, whose last commit has its columns.
+            last: the settings pinned by the table's last START, None if no longer known.
 
         Raises:
             ActionRequiredError: a schema can't be read, or the rows don't fit the table.
@@ -136,15 +136,15 @@ class RecordPinner:
 
     def _plan(self, table: PinnedTable, given: Type | None, last: RecordPlan) -> RecordPlan:
         source = self._pipeline.source.options
-        sink, changes = self._pipeline.sink.options, self._pipeline.changes
+        changes = self._pipeline.changes
         base = table.columns if given is None else None
         key = None
         if source.key is not None:
             key = self._format(table.jvm, source.key, f"{self._source}.key", last.key, base)
             if key.struct is None and given is not None:
-                fields = fields_of_key(given, changes, sink.record_key, sink.partition_fields)
+                fields = fields_of_key(given, changes, table.writer.record_key, table.writer.partition_fields)
                 key = key.model_copy(update={"struct": fields})
-            if key.struct is None:
+            if key.struct is None or (changes is not None and is_struct(key.struct) and not names(key.struct)):
                 raise ActionRequiredError(
                     "Nothing says which fields a key has.",
                     next_step=f"give {self._source}.key a `schema` (Spark DDL), or name the table's columns in "
@@ -175,10 +175,10 @@ class RecordPinner:
         return plan
 
     def _require_changes(self, plan: RecordPlan) -> None:
-        """Check that changes can be read from what the records have.
+        """Check that the records' formats allow to read changes.
 
         Raises:
-            ActionRequiredError: values are no envelopes, or keys don't say where a row is.
+            ActionRequiredError: values are no envelopes, or keys don't identify a row.
         """
         sink = self._pipeline.sink.options
         if plan.changes is None:
@@ -209,7 +209,7 @@ class RecordPinner:
 
     def _format(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
         if self._pipeline.source.capabilities.rows and key.rpartition(".")[2] == "value":
-            return self._rows(jvm, converter, key, base)
+            return self._rows(jvm, converter, key, last, base)
         asked = self._asked(converter.registry) if converter.registry is not None else []
         found = (
             self._registered(jvm, converter, key, last, asked)
@@ -229,10 +229,10 @@ class RecordPinner:
         ]
         return pinned_by_cluster(converter, by_cluster, part)
 
-    def _rows(self, jvm: HudiJvm, converter: Converter, key: str, base: Type | None) -> Format:
-        """The format of values that are rows, as the source tells them now."""
+    def _rows(self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, base: Type | None) -> Format:
+        """The format of values that are rows, with the source's present columns."""
         options = self._pipeline.source.options
-        told: RowSchema = load(options.row_schema)(options, self._topics)
+        told: RowSchema = load(options.row_schema)(options, self._topics, last.options if last is not None else {})
         schema = WriterSchema(struct=struct_of_ddl(jvm, told.ddl, key))
         part = part_of_table(base, converter, [schema]) if base is not None else None
         found = pinned_format(converter, [schema], part)
@@ -247,7 +247,7 @@ class RecordPinner:
         return found.model_copy(update={"schemas": (), "options": dict(told.reading)})
 
     def _asked(self, own: str) -> list[_Asked]:
-        """The registries that know the ids in records, the first of them that which the pipeline file names (`own`)."""
+        """The registries that know the ids in records, first the pipeline file's (`own`)."""
         of: dict[str, list[ClusterTopics]] = {}
         for cluster in self._clusters:
             of.setdefault(cluster.registry or own, []).append(cluster)
@@ -266,7 +266,7 @@ class RecordPinner:
     def _registered(
         self, jvm: HudiJvm, converter: Converter, key: str, last: Format | None, asked: Sequence[_Asked]
     ) -> list[tuple[WriterSchema, ...]]:
-        """Each registry's schemas. One that has none yet is passed over, as a subject is of which there are others."""
+        """Each registry's schemas. A registry without any is skipped, like a missing subject among others."""
         found: list[tuple[WriterSchema, ...]] = []
         none_yet: list[NoSubjectsError] = []
         for one in asked:
@@ -296,7 +296,7 @@ class RecordPinner:
             )
 
     def _require_fit(self, columns: Type, made: Type) -> None:
-        """What records come to must fit the table's columns, and have those that every row needs."""
+        """Check that the records' columns fit the table's, and include the columns that every row needs."""
         misfits = unassignable(columns, made)
         if misfits:
             raise misfit(misfits, self._table_id)
@@ -331,7 +331,7 @@ class RecordPinner:
             # Its readers keep a reference to a row's text, in memory that the next row is read into.
             raise ActionRequiredError(
                 f"{self._sink}.ordering_field names a STRING, which Hudi 1.2 doesn't compare reliably, and a "
-                f"database by rules of its own: {', '.join(text)}.",
+                f"database by its own rules: {', '.join(text)}.",
                 next_step=f"order by a number, DATE or TIMESTAMP: give the column that type in {self._sink}.schema, or "
                 "`cast` it in `transforms`. A table that is ordered by text already has to be loaded anew.",
                 table=self._table_id,

@@ -12,17 +12,17 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.records.json_schema import JsonSchemaError, json_type
 from sluice.records.plan import WriterSchema
-from sluice.records.settings import Converter
+from sluice.records.settings import ONE_VALUE, Converter
 from sluice.records.structs import same, same_but_for_case
 from sluice.registry.avro import AvroSchemaError, avro_type
 from sluice.registry.config import RegistrySettings
 from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptors, registered_files
 from sluice.registry.protobuf import ProtobufMessage, read_message
+from sluice.untrusted import json_of
 
 if TYPE_CHECKING:
     from sluice.registry.client import Registered
 
-_ONE_VALUE = {"string": "string", "bytes": "binary"}
 _KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
 _UNREADABLE = (AvroSchemaError, JsonSchemaError, ProtobufSchemaError)
 
@@ -39,10 +39,10 @@ def writer_schemas(
 
     Args:
         jvm: the coordinator's JVM.
-        converter: what the pipeline file says.
-        key: where it says so, for errors: `source.….value`.
+        converter: the converter of the pipeline file.
+        key: its key in the file, for errors: `source.….value`.
         subjects: the registry's subjects, one for each topic.
-        known: those that the table's last START pinned of this registry; it isn't asked for them again.
+        known: the registry's schemas pinned by the table's last START, which aren't fetched again.
         registry: the registry's settings, where the converter names one.
 
     Raises:
@@ -55,8 +55,8 @@ def writer_schemas(
         found = (WriterSchema(struct=struct_of_ddl(jvm, converter.schema_, f"{key}.schema")),)
     elif converter.schema_file is not None:
         found = (_of_file(jvm, converter, key, converter.schema_file),)
-    elif converter.converter in _ONE_VALUE:
-        found = (WriterSchema(struct=_ONE_VALUE[converter.converter]),)
+    elif converter.converter in ONE_VALUE:
+        found = (WriterSchema(struct=ONE_VALUE[converter.converter]),)
     else:
         return ()
     for schema in found:
@@ -78,20 +78,56 @@ def _registered(
     known: Sequence[WriterSchema],
     settings: RegistrySettings,
 ) -> tuple[WriterSchema, ...]:
-    from sluice.registry.client import Registry  # most pipelines have none, and importing it takes a fifth of a second
+    # Most pipelines have none, and importing it takes a fifth of a second.
+    from sluice.registry.client import KnownVersion, Registry
 
     by_id = {schema.id: schema for schema in known if schema.id is not None}
-    versions = {place: schema.id for schema in by_id.values() for place in schema.versions}
+    versions = {place: schema for schema in by_id.values() for place in schema.versions}
     with Registry(settings) as registry:
-        new = registry.new_versions(subjects, {place: number for place, number in versions.items() if number})
+        new = registry.new_versions(
+            subjects, {place: KnownVersion(s.id, s.digest) for place, s in versions.items() if s.id}
+        )
     for found in new:
         place = (found.subject, found.version)
         before = by_id.get(found.id)
         if before is None:
             by_id[found.id] = _read(jvm, converter, key, found)
-        else:
-            by_id[found.id] = before.model_copy(update={"versions": (*before.versions, place)})
+            continue
+        if before.digest != found.digest:
+            _require_same(before, _read(jvm, converter, key, found), found, settings)
+        versions_of = tuple(dict.fromkeys((*before.versions, place)))
+        by_id[found.id] = before.model_copy(update={"versions": versions_of, "digest": found.digest})
     return tuple(sorted(by_id.values(), key=lambda schema: schema.id or 0, reverse=True))
+
+
+def _require_same(before: WriterSchema, now: WriterSchema, found: Registered, settings: RegistrySettings) -> None:
+    """Check that an id still means the same schema: records of the topic carry only the id.
+
+    Raises:
+        ActionRequiredError: it names another schema now.
+    """
+    alike = all(getattr(before, name) == getattr(now, name) for name in ("struct", "parsed", "message", "indexes"))
+    if alike and _parsed(before.text) == _parsed(now.text):
+        return
+    raise ActionRequiredError(
+        "The schema registry has another schema under an id that it gave before: it was set up anew, or is another.",
+        next_step="bring the earlier schemas back under their ids; or, if no record that is still to be read was "
+        "written by them, name the registry by a connection of another id, and all schemas are read anew. Nothing was "
+        "read.",
+        id=found.id,
+        subject=found.subject,
+        version=found.version,
+        connection=settings.name,
+        registry=settings.url,
+    )
+
+
+def _parsed(text: str) -> Any:
+    """A text's canonical content, independent of blanks and key order, which a registry's next release may change."""
+    try:
+        return json_of(text)
+    except ValueError:  # Protobuf's descriptors
+        return text
 
 
 def _read(jvm: HudiJvm, converter: Converter, key: str, found: Registered) -> WriterSchema:
@@ -111,7 +147,7 @@ def _read(jvm: HudiJvm, converter: Converter, key: str, found: Registered) -> Wr
             **where,
             reason=str(error),
         ) from None
-    return WriterSchema(id=found.id, versions=((found.subject, found.version),), **parts)
+    return WriterSchema(id=found.id, versions=((found.subject, found.version),), digest=found.digest, **parts)
 
 
 def _avro(jvm: HudiJvm, converter: Converter, found: Registered) -> dict[str, Any]:  # noqa: ARG001

@@ -1,6 +1,6 @@
-"""Tables' files, as a process without a JVM reads them: by fsspec, with the credentials of its own environment.
+"""Reads tables' files without a JVM, through fsspec, with the credentials of the process's environment.
 
-A bucket's may be those of the Airflow connection that the table's section names.
+The credentials for a bucket may also come from the Airflow connection that the table's section names.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import fsspec
 from sluice.connectors.aws import s3fs_options
 from sluice.errors import ActionRequiredError, RetryableError
 
-# By Hadoop's scheme, fsspec's. No other is followed: fsspec knows dozens, and some fetch from any address, start
-# programs, or wrap others. A table's path may come from a message that somebody else has written.
+# Hadoop's schemes, and fsspec's for each. All others are refused: fsspec knows dozens, and some fetch from any address,
+# start programs, or wrap other schemes. A table's path may come from a message written by an unknown program.
 _SCHEMES = {
     **{name: name for name in ("file", "s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss", "oci", "obs")},
     "s3a": "s3",
@@ -27,18 +27,18 @@ _HDFS_LIBRARIES = ("libhdfs", "libjvm")
 
 
 def file_url(path: str) -> str:
-    """A table's path as fsspec spells it.
+    """A table's path as a URL for fsspec.
 
     Raises:
-        ActionRequiredError: it is no path on a file system that tables are on.
+        ActionRequiredError: it isn't a path on a file system that tables can be on.
     """
     scheme, _, rest = path.partition("://") if "://" in path else ("file", "", path)
     plain = not ("::" in path or ".." in rest.split("/") or any(ord(c) < 32 for c in path))
     if scheme not in _SCHEMES or not plain or (scheme == "file" and not rest.startswith("/")):
         raise ActionRequiredError(
             "This is no path of a table that can be read here.",
-            next_step=f"tables are at absolute paths, or on {', '.join(sorted(_SCHEMES))}; if no pipeline names this "
-            "one, find who writes to the control topic.",
+            next_step=f"tables are at absolute paths, or on {', '.join(sorted(_SCHEMES))}; if no pipeline has this "
+            "path, find out which other program writes to the control topic.",
             table=path,
         )
     return f"{_SCHEMES[scheme]}://{rest}"
@@ -48,8 +48,8 @@ def file_system(path: str) -> tuple[Any, str]:
     """The file system of a table's path, and the path on it.
 
     Raises:
-        ActionRequiredError: as of `file_url`; or the connection of its bucket can't be used.
-        Exception: whatever the file system's own package raises.
+        ActionRequiredError: as for `file_url`; or the connection for its bucket can't be used.
+        Exception: any error of the file system's package.
     """
     url = file_url(path)
     found = fsspec.core.url_to_fs(url, **s3fs_options(url))
@@ -57,7 +57,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def modified(entry: Mapping[str, Any]) -> datetime | None:
-    """When a file was last written, as its file system's listing has it; None if that doesn't say."""
+    """A file's modification time, from its file system's listing; None if the listing has none."""
     found = next((entry[k] for k in ("mtime", "LastModified", "last_modified", "updated") if entry.get(k)), None)
     if isinstance(found, int | float):
         return datetime.fromtimestamp(found, UTC)
@@ -65,14 +65,14 @@ def modified(entry: Mapping[str, Any]) -> datetime | None:
 
 
 def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | RetryableError:
-    """The error of a table whose commits can't be read.
+    """The error for a table whose commits can't be read.
 
-    Says the kind of error only: a file system's own words may hold an address with a password in it.
+    It names only the kind of error: a file system's message may contain an address with a password.
 
     Args:
-        error: what fsspec has raised.
+        error: the exception that fsspec raised.
         table: the table's path.
-        folder: in which its commits are, below that.
+        folder: the folder below the table's path that holds its commits.
     """
     if isinstance(error, ActionRequiredError | RetryableError):
         return error
@@ -84,15 +84,15 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
         )
     if isinstance(error, PermissionError):
         return ActionRequiredError(
-            "The table's timeline may not be read from this process.",
-            next_step=f"give the API server's own user or environment the right to read the table's {folder} folder.",
+            "This process has no permission to read the table's timeline.",
+            next_step=f"give the API server's user or environment permission to read the table's {folder} folder.",
             table=table,
         )
     if isinstance(error, OSError) and any(name in str(error) for name in _HDFS_LIBRARIES):
         return ActionRequiredError(
             "This process has no reader for HDFS: it lacks Hadoop's libhdfs, or Java.",
             next_step="install both where Airflow's API server runs, with JAVA_HOME, ARROW_LIBHDFS_DIR and CLASSPATH "
-            "(`hadoop classpath --glob`) in its environment; till then look at the control topic's transactions.",
+            "(`hadoop classpath --glob`) in its environment; until then look at the control topic's transactions.",
             table=table,
         )
     return RetryableError(

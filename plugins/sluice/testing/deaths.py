@@ -1,4 +1,4 @@
-"""A process that dies at one of its calls, and leaves what it had done by then."""
+"""A process that dies at one of its calls, with the effects of its earlier ones."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def deaths(calls: Sequence[tuple[Any, str]]) -> Iterator[int]:
 
 @contextmanager
 def dying(calls: Sequence[tuple[Any, str]], number: int, when: When) -> Iterator[list[str]]:
-    """The process dies at a call, the first being 1; the list says at which, and is empty where it had fewer.
+    """The process dies at a call, counted from 1; the list names the call, and is empty if there were fewer.
 
     Args:
-        calls: those that count, as (object, name).
-        number: of the call.
+        calls: the counted calls, as (object, name).
+        number: the call's number.
         when: before it has its effect, or after.
     """
     died: list[str] = []
@@ -45,7 +45,7 @@ def dying(calls: Sequence[tuple[Any, str]], number: int, when: When) -> Iterator
     def mortal(real: Any, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal left
-            if died:  # what a `finally` would do, a dead process doesn't
+            if died:  # a dead process doesn't run its `finally` blocks
                 raise Death(name)
             left -= 1
             mine = left == 0

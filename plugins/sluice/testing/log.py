@@ -13,7 +13,7 @@ _UNSIGNED = Signatures("control", (), lambda _offset, _reason: None)
 
 
 class MemoryLogs:
-    """The control logs of a test, by topic; messages stand in them as they would travel."""
+    """The control logs of a test, by topic; messages are in wire format."""
 
     def __init__(self) -> None:
         self.topics: dict[str, list[bytes]] = {}

@@ -1,7 +1,7 @@
-"""What every sink has to keep, as tests: make a class of your own of `SinkConformance`, and run pytest on it.
+"""The contract of every sink, as tests: subclass `SinkConformance`, and run pytest on it.
 
-A sink's process may die at any call, be run twice, stand still, and wake up when everything has gone on without it. The
-protocol rests on what a sink then does.
+A sink's process may die at any call, be run twice, be suspended, and wake up when all others have moved on. The
+protocol depends on the sink's behaviour then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from typing import Any, ClassVar
 import pytest
 
 from sluice.connectors.capabilities import SinkCapabilities
-from sluice.connectors.sink import HasServices, KeepsQuarantine, Publishes, Sink, Table, TellsCatalogs
+from sluice.connectors.sink import (
+    HasServices,
+    KeepsQuarantine,
+    ListsLeftovers,
+    Publishes,
+    Sink,
+    Table,
+    TellsCatalogs,
+)
 from sluice.errors import SluiceError
 from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
@@ -33,7 +41,7 @@ class SinkConformance(ABC):
 
     calls: ClassVar[Sequence[tuple[Any, str]]] = FILE_CALLS
 
-    # What a subclass says
+    # The subclass
 
     @abstractmethod
     def sink(self, folder: Path) -> Sink[Any]:
@@ -41,24 +49,24 @@ class SinkConformance(ABC):
 
     @abstractmethod
     def capabilities(self) -> SinkCapabilities:
-        """What it says that it can do."""
+        """Its declared capabilities."""
 
     @abstractmethod
     def write(self, folder: Path, table: Table, instant: str, attempt: str, rows: Sequence[int]) -> list[Committable]:
-        """What a participant does: write a row for each number under an instant, where no reader sees it."""
+        """A participant's write: a row for each number under an instant, invisible to readers."""
 
     @abstractmethod
     def rows(self, folder: Path) -> list[int]:
-        """What a reader finds in the table, in any order."""
+        """The rows that a reader finds in the table, in any order."""
 
-    # What is tested
+    # The tests
 
     def test_it_can_be_used_for_exactly_once(self) -> None:
         """Rows and checkpoint together, or Sluice refuses the pipeline file."""
         assert self.capabilities().atomic_with_checkpoint
 
     def test_it_has_the_parts_that_the_capabilities_name(self, tmp_path: Path) -> None:
-        """What a sink can't do is to be refused when a pipeline file is loaded, not in an interval."""
+        """A missing capability has to be refused when a pipeline file is loaded, not in an interval."""
         sink, can = self.sink(tmp_path), self.capabilities()
         asked = {KeepsQuarantine: can.quarantine, HasServices: bool(can.services), TellsCatalogs: can.catalogs}
         assert [part.__name__ for part, named in asked.items() if named and not isinstance(sink, part)] == []
@@ -94,7 +102,7 @@ class SinkConformance(ABC):
 
     @pytest.mark.parametrize("steps", range(3))
     def test_a_process_that_dies_between_two_steps_leaves_nothing(self, tmp_path: Path, steps: int) -> None:
-        """What it had begun is found by the next one, and taken back."""
+        """Its unfinished work is found by the next one, and rolled back."""
         self._load(tmp_path, 1, [1, 2])
         with self._table(tmp_path) as table:
             instant = table.new_instant()
@@ -128,7 +136,7 @@ class SinkConformance(ABC):
             self._recover(folder, instant, [3, 4])
             assert self._state(folder) == ([1, 2, 3, 4], 2)
             if not died:
-                assert number > 1, "an interval makes none of the `calls`: name those that the sink makes, or none"
+                assert number > 1, "an interval makes none of the `calls`: name the calls of the sink, or none"
                 return
 
     @pytest.mark.parametrize("when", ["before", "after"])
@@ -147,7 +155,7 @@ class SinkConformance(ABC):
             self._recover(folder, instant, [3])
             assert self._state(folder) == ([1, 2, 3], 2)
             if not died:
-                assert number > 1, "a roll-back makes none of the `calls`: name those that the sink makes, or none"
+                assert number > 1, "a roll-back makes none of the `calls`: name the calls of the sink, or none"
                 return
 
     def test_a_commit_that_is_repeated_adds_nothing(self, tmp_path: Path) -> None:
@@ -170,7 +178,7 @@ class SinkConformance(ABC):
         assert self._state(tmp_path) == ([1], 1)
 
     def test_of_two_attempts_the_one_that_the_commit_names_counts(self, tmp_path: Path) -> None:
-        """The other one's files are nobody's rows."""
+        """The other one's files aren't rows of the table."""
         with self._table(tmp_path) as table:
             instant = table.new_instant()
             table.open(instant)
@@ -200,7 +208,7 @@ class SinkConformance(ABC):
         assert self._seen(tmp_path) == []
 
     def test_where_an_attempt_has_written_the_storage_knows(self, tmp_path: Path) -> None:
-        """Of an attempt that nobody has heard of, and of which no commit and no status says where it writes."""
+        """Even of an unreported attempt, whose table partitions no commit and no status names."""
         with self._table(tmp_path) as table:
             instant, late = self._late(tmp_path, table)
         with self._table(tmp_path) as table:
@@ -210,8 +218,30 @@ class SinkConformance(ABC):
             assert table.sweep({instant: set()}, partitions) == []
         assert self._seen(tmp_path) == []
 
+    def test_what_is_left_of_intervals_is_listed(self, tmp_path: Path) -> None:
+        """Unlisted intervals are never rolled back; finished ones must not be listed, or START takes ever longer."""
+        over = self._load(tmp_path, 1, [1])
+        with self._table(tmp_path) as opened:
+            table: Any = opened if isinstance(opened, ListsLeftovers) else None
+            if table is None:
+                return
+            gone = table.new_instant()
+            table.open(gone)
+            self.write(tmp_path, table, gone, "a", [2])
+            assert gone in table.leftovers()
+            table.rollback(gone)
+            half = table.new_instant()
+            table.open(half)
+            assert {over, gone, half} & table.leftovers() == {half}
+            table.rollback(half)
+            late, written = self._late(tmp_path, table)
+            assert {over, gone, half, late} & table.leftovers() == {late}
+        self._sweep(tmp_path, late, [], written)
+        with self._table(tmp_path) as table:
+            assert {over, gone, half, late} & table.leftovers() == set()
+
     def test_a_commit_after_the_roll_back_is_refused_or_can_be_taken_off(self, tmp_path: Path) -> None:
-        """By a process that has stood still meanwhile."""
+        """By a process that was suspended meanwhile."""
         self._load(tmp_path, 1, [1])
         with self._table(tmp_path) as frozen:
             instant = frozen.new_instant()
@@ -229,7 +259,7 @@ class SinkConformance(ABC):
         assert self._state(tmp_path) == ([1], 1)
 
     def test_an_interval_is_replaced_as_the_capabilities_say(self, tmp_path: Path) -> None:
-        """Its rows go in the commit that adds the new ones; a sink that can't do that says so at once."""
+        """Its rows are removed in the commit that adds the new ones; a sink without this capability refuses at once."""
         first = self._load(tmp_path, 1, [1])
         with self._table(tmp_path) as table:
             instant = table.new_instant()
@@ -261,7 +291,7 @@ class SinkConformance(ABC):
         return sorted(self.rows(folder))
 
     def _state(self, folder: Path) -> tuple[list[int], int | None]:
-        """The rows, and of which interval the checkpoint is."""
+        """The rows, and the checkpoint's interval."""
         with self._table(folder) as table:
             extra = table.last_checkpoint()
         return self._seen(folder), None if extra is None else json.loads(extra[TRANSACTION_KEY])["number"]
@@ -285,7 +315,7 @@ class SinkConformance(ABC):
         return instant, self.write(folder, table, instant, "a", [1])
 
     def _recover(self, folder: Path, instant: str, rows: Sequence[int]) -> None:
-        """What the next coordinator does: the interval is committed, or taken back and loaded anew."""
+        """The next coordinator's step: the interval is committed, or rolled back and loaded anew."""
         with self._table(folder) as table:
             table.finish_rollbacks()
             if table.state_of(instant) == "completed":
@@ -304,12 +334,12 @@ class SinkConformance(ABC):
 
 
 def extra(number: int) -> dict[str, str]:
-    """What an interval's commit carries, so that one sees of which interval it is."""
+    """The metadata of an interval's commit, which identifies the interval."""
     return {OFFSETS_KEY: Checkpoint().model_dump_json(), TRANSACTION_KEY: json.dumps({"number": number})}
 
 
 def _commit(table: Any, instant: str, written: Sequence[Committable], said: dict[str, str]) -> None:
-    """What the coordinator does: it commits, and then shows readers what they don't see by that alone."""
+    """The coordinator's steps: it commits, and then publishes files that the commit alone doesn't show."""
     table.commit(instant, written, said)
     _publish(table, instant)
 
@@ -321,6 +351,6 @@ def _publish(table: Any, instant: str) -> None:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """A sink may refuse this by an error of ours; what counts is what the table holds afterwards."""
+    """A sink may refuse this by one of Sluice's errors; only the table's content afterwards counts."""
     with suppress(SluiceError):
         yield

@@ -1,4 +1,4 @@
-"""What a sink has to keep besides, whose tables have a row for each key: the last version of it.
+"""The further contract of a sink whose tables have a row for each key: the key's last version.
 
 An interval that is repeated, or read again by a replay, writes versions that the table has, or has newer ones of.
 """
@@ -26,13 +26,13 @@ class Version(NamedTuple):
 class UpsertConformance(SinkConformance):
     """The tests of `SinkConformance`, and those of versions. The sink's pipeline has an ordering field."""
 
-    # What a subclass says
+    # The subclass
 
     @abstractmethod
     def write_versions(
         self, folder: Path, table: Table, instant: str, attempt: str, versions: Sequence[Version]
     ) -> list[Committable]:
-        """What a participant does: write versions under an instant, in their order, where no reader sees them."""
+        """A participant's write: versions under an instant, in their order, invisible to readers."""
 
     @abstractmethod
     def versions(self, folder: Path) -> list[Version]:
@@ -46,7 +46,7 @@ class UpsertConformance(SinkConformance):
         """The keys."""
         return [version.key for version in self.versions(folder)]
 
-    # What is tested
+    # The tests
 
     def test_it_says_that_it_upserts(self) -> None:
         """Else its rows would be compared, replayed and replaced as an append's."""
@@ -80,7 +80,7 @@ class UpsertConformance(SinkConformance):
         assert self._table_has(tmp_path) == [Version(1, 3, "c"), Version(2, 2, "a")]
 
     def test_after_a_roll_back_the_versions_before_it_are_there(self, tmp_path: Path) -> None:
-        """They weren't overwritten, nor was anything else seen meanwhile; what comes after counts."""
+        """They weren't overwritten, nor was any other state visible meanwhile; later versions count."""
         self._versions(tmp_path, 1, [Version(1, 1, "a")])
         with self._table(tmp_path) as table:
             instant = table.new_instant()
@@ -94,7 +94,7 @@ class UpsertConformance(SinkConformance):
         assert self._table_has(tmp_path) == [Version(1, 2, "b")]
 
     def test_a_zombie_s_version_is_never_the_row(self, tmp_path: Path) -> None:
-        """Newer than all others, finished after the commit that doesn't name it: not even when the next one stands."""
+        """Newer than all others, finished after the commit that doesn't name it: not even after the next commit."""
         with self._table(tmp_path) as table:
             instant = table.new_instant()
             table.open(instant)

@@ -11,12 +11,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import INSTANT, MADE, PLACE, ReadsRows, ReadsWritten, SourceReader
+from sluice.connectors.data import INSTANT, MADE, PLACE, KnowsRefused, ReadsRows, ReadsWritten, SourceReader
+from sluice.identifiers import quoted
 from sluice.jvm.sql import adaptive
 from sluice.protocol.messages import PlannedRange, TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.plan import RecordPlan
 from sluice.rows.changes import CHANGE, DELETES
+from sluice.rows.json_text import as_json
 from sluice.rows.reading import read_range
 from sluice.rows.records import RECORD_TIME, RecordChain, parse_ddl
 from sluice.verification.verify import WHOLE_TABLE, Compared, Verification
@@ -28,11 +30,10 @@ Readers = Callable[[str], SourceReader]
 
 
 _FIRST, _LAST = "_sluice_first_log", "_sluice_last_log"
-_EXACT = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 
 
 def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Mapping[str, Any]) -> Verification:
-    """Compare what the task names; `sluice.verification.verify` writes it.
+    """Carry out the task's comparison; `sluice.verification.verify` writes the task.
 
     Args:
         spark: the session.
@@ -62,9 +63,9 @@ def compare(spark: SparkSession, readers: Readers, rows_of: ReadsRows, task: Map
     with adaptive(spark):
         for named, intervals in groupby(sorted(task["intervals"], key=_clusters_then), _clusters_then):
             here = partial(_reader_of, readers, json.loads(named))
-            rows = _records(spark, here, task, list(intervals), names, encodes)
+            rows = _records(spark, here, task, list(intervals), names, rows_of)
             key, ordering = task["record_key"], writer.ordering_fields
-            if key and encodes is not None:  # the last one that was sent is the last version, whatever orders them
+            if key and encodes is not None:  # the last record sent is the last version, whatever orders them
                 key, ordering = encodes.key, ()
             if key:
                 rows, in_table, keys_left_out = _last_versions(
@@ -103,16 +104,18 @@ def _records(
     task: Mapping[str, Any],
     intervals: Sequence[Mapping[str, Any]],
     names: Sequence[str],
-    encodes: ReadsWritten | None = None,
+    rows_of: ReadsRows,
 ) -> DataFrame:
     """The rows that the records of some intervals come to, encoded where the sink does so."""
+    encodes = rows_of if isinstance(rows_of, ReadsWritten) else None
+    refuses = rows_of if isinstance(rows_of, KnowsRefused) else None
     writer = TableSpec.model_validate(task["writer"])
     plan = RecordPlan.model_validate(task["records"])
     now = intervals[0]["clusters"]
     plan = plan.under_names({r["cluster"]: now.get(r["cluster"], r["cluster"]) for i in intervals for r in i["ranges"]})
     timed = encodes is not None and encodes.needs_record_time(writer)
-    # Without tolerance what is in the topic was taken, whatever the topic takes now.
-    check = partial(encodes.checked, spark, writer) if encodes is not None and plan.errors.tolerance == "all" else None
+    # Without tolerance, every record in the topic was accepted, whatever its present limit.
+    check = partial(refuses.checked, spark, writer) if refuses is not None and plan.errors.tolerance == "all" else None
     chain = RecordChain(spark, plan, writer, of_streams=task["of_streams"], record_time=timed, check=check)
     headers = "headers" in plan.columns.values()
     if encodes is None:
@@ -153,12 +156,12 @@ def _with_instants(
     topic, partition, offset = (rows[name] for name in PLACE)
     here = (topic == whose["topic"]) & (partition == whose["partition"])
     here &= (offset >= whose["start"]) & (offset < whose["end"])
-    fields = [rows[f"`{name}`"] for name in names]
+    fields = [rows[quoted(name)] for name in names]
     return rows.join(F.broadcast(whose), here).select(*fields, whose["instant"].alias(INSTANT))
 
 
 def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
-    """The same offsets in as few ranges as there can be: each is a read of its own."""
+    """The same offsets in as few ranges as possible: each is a separate read."""
     merged: list[PlannedRange] = []
     for r in sorted(ranges, key=lambda r: (r.topic_partition, r.start)):
         last = merged[-1] if merged else None
@@ -172,14 +175,14 @@ def _adjoining(ranges: Sequence[PlannedRange]) -> list[PlannedRange]:
 def _last_versions(
     rows: DataFrame, in_table: DataFrame, record_key: Sequence[str], ordering: Sequence[str], *, keys_stay: bool
 ) -> tuple[DataFrame, DataFrame, int]:
-    """What the records come to, by the sink's rules: the largest by the ordering columns, of equal ones by offset.
+    """The expected rows, by the sink's rules: a key's largest record by the ordering columns, of equal ones by offset.
 
     Offsets order versions within one partition only. Where keys may move and no column orders their versions, those of
     several partitions are left out on either side, and counted.
     """
-    key = [f"`{name}`" for name in record_key]
+    key = [quoted(name) for name in record_key]
     of_key = Window.partitionBy(*map(F.col, key))
-    newest = [*(F.col(f"`{name}`").desc() for name in ordering), F.col(_OFFSET).desc()]
+    newest = [*(F.col(quoted(name)).desc() for name in ordering), F.col(_OFFSET).desc()]
     topic, partition, _ = map(F.col, PLACE)
     log = F.struct(topic, partition)
     ranked = rows.select(
@@ -202,7 +205,7 @@ def _last_versions(
 
 def _fingerprints(rows: DataFrame, names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Count and checksum of the rows by instant; a sum of hashes doesn't know their order, but sees a row twice."""
-    hashed: Column = F.xxhash64(*(F.to_json(F.struct(F.col(f"`{name}`")), _EXACT) for name in names))
+    hashed: Column = F.xxhash64(*(as_json(F.struct(F.col(quoted(name)))) for name in names))
     counted = rows.groupBy(INSTANT).agg(
         F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(38,0)")).alias("checksum")
     )

@@ -20,10 +20,11 @@ from sluice.errors import ActionRequiredError, RetryableError, SluiceError, from
 from sluice.kafka.config import Connections, KafkaSettings
 from sluice.launch.submit import driver_environment, spark_submit
 from sluice.pipeline.model import Pipeline
+from sluice.protocol import coverage
 from sluice.protocol.history import TableHistory, TransactionSummary
 from sluice.protocol.identity import LogId, present_names
 from sluice.protocol.messages import FurtherTable, PlannedRange, TableSpec
-from sluice.protocol.offsets import Checkpoint, OffsetRange
+from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.transaction import State
 from sluice.records.plan import RecordPlan
 
@@ -43,15 +44,17 @@ class Compared:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared, and what could not be.
+    """The compared parts, and the parts that could not be compared.
 
     Attributes:
-        intervals: what was.
+        intervals: the compared intervals.
         not_in_topic: intervals whose records are in no log any more that is read.
         columns_left_out: columns whose values the table's storage writes in another way than they were given.
         keys_left_out: how many keys have versions in several partitions, of which nothing says which is the last.
         not_in_table: intervals whose rows the table's storage can't show any more, or not as they would be written now.
         why_not: the reasons for that, in words.
+        offsets_left_out: offsets of the table of which the control topic names no interval.
+        tables_left_out: further tables that no interval has loaded yet.
     """
 
     intervals: tuple[Compared, ...]
@@ -60,11 +63,13 @@ class Verification:
     keys_left_out: int = 0
     not_in_table: tuple[str, ...] = ()
     why_not: tuple[str, ...] = ()
+    offsets_left_out: int = 0
+    tables_left_out: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
-        """Every row that could be compared is in the table once, and no other."""
-        return all(i.same for i in self.intervals)
+        """Something was compared, and every row that could be compared is in the table once, and no other."""
+        return bool(self.intervals) and all(i.same for i in self.intervals)
 
     def in_words(self) -> str:
         """The verdict, as a sentence."""
@@ -79,6 +84,15 @@ class Verification:
             left_out += f" {self.keys_left_out:,} keys were left out: they are in several partitions, without an order."
         if self.not_in_table:
             left_out += f" {len(self.not_in_table)} intervals can't be compared: {'; '.join(self.why_not)}."
+        if self.offsets_left_out:
+            left_out += (
+                f" {self.offsets_left_out:,} offsets of the table are of no interval that the control topic names: "
+                "their rows were not compared."
+            )
+        if self.tables_left_out:
+            left_out += f" Not compared, since no interval has loaded them yet: {', '.join(self.tables_left_out)}."
+        if not self.intervals:
+            return f"Nothing was compared.{left_out}"
         if self.same:
             return f"Topic and table are the same, row for row: {rows:,} rows.{left_out}"
         wrong = [i.instant for i in self.intervals if not i.same]
@@ -104,7 +118,7 @@ class Interval:
         return replace(self, ranges=tuple(r for r in self.ranges if takes(r.topic_partition.topic)))
 
     def present(self, ids: Mapping[str, str | None], *, one_place: bool) -> dict[str, str]:
-        """The names that its clusters have now, without those that aren't there any more, or are others.
+        """The present names of its clusters, without clusters that are gone or replaced.
 
         Args:
             ids: Kafka's own ids of the clusters by their present names.
@@ -117,7 +131,7 @@ class Interval:
 
 
 def committed_intervals(history: TableHistory) -> list[Interval]:
-    """The intervals whose rows an append table has: those that are committed and were not replaced by a replay."""
+    """The intervals whose rows an append table has: committed ones that were not replaced by a replay."""
     return [
         Interval(t.instant, _read_by(t), t.cluster_ids)
         for t in history.transactions.values()
@@ -152,7 +166,7 @@ def require_comparable(pipeline: Pipeline) -> None:
         raise ActionRequiredError(
             f"Topic and table can't be compared: {pipeline.sink.place} has nothing that reads its rows for it.",
             next_step="compare the table with its source by other means; `sluice transactions` says what each interval "
-            f"has read and written. Whoever makes {pipeline.sink.place} adds `table_rows` to its section, as "
+            f"has read and written. The author of {pipeline.sink.place} has to add `table_rows` to its section, as "
             "CONTRIBUTING.md says under `Add a sink`.",
             table=pipeline.table_id,
         )
@@ -169,12 +183,13 @@ def verify_tables(
     connections: Connections,
     *,
     master: str,
+    named: Callable[[str], str | None],
 ) -> Verification:
-    """Compare all tables that a pipeline loads, each by itself; see `verify_table`.
+    """Compare all tables that a pipeline loads, one by one; see `verify_table`.
 
     Args:
-        pipeline: whose tables they are.
-        position: where they and their clusters stand.
+        pipeline: the tables' pipeline.
+        position: the present state of the tables and their clusters.
         rows: how records become rows of the first one, and of which columns.
         further: the same of the others, with their topics.
         history: the transactions.
@@ -182,14 +197,17 @@ def verify_tables(
         control: the cluster that holds the control topic.
         connections: the settings of a Kafka connection by its id, for clusters of streams.
         master: Spark's.
+        named: the name that the START-COMMIT of an instant gives the table; None if the control topic doesn't have it.
 
     Raises:
-        ActionRequiredError, RetryableError: as `verify_table`.
+        ActionRequiredError: there is nothing to compare; and as `verify_table`.
+        RetryableError: as `verify_table`.
     """
     same = (history, source, control, connections)
     taken = {topic for table in further for topic in table.topics}
     first = verify_table(pipeline, position, rows, *same, master=master, takes=lambda topic: topic not in taken)
     if not further:
+        _require_compared(first, pipeline, position, named)
         return first
     each = {rows[1].name: first}
     alone = {one.table_id: one for _, one in pipeline.further_tables}
@@ -198,7 +216,7 @@ def verify_tables(
         each[table.writer.name] = verify_table(
             alone[table.writer.path], position, of_table, *same, master=master, takes=table.topics.__contains__
         )
-    return Verification(
+    whole = Verification(
         intervals=tuple(
             replace(one, instant=f"{name} {one.instant}") for name, found in each.items() for one in found.intervals
         ),
@@ -207,6 +225,68 @@ def verify_tables(
         keys_left_out=sum(found.keys_left_out for found in each.values()),
         not_in_table=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_table),
         why_not=tuple(sorted({words for found in each.values() for words in found.why_not})),
+        offsets_left_out=sum(found.offsets_left_out for found in each.values()),
+        tables_left_out=tuple(name for name, found in each.items() if found == Verification(())),
+    )
+    _require_compared(whole, pipeline, position, named)
+    return whole
+
+
+def _require_compared(
+    found: Verification, pipeline: Pipeline, position: Position, named: Callable[[str], str | None]
+) -> None:
+    """Check that something was compared: otherwise nothing is known of the table, and least that it is right.
+
+    Raises:
+        ActionRequiredError: nothing was, and why.
+    """
+    elsewhere = "compare the table with the system that produced the records; `sluice transactions` says what each "
+    elsewhere += "interval has read and written."
+    where: dict[str, str | None] = {"table": pipeline.table_id}
+    nothing = "Topic and table can't be compared: "
+    if found.intervals:
+        if found.keys_left_out and not any(one.in_topic or one.in_table for one in found.intervals):
+            raise ActionRequiredError(
+                f"{nothing}each of the {found.keys_left_out:,} keys has versions in several partitions, and nothing "
+                "says which is the last.",
+                next_step=elsewhere,
+                **where,
+            )
+        return
+    if found.not_in_topic:
+        raise ActionRequiredError(
+            f"{nothing}of none of its {len(found.not_in_topic):,} intervals all records are in Kafka still, on "
+            "clusters that are read now.",
+            next_step=elsewhere,
+            **where,
+            last_interval=found.not_in_topic[-1],
+        )
+    where["control_topic"] = pipeline.control_topic
+    if position.instant is None and not found.offsets_left_out:
+        raise ActionRequiredError(
+            f"{nothing}no interval of it has been committed yet.",
+            next_step="run an interval first. If the table was loaded already, compare the path in the pipeline file "
+            "with that of the pipeline that loads it.",
+            **where,
+        )
+    name = named(position.instant) if position.instant is not None else None
+    if name is not None and name != pipeline.table_id:
+        raise ActionRequiredError(
+            f"{nothing}the control topic has its intervals under another name than the pipeline file's.",
+            next_step="write the table into the pipeline file as the pipeline has it that loads the table: "
+            f"{name}. Messages name a table by its spelling there, without following symbolic links.",
+            **where,
+            named=name,
+            last_interval=position.instant,
+        )
+    raise ActionRequiredError(
+        f"{nothing}the control topic has no committed interval of it, though the table has "
+        f"{found.offsets_left_out:,} offsets.",
+        next_step="compare control topic and Kafka connection in the pipeline file with those of the pipeline that "
+        "loads the table. If another loader has written the table, or the control topic was lost, compare the table "
+        "with the system that produced the records.",
+        **where,
+        last_interval=position.instant,
     )
 
 
@@ -222,11 +302,11 @@ def verify_table(
     master: str,
     takes: Callable[[str], bool] = lambda _topic: True,
 ) -> Verification:
-    """Compare in a Spark job, and say what it found.
+    """Compare in a Spark job, and return its result.
 
     Args:
-        pipeline: whose table it is.
-        position: where the table and its clusters stand.
+        pipeline: the table's pipeline.
+        position: the present state of the table and its clusters.
         rows: how records become rows, and of which columns.
         history: the table's transactions.
         source: the cluster that is read.
@@ -236,7 +316,8 @@ def verify_table(
         takes: whether a topic's records are the table's.
 
     Raises:
-        ActionRequiredError: the sink can't be compared, or Kafka has lost records of an upsert table.
+        ActionRequiredError: the sink can't be compared, or Kafka has lost records of a table that is compared as a
+            whole.
         RetryableError: the Spark job failed.
     """
     require_comparable(pipeline)
@@ -252,8 +333,8 @@ def verify_table(
     intervals = [one for one in (i.of_topics(takes) for i in committed_intervals(history)) if one.ranges]
     if not pipeline.sink.options.rows_are_told_apart:
         whole = Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)
-        intervals = [whole.of_topics(takes)]
-        if not is_there(intervals[0]):
+        intervals = [one for one in (whole.of_topics(takes),) if one.ranges]
+        if intervals and not is_there(intervals[0]):
             raise ActionRequiredError(
                 f"{_why_whole(rows[1])}, so it can be compared only while Kafka has every record that it was loaded "
                 "from, in topics and on clusters that are read.",
@@ -263,12 +344,30 @@ def verify_table(
             )
     there = [i for i in intervals if is_there(i)]
     gone = tuple(i.instant for i in intervals if not is_there(i))
+    unknown = _offsets_left_out(position, intervals, takes)
     if not there:
-        return Verification((), gone)
+        return Verification((), gone, offsets_left_out=unknown)
     task = _task(pipeline, rows, there, position)
     of_streams = {address["connection"] for address in task["clusters"].values()}
     environment = driver_environment(source, control, master, map(connections, of_streams))
-    return _compare(pipeline, task, environment, master, gone)
+    return replace(_compare(pipeline, task, environment, master, gone), offsets_left_out=unknown)
+
+
+def _offsets_left_out(position: Position, intervals: Sequence[Interval], takes: Callable[[str], bool]) -> int:
+    """How many of the table's offsets, as far as its topics have them still, no interval has read."""
+    one_place, read = position.streams is None, dict[TopicPartition, list[tuple[int, int]]]()
+    for interval in intervals:
+        now = interval.present(position.state.cluster_ids, one_place=one_place)
+        for r in interval.ranges:
+            tp = r.topic_partition
+            read.setdefault(tp._replace(cluster=now.get(tp.cluster, tp.cluster)), []).append((r.start, r.end))
+    log_start = {b.topic_partition: b.log_start for b in position.state.partitions}
+    spans = [r for r in _covered(position.checkpoint) if takes(r.topic_partition.topic)]
+    return sum(
+        coverage.size(coverage.missing(coverage.add(read.get(r.topic_partition, ())), start, r.end))
+        for r in spans
+        if (start := max(r.start, log_start.get(r.topic_partition, 0))) < r.end
+    )
 
 
 def _why_whole(table: TableSpec) -> str:
@@ -278,7 +377,7 @@ def _why_whole(table: TableSpec) -> str:
 
 
 def _covered(checkpoint: Checkpoint) -> tuple[OffsetRange, ...]:
-    """All offsets that the table has, of whichever clusters and topics."""
+    """All offsets of the table, of all clusters and topics."""
     logs = [(name, topic) for name, cluster in checkpoint.clusters.items() for topic in cluster.topics]
     partitions = [tp for log in logs for tp in checkpoint.known_partitions(*log)]
     return tuple(OffsetRange(tp, *span) for tp in partitions for span in checkpoint.covered(tp))
@@ -287,7 +386,7 @@ def _covered(checkpoint: Checkpoint) -> tuple[OffsetRange, ...]:
 def _task(
     pipeline: Pipeline, rows: tuple[RecordPlan, TableSpec], intervals: Sequence[Interval], position: Position
 ) -> dict[str, Any]:
-    """What the Spark job is told."""
+    """The Spark job's arguments."""
     ids, streams = position.state.cluster_ids, position.streams
     one_place = streams is None
     present = {i.instant: i.present(ids, one_place=one_place) for i in intervals}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +109,25 @@ class Topic(ABC):
                 self.sent += records
             else:
                 producer.abort_transaction(30)
+
+    def begin_transaction(self, count: int, partitions: Sequence[int] = (0, 1)) -> Callable[[], None]:
+        """So many records in a transaction that is open until it is committed by what is returned."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.topic, "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        records: list[Sent] = []
+        for number in range(self._next_id, self._next_id + count):
+            row = {"id": number, "v": f"t{number}", "p": f"p{number % 2}"}
+            self._send(producer, partitions[number % len(partitions)], row, records)
+        self._next_id += count
+        assert producer.flush(30) == 0
+        sent = self.sent
+
+        def commit() -> None:
+            producer.commit_transaction(30)
+            sent.extend(records)
+
+        return commit
 
     def produce_raw(self, value: bytes | None, partition: int = 0, key: bytes | None = None) -> int:
         """One record as it is; returns its offset."""

@@ -197,6 +197,20 @@ class Table(Topic):
         self.others += added
         return added
 
+    def restore(self, instant: str) -> None:
+        """Hudi's own savepoint and restore, which take all commits after the instant off the table."""
+        self.drivers.idle().ask("restore", str(self.path), instant)
+
+    def cluster_by_spark(self, planned: str | None = None) -> str:
+        """Another writer's clustering: plan it, or carry a plan out; its instant."""
+        instant: str = self.drivers.idle().ask("cluster", str(self.path), planned)
+        return instant
+
+    def where(self, condition: str) -> list[int]:
+        """Ids of the rows that Spark finds by a condition, for which it may leave out table partitions."""
+        ids: list[int] = self.drivers.idle().ask("where", str(self.path), condition)
+        return ids
+
     def covered(self, checkpoint: Checkpoint | None = None) -> list[Sent]:
         """The records whose offsets the table has committed."""
         stands = self.checkpoint() if checkpoint is None else checkpoint
@@ -214,7 +228,7 @@ class Table(Topic):
     def _rows_of(self, covered: Sequence[Sent]) -> Counter[tuple[int, str]]:
         if self.pipeline.sink.hudi.operation == "upsert":
             last = {s.id: s.value for s in sorted(covered, key=lambda s: s.offset)}
-            return Counter(last.items())
+            return self.others + Counter(last.items())
         return self.others + Counter((s.id, s.value) for s in covered)
 
     def check(self, *, listing: bool = True, complete: bool = True) -> None:

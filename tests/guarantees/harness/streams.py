@@ -18,6 +18,9 @@ from .flow import Flow, invoke
 from .kafka import Sent
 from .processes import kafka_settings
 
+MAPPED = ["east", "west", "north", "old", "new", "fresh", "reg_east", "reg_west"]
+"""Connections that mappings of the tests may name."""
+
 
 class Streams:
     """Streams of one flow, whose records are sent to clusters of several brokers.
@@ -60,7 +63,8 @@ class Streams:
     def read(self, **settings: Any) -> Flow:
         """Have the pipeline read the stream from now on, rather than topics."""
         self.flow.set(source__kafka__topics=None, source__kafka__streams="orders")
-        self.flow.set(source__kafka__metadata={"service": "file", "path": str(self.file)}, **settings)
+        self.flow.set(source__kafka__metadata={"service": "file", "path": str(self.file)})
+        self.flow.set(**{"source__kafka__mapped_connections": MAPPED, **settings})
         return self.flow
 
     @classmethod

@@ -106,9 +106,9 @@ def create(bootstrap: str, topic: str, partitions: int, **config: str) -> None:
     wait_for(lambda: topic in admin.list_topics(timeout=10).topics, "the topic", pause=0.1)
 
 
-def environment(bootstrap: str) -> dict[str, str]:
+def environment(bootstrap: str, **extra: str) -> dict[str, str]:
     """How a process knows the target cluster."""
-    one = {"id": TARGET, "type": "kafka", "extra": {"bootstrap.servers": bootstrap, "log_level": 0}}
+    one = {"id": TARGET, "type": "kafka", "extra": {"bootstrap.servers": bootstrap, "log_level": 0, **extra}}
     return {VARIABLE: json.dumps([one])}
 
 

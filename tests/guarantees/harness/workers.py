@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from confluent_kafka.admin import AdminClient
 
@@ -29,8 +31,9 @@ class WorkerProcess:
     """`sluice worker`, in a process of its own."""
 
     def __init__(
-        self, name: str, group: str, flow: Flow, *more: str, files: tuple[Path, ...] = (), failpoint: str = ""
-    ):
+        self, name: str, group: str, flow: Flow, *more: str, files: tuple[Path, ...] = (), failpoint: str = "",
+        connections: Mapping[str, str] = MappingProxyType({}),
+    ):  # fmt: skip
         self.name, self.bootstrap = name, flow.bootstrap
         self._of = group
         self.log = flow.folder / f"worker-{name}.log"
@@ -38,8 +41,8 @@ class WorkerProcess:
         command += ["--name", name, "--lease", str(LEASE), "--memory", "1g", "--master", MASTER, *more]
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(
-                command, env=environment(flow.bootstrap, **{VARIABLE: failpoint}), cwd=flow.folder, stdout=out,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                command, env=environment(flow.bootstrap, **{VARIABLE: failpoint, **connections}), cwd=flow.folder,
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     @property

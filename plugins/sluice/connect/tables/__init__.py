@@ -1,4 +1,4 @@
-"""The connectors that are known: each a table of its keys, and the steps of code for what several keys say together."""
+"""The known connectors: for each a table of its keys, and the code for keys that depend on each other."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from sluice.connect.tables import databases, hudi, iceberg, jdbc_source, storage
 
 @dataclass(frozen=True)
 class Known:
-    """A connector that pipelines can be made of.
+    """A connector that can be imported.
 
     Attributes:
-        words: what people call it.
-        sink: the name of the section that takes its place.
-        keys: what each key comes to.
-        step: reads what several keys say together, before `keys`.
-        schedule: how often intervals run where the connector says nothing of it.
-        folder: whether its place is a folder, which `--path` may name.
+        words: its common name.
+        sink: the name of the section that replaces it.
+        keys: the rule for each key.
+        step: reads keys that depend on each other, before `keys`.
+        schedule: how often intervals run where the connector doesn't set it.
+        folder: whether it writes to a folder, which `--path` may name.
         source: the name of the section that it reads.
-        tables: keys that name tables, each of which has a pipeline of its own; the first that is set counts.
+        tables: keys that name tables, each with a separate pipeline; the first key that is set counts.
     """
 
     words: str
@@ -81,4 +81,4 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": _AIVEN_S3,
     "io.aiven.kafka.connect.s3.S3SinkConnector": _AIVEN_S3,
 }
-"""Connectors that are known and that no pipeline can be made of: why, and what to do."""
+"""Known connectors that can't be imported: the reason, and what to do."""

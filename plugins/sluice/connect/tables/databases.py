@@ -12,11 +12,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sluice.connect.draft import HIDDEN, AirflowConnection, Draft, RefusedError
 from sluice.connect.rules import (
-    Harmless,
-    Lost,
+    Ignored,
+    Maps,
     Secret,
     Table,
-    Takes,
+    Unsupported,
     duration,
     names,
     number_up_to,
@@ -24,15 +24,16 @@ from sluice.connect.rules import (
     retries,
     true_or_false,
 )
-from sluice.records.transforms import quoted
+from sluice.identifiers import quoted
 from sluice.redact import redact
 from sluice.sinks.jdbc.dialects import DIALECTS
+from sluice.sinks.jdbc.names import table_name
 
 _URL = "connection.url"
-_RETRIES = Harmless("a task whose database doesn't answer fails and is tried again, `retries` times")
-_BATCH = Takes("sink.batch_size", number_up_to(100_000, "set batch_size"))
-_BY_CONNECTION = Lost(
-    "properties of the driver stand in the Airflow connection",
+_RETRIES = Ignored("a task whose database doesn't answer fails and is tried again, `retries` times")
+_BATCH = Maps("sink.batch_size", number_up_to(100_000, "set batch_size"))
+_BY_CONNECTION = Unsupported(
+    "the driver's properties are set in the Airflow connection",
     "put it into `properties` of the connection's extra field",
 )
 
@@ -40,55 +41,57 @@ CONFLUENT: Final[Table] = {
     "connection.password": Secret("database", "jdbc", "password"),
     "connection.attempts": _RETRIES,
     "connection.backoff.ms": _RETRIES,
-    "connection.oracle.*": Harmless("it is for another database"),
+    "connection.oracle.*": Ignored("it is for another database"),
     "connection.*": _BY_CONNECTION,
-    "dialect.name": Harmless("the connection's URL says which database it is"),
-    "insert.mode": Takes("sink.insert_mode", one_of("insert", "upsert", "update")),
+    "dialect.name": Ignored("the connection's URL says which database it is"),
+    "insert.mode": Maps("sink.insert_mode", one_of("insert", "upsert", "update")),
     "batch.size": _BATCH,
-    "table.types": Lost("rows go to a table", "write to the table itself", ("table",)),
-    "db.timezone": Takes("sink.db_timezone"),
-    "date.timezone": Lost("a DATE has no time zone here", "", ("db_timezone", "utc")),
-    "auto.create": Takes("sink.auto_create", true_or_false),
-    "auto.evolve": Takes("sink.auto_evolve", true_or_false),
-    "quote.sql.identifiers": Lost(
+    "table.types": Unsupported("rows go to a table", "write to the table itself", ("table",)),
+    "db.timezone": Maps("sink.db_timezone"),
+    "date.timezone": Unsupported("a DATE has no time zone here", "", ("db_timezone", "utc")),
+    "auto.create": Maps("sink.auto_create", true_or_false),
+    "auto.evolve": Maps("sink.auto_evolve", true_or_false),
+    "quote.sql.identifiers": Unsupported(
         "names are always quoted; a column is found in whatever case the database has it", "", ("always",)
     ),
-    "max.retries": Takes("retries", retries, "of a task"),
-    "retry.backoff.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
-    "trim.sensitive.log": Harmless("no value of a record goes to a log"),
-    "mssql.use.merge.holdlock": Harmless("it is for another database"),
-    "replace.null.with.default": Lost("a null stays null", "use `coalesce` in a `set` of `transforms`", ("false",)),
-    "timestamp.precision.mode": Harmless("microseconds stay"),
+    "max.retries": Maps("retries", retries, "of a task"),
+    "retry.backoff.ms": Maps("retry_delay", duration, "it doubles from one to the next"),
+    "trim.sensitive.log": Ignored("no value of a record goes to a log"),
+    "mssql.use.merge.holdlock": Ignored("it is for another database"),
+    "replace.null.with.default": Unsupported(
+        "a null stays null", "use `coalesce` in a `set` of `transforms`", ("false",)
+    ),
+    "timestamp.precision.mode": Ignored("microseconds stay"),
 }
 AIVEN: Final[Table] = {
     **CONFLUENT,
     "sql.quote.identifiers": CONFLUENT["quote.sql.identifiers"],
-    "table.name.normalize": Lost("a table is named as it is", "name the table in the file", ("false",)),
-    "topics.to.tables.mapping": Lost("a pipeline's table is named in its file", "name the table in the file"),
+    "table.name.normalize": Unsupported("a table is named as the file says", "name the table in the file", ("false",)),
+    "topics.to.tables.mapping": Unsupported("a pipeline's table is named in its file", "name the table in the file"),
 }
 DEBEZIUM: Final[Table] = {
     "connection.password": Secret("database", "jdbc", "password"),
-    "connection.provider": Harmless("each write job has a connection of its own"),
-    "connection.pool.*": Harmless("each write job has a connection of its own"),
+    "connection.provider": Ignored("each write job has its own connection"),
+    "connection.pool.*": Ignored("each write job has its own connection"),
     "connection.restart.on.errors": _RETRIES,
     "connection.*": _BY_CONNECTION,
     "hibernate.*": _BY_CONNECTION,
-    "flush.max.retries": Takes("retries", retries, "of a task"),
-    "flush.retry.delay.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
-    "insert.mode": Takes("sink.insert_mode", one_of("insert", "upsert", "update")),
+    "flush.max.retries": Maps("retries", retries, "of a task"),
+    "flush.retry.delay.ms": Maps("retry_delay", duration, "it doubles from one to the next"),
+    "insert.mode": Maps("sink.insert_mode", one_of("insert", "upsert", "update")),
     "batch.size": _BATCH,
-    "use.reduction.buffer": Harmless("the last version of a key alone goes to the table"),
-    "truncate.enabled": Lost("the database's table isn't truncated", "", ("false",)),
-    "quote.identifiers": Lost(
+    "use.reduction.buffer": Ignored("the last version of a key alone goes to the table"),
+    "truncate.enabled": Unsupported("the database's table isn't truncated", "", ("false",)),
+    "quote.identifiers": Unsupported(
         "names are always quoted; a column is found in whatever case the database has it", "", ("true",)
     ),
-    "use.time.zone": Takes("sink.db_timezone"),
-    "database.time_zone": Takes("sink.db_timezone"),
-    "field.exclude.list": Lost("a field is left out of `schema`", "leave it out of the sink's `schema`"),
-    "column.naming.strategy": Lost("a column is named as its field", "use `rename` in `transforms`"),
-    "table.naming.strategy": Lost("a table is named as it is", "name the table in the file"),
-    "collection.naming.strategy": Lost("a table is named as it is", "name the table in the file"),
-    "dialect.*": Harmless("it is for types that records don't have here"),
+    "use.time.zone": Maps("sink.db_timezone"),
+    "database.time_zone": Maps("sink.db_timezone"),
+    "field.exclude.list": Unsupported("a field is left out of `schema`", "leave it out of the sink's `schema`"),
+    "column.naming.strategy": Unsupported("a column is named as its field", "use `rename` in `transforms`"),
+    "table.naming.strategy": Unsupported("a table is named as it is", "name the table in the file"),
+    "collection.naming.strategy": Unsupported("a table is named as it is", "name the table in the file"),
+    "dialect.*": Ignored("it is for types that records don't have here"),
 }
 
 
@@ -136,7 +139,7 @@ def database(draft: Draft, user: str, place: str = "sink.connection") -> None:
     Args:
         draft: the pipeline.
         user: the key of the login.
-        place: where the connection's id stands.
+        place: the path of the connection's id in the file.
 
     Raises:
         RefusedError: the database isn't known, or its URL can't be read.
@@ -163,12 +166,12 @@ def database(draft: Draft, user: str, place: str = "sink.connection") -> None:
     except ValueError:  # its message may quote the URL
         raise RefusedError("The URL can't be read.", "correct it.", _URL) from None
     relative = connection.type == "sqlite" and not connection.fields["host"].startswith("/")
-    step = "give the file's absolute path: each process opens it from a folder of its own" if relative else ""
+    step = "give the file's absolute path: each process opens it from its own folder" if relative else ""
     draft.honoured(_URL, f"the Airflow connection {connection.id}, of type {connection.type}", step)
 
 
 def _address(connection: AirflowConnection, kind: str, url: str) -> None:
-    """The connection's fields from a URL, without what it has of secrets."""
+    """The connection's fields from a URL, without its secrets."""
     if kind == "sqlite":
         connection.type = "sqlite"
         connection.fields["host"] = url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
@@ -200,18 +203,23 @@ def _table(draft: Draft, key: str, form: Any) -> None:
     if "${topic}" in template or mapping:
         if not topics:
             raise RefusedError(
-                "Each topic that the pattern finds has a table of its own, and a pipeline has one.",
+                "Each topic matching the pattern has its own table, and a pipeline has one.",
                 "name the topics in `topics`: a pipeline is made for each.",
                 key if draft.has(key) else "topics.regex",
             )
         topic = draft.destination or topics[0]
         template = mapping.get(topics[0]) or template.replace("${topic}", form(topic))
-    if re.fullmatch(r"[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?", template) is None:
+        if draft.flag("table.name.normalize") and topics[0] not in mapping:
+            template = re.sub(r"[^A-Za-z0-9_]", "_", template)
+            draft.honoured("table.name.normalize", f"the table is called {template}")
+    try:
+        template = table_name(template)
+    except ValueError as error:
         raise RefusedError(
-            f"The table would be called {template}, and names here are letters, digits and _, with a schema at most.",
+            f"The table would be called {template}: {error}.",
             f"name an existing table in {key}, or create one of another name.",
             key if draft.has(key) else "",
-        )
+        ) from None
     said = draft.put("sink.table", template)
     draft.honoured(key, said)
     draft.honoured("topics.to.tables.mapping", said)
@@ -259,10 +267,11 @@ def _deletes(draft: Draft) -> None:
         return
     mode = draft.get("insert.mode", "insert").lower()
     if mode != "upsert" or (draft.value_of("sink.pk_mode") != "record_key" and not draft.unwraps):
+        fate = "is set aside" if draft.get("errors.tolerance").lower() == "all" else "stops its interval"
         draft.lost(
             "delete.enabled",
             "rows are deleted by an upsert alone, by the fields of the record's key",
-            "a record without a value stops its interval: set insert.mode to upsert, and pk.mode to record_key",
+            f"a record without a value {fate}: set insert.mode to upsert, and pk.mode to record_key",
         )
         return
     said = draft.put("sink.delete_enabled", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sluice.connect.draft import Draft, RefusedError, UnfitError, without_login
-from sluice.connect.rules import Harmless, Lost, Table, Takes, duration, names
+from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration, names
 
 _PATH = "hoodie.base.path"
 _TYPE = "hoodie.table.type"
@@ -19,43 +19,45 @@ def _seconds(text: str) -> str:
 
 
 KEYS: Final[Table] = {
-    "bootstrap.servers": Harmless("the brokers are those of the Kafka connection"),
-    "hoodie.table.name": Takes("sink.table"),
-    "hoodie.datasource.write.partitionpath.field": Takes("sink.partition_fields", names),
-    "hoodie.kafka.commit.interval.secs": Takes("schedule", _seconds),
-    "hoodie.kafka.control.topic": Takes("control.topic", str, "the messages of both don't meet"),
-    "hoodie.kafka.coordinator.write.timeout.secs": Harmless("there is no time-out on writes but Airflow's"),
-    "hoodie.kafka.allow.commit.on.errors": Lost(
+    "bootstrap.servers": Ignored("the brokers are those of the Kafka connection"),
+    "hoodie.table.name": Maps("sink.table"),
+    "hoodie.datasource.write.partitionpath.field": Maps("sink.partition_fields", names),
+    "hoodie.kafka.commit.interval.secs": Maps("schedule", _seconds),
+    "hoodie.kafka.control.topic": Maps("control.topic", str, "the messages of both don't meet"),
+    "hoodie.kafka.coordinator.write.timeout.secs": Ignored("there is no time-out on writes but Airflow's"),
+    "hoodie.kafka.allow.commit.on.errors": Unsupported(
         "an interval with an error isn't committed", "errors.tolerance: all sets bad records aside", ("false",)
     ),
-    "hoodie.kafka.compaction.async.enable": Lost(
+    "hoodie.kafka.compaction.async.enable": Unsupported(
         "compaction is a table service", "add `table_services: {}` (docs/table-services.md)", ("false",)
     ),
-    "hoodie.meta.sync.enable": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)", ("false",)),
-    "hoodie.meta.sync.*": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)"),
-    "hoodie.datasource.hive_sync.*": Lost("catalogs are told by `catalog_sync`", "add it (docs/catalog-sync.md)"),
-    "hoodie.schemaprovider.class": Harmless("the converter, or the file, says the columns"),
-    "hoodie.deltastreamer.schemaprovider.*": Lost(
+    "hoodie.meta.sync.enable": Unsupported(
+        "`catalog_sync` registers tables", "add it (docs/catalog-sync.md)", ("false",)
+    ),
+    "hoodie.meta.sync.*": Unsupported("`catalog_sync` registers tables", "add it (docs/catalog-sync.md)"),
+    "hoodie.datasource.hive_sync.*": Unsupported("`catalog_sync` registers tables", "add it (docs/catalog-sync.md)"),
+    "hoodie.schemaprovider.class": Ignored("the converter, or the file, says the columns"),
+    "hoodie.deltastreamer.schemaprovider.*": Unsupported(
         "the converter, or the file, says the columns", "put the columns of that schema into sink's `schema`"
     ),
-    "hoodie.streamer.schemaprovider.*": Lost(
+    "hoodie.streamer.schemaprovider.*": Unsupported(
         "the converter, or the file, says the columns", "put the columns of that schema into sink's `schema`"
     ),
-    "hoodie.datasource.write.keygenerator.*": Lost(
+    "hoodie.datasource.write.keygenerator.*": Unsupported(
         "the key generator is Sluice's", "compare it with .hoodie/hoodie.properties (docs/coming-from.md)"
     ),
-    "hadoop.conf.dir": Lost(
+    "hadoop.conf.dir": Unsupported(
         "Hadoop's settings are those of HADOOP_CONF_DIR", "set it where Airflow's workers and Spark run"
     ),
-    "hadoop.home": Harmless("Hadoop's client is among Sluice's jars"),
-    "hoodie.*": Lost(
+    "hadoop.home": Ignored("Hadoop's client is among Sluice's jars"),
+    "hoodie.*": Unsupported(
         "options of Hudi's are taken over by hand", "put it into the sink's `options` if the table needs it"
     ),
 }
 
 
 def sink(draft: Draft) -> None:
-    """The table: one that rows are only added to goes on where it is, any other is loaded anew."""
+    """The table: an append-only one is taken over where it is, any other is loaded anew."""
     base = draft.get(_PATH).rstrip("/")
     if not base:
         raise RefusedError("It doesn't say where the table is.", f"add {_PATH}.", _PATH)
@@ -77,7 +79,7 @@ def sink(draft: Draft) -> None:
         draft.honoured(_KEY, draft.put("sink.record_key", record_key))
     else:
         draft.honoured(
-            _PATH, f"{'.'.join(draft.place('sink.path'))}: {base}; the table's own checkpoint says where it goes on"
+            _PATH, f"{'.'.join(draft.place('sink.path'))}: {base}; the table's own checkpoint says where to resume"
         )
         draft.harmless(_KEY, "rows are added, and Hudi makes keys up")
     if draft.value_of("source.value.converter") == "string":

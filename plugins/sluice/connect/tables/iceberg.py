@@ -1,4 +1,4 @@
-"""Iceberg's sink for Connect, Apache's and the one of Tabular that it comes from: a Hudi table of each of its tables.
+"""Iceberg's sink for Connect, Apache's and its predecessor, Tabular's: a Hudi table for each of its tables.
 
 https://iceberg.apache.org/docs/latest/kafka-connect/ and https://github.com/tabular-io/iceberg-kafka-connect.
 """
@@ -9,8 +9,9 @@ import re
 from typing import Final
 
 from sluice.connect.draft import Draft, RefusedError, without_login
-from sluice.connect.rules import Harmless, Lost, Table, Takes, duration
-from sluice.records.transforms import quoted, text
+from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration
+from sluice.identifiers import quoted
+from sluice.records.transforms import text
 
 TABLES: Final = ("iceberg.tables",)
 """The key that names tables."""
@@ -21,51 +22,62 @@ _UPSERT, _CHANGES = "iceberg.tables.upsert-mode-enabled", "iceberg.tables.cdc-fi
 _OF_TABLE = "iceberg.table."
 _PLAIN = re.compile(r"\w+")
 _NAMED = re.compile(r"[\w.-]+")
-_CATALOG = Lost(
-    "a Hudi table needs no catalog; those that should know it are told by `catalog_sync`",
+_CATALOG = Unsupported(
+    "a Hudi table needs no catalog; `catalog_sync` registers it where it is wanted",
     "add it if readers look tables up by name (docs/catalog-sync.md)",
 )
-_STORAGE = Harmless("storage is reached by Hadoop's settings, and by the sink's `connection`")
+_LOGIN = Unsupported(
+    "credentials are Hadoop's settings",
+    'put them into the Spark connection\'s extra field, as {"conf": {"spark.hadoop.fs.s3a.…": "…"}}',
+)
+_STORAGE = Ignored("storage is reached by Hadoop's settings, and by the sink's `connection`")
 
 KEYS: Final[Table] = {
-    "iceberg.catalog": Harmless("the name that the connector has for its catalog"),
+    "iceberg.catalog": Ignored("the name that the connector has for its catalog"),
     "iceberg.catalog.io-impl": _STORAGE,
+    "iceberg.catalog.s3.access-key-id": _LOGIN,
+    "iceberg.catalog.s3.secret-access-key": _LOGIN,
+    "iceberg.catalog.s3.session-token": _LOGIN,
     "iceberg.catalog.s3.*": _STORAGE,
     "iceberg.catalog.client.*": _STORAGE,
     "iceberg.catalog.*": _CATALOG,
-    "iceberg.hadoop-conf-dir": Lost(
+    "iceberg.hadoop-conf-dir": Unsupported(
         "Hadoop's settings are those of HADOOP_CONF_DIR", "set it where Airflow's workers and Spark run"
     ),
-    "iceberg.hadoop.*": Lost(
+    "iceberg.hadoop.*": Unsupported(
         "Hadoop's settings are those of HADOOP_CONF_DIR", "put it there, or into `spark.hadoop.…` of `write.conf`"
     ),
-    "iceberg.control.topic": Harmless("the control topic is the pipeline's own"),
-    "iceberg.control.group-id-prefix": Harmless("the control topic is read without a consumer group"),
-    "iceberg.control.commit.interval-ms": Takes("schedule", duration),
-    "iceberg.control.commit.timeout-ms": Lost(
+    "iceberg.control.topic": Ignored("the control topic is the pipeline's own"),
+    "iceberg.control.group-id-prefix": Ignored("the control topic is read without a consumer group"),
+    "iceberg.control.commit.interval-ms": Maps("schedule", duration),
+    "iceberg.control.commit.timeout-ms": Unsupported(
         "an interval is committed with all of its ranges, or not at all: there is no partial commit",
         "give `write.timeout` if a range may take no longer",
     ),
-    "iceberg.control.commit.threads": Harmless("a pipeline has one table, and one commit"),
-    "iceberg.coordinator.transactional.*": Harmless("the control topic's first message counts, whoever sent it"),
-    "iceberg.coordinator-executor-*": Harmless("a coordinator is a task of Airflow's"),
-    "iceberg.kafka.*": Harmless("the Airflow connection of the cluster has the settings of all clients"),
-    "iceberg.tables.default-commit-branch": Lost(
-        "a Hudi table has one timeline and no branches", "load a table of its own", ("main",)
+    "iceberg.control.commit.threads": Ignored("a pipeline has one table, and one commit"),
+    "iceberg.coordinator.transactional.*": Ignored(
+        "the control topic's first message counts, whichever process sent it"
     ),
-    f"{_OF_TABLE}*.commit-branch": Lost(
-        "a Hudi table has one timeline and no branches", "load a table of its own", ("main",)
+    "iceberg.coordinator-executor-*": Ignored("a coordinator is a task of Airflow's"),
+    "iceberg.kafka.*": Ignored("the Airflow connection of the cluster has the settings of all clients"),
+    "iceberg.tables.default-commit-branch": Unsupported(
+        "a Hudi table has one timeline and no branches", "load a separate table", ("main",)
     ),
-    "iceberg.tables.auto-create-enabled": Harmless("the first interval creates the table"),
-    "iceberg.tables.auto-create-props.*": Lost("properties are Iceberg's", "see the sink's `options` for Hudi's"),
-    "iceberg.tables.write-props.*": Lost("properties are Iceberg's", "see the sink's `options` for Hudi's"),
-    "iceberg.tables.evolve-schema-enabled": Lost(
+    f"{_OF_TABLE}*.commit-branch": Unsupported(
+        "a Hudi table has one timeline and no branches", "load a separate table", ("main",)
+    ),
+    "iceberg.tables.auto-create-enabled": Ignored("the first interval creates the table"),
+    "iceberg.tables.auto-create-props.*": Unsupported(
+        "properties are Iceberg's", "see the sink's `options` for Hudi's"
+    ),
+    "iceberg.tables.write-props.*": Unsupported("properties are Iceberg's", "see the sink's `options` for Hudi's"),
+    "iceberg.tables.evolve-schema-enabled": Unsupported(
         "new columns are added when the file, or the registry's schema, has them", "see docs/schemas.md", ("false",)
     ),
-    "iceberg.tables.schema-force-optional": Lost(
+    "iceberg.tables.schema-force-optional": Unsupported(
         "columns are what the schema says", "leave NOT NULL out of the sink's `schema`", ("false",)
     ),
-    "iceberg.tables.schema-case-insensitive": Lost(
+    "iceberg.tables.schema-case-insensitive": Unsupported(
         "fields are found by their names as they are written", "name them so", ("false",)
     ),
 }
@@ -82,7 +94,7 @@ def sink(draft: Draft) -> None:
     _routed(draft, table)
     for key in draft.given.config:
         if key.startswith(_OF_TABLE) and not key.startswith(f"{_OF_TABLE}{table}."):
-            draft.harmless(key, "it is of another table, which has a pipeline of its own")
+            draft.harmless(key, "it is of another table, which has its own pipeline")
 
 
 def _table(draft: Draft) -> str:

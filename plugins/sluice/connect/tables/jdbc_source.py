@@ -10,11 +10,11 @@ from typing import Final
 
 from sluice.connect.draft import Draft, RefusedError
 from sluice.connect.rules import (
-    Harmless,
-    Lost,
+    Ignored,
+    Maps,
     Secret,
     Table,
-    Takes,
+    Unsupported,
     duration,
     one_of,
     retries,
@@ -27,79 +27,79 @@ TABLES: Final = ("table.whitelist", "tables")
 """Keys that name tables, Confluent's and Aiven's."""
 _POLL: Final = "poll.interval.ms"
 _OFTEN: Final = 60_000
-_ATTEMPTS = Harmless("a task whose database doesn't answer fails and is tried again, `retries` times")
-_BY_PATTERN = Lost("tables are named here, since each has a topic of its own", "name them in table.whitelist")
+_ATTEMPTS = Ignored("a task whose database doesn't answer fails and is tried again, `retries` times")
+_BY_PATTERN = Unsupported("tables are named here, since each has its own topic", "name them in table.whitelist")
 
 KEYS: Final[Table] = {
     "connection.password": Secret("database", "jdbc", "password"),
     "connection.attempts": _ATTEMPTS,
     "connection.backoff.ms": _ATTEMPTS,
-    "connection.*": Lost(
-        "properties of the driver stand in the Airflow connection",
+    "connection.*": Unsupported(
+        "the driver's properties are set in the Airflow connection",
         "put it into `properties` of the connection's extra field",
     ),
-    "dialect.name": Harmless("the connection's URL says which database it is"),
-    "numeric.mapping": Takes(
+    "dialect.name": Ignored("the connection's URL says which database it is"),
+    "numeric.mapping": Maps(
         "source.numeric_mapping", one_of("none", "precision_only", "best_fit", "best_fit_eager_double")
     ),
-    "numeric.precision.mapping": Lost("numbers keep their types", "set numeric.mapping", ("false",)),
-    "validate.non.null": Takes("source.validate_non_null", true_or_false),
-    "db.timezone": Takes("source.db_timezone"),
-    "batch.max.rows": Harmless(
-        "a write job reads `fetch_size` rows at a time, and an interval has max_records at most"
-    ),
-    "table.poll.interval.ms": Harmless("each interval looks"),
+    "numeric.precision.mapping": Unsupported("numbers keep their types", "set numeric.mapping", ("false",)),
+    "validate.non.null": Maps("source.validate_non_null", true_or_false),
+    "db.timezone": Maps("source.db_timezone"),
+    "batch.max.rows": Ignored("a write job reads `fetch_size` rows at a time, and an interval has max_records at most"),
+    "table.poll.interval.ms": Ignored("each interval looks"),
     "table.blacklist": _BY_PATTERN,
     "table.include.list": _BY_PATTERN,
     "table.exclude.list": _BY_PATTERN,
-    "table.types": Harmless("the tables are named"),
-    "catalog.pattern": Lost("a table is of the database of its connection", "name it with its schema"),
-    "schema.pattern": Lost("a table is named with its schema", "write schema.table in table.whitelist"),
-    "quote.sql.identifiers": Lost("names are always quoted", "", ("always",)),
-    "query.suffix": Lost("the window is put around the query", "write it into the query"),
+    "table.types": Ignored("the tables are named"),
+    "catalog.pattern": Unsupported("a table is of the database of its connection", "name it with its schema"),
+    "schema.pattern": Unsupported("a table is named with its schema", "write schema.table in table.whitelist"),
+    "quote.sql.identifiers": Unsupported("names are always quoted", "", ("always",)),
+    "query.suffix": Unsupported("the window is put around the query", "write it into the query"),
     "query.retry.attempts": _ATTEMPTS,
-    "transaction.isolation.mode": Harmless("a window has nothing in it that an open transaction could still change"),
-    "timestamp.granularity": Lost("times are TIMESTAMP, to the microsecond", "", ("connect_logical",)),
-    "timestamp.initial": Lost(
+    "transaction.isolation.mode": Ignored("a window has nothing in it that an open transaction could still change"),
+    "timestamp.granularity": Unsupported("times are TIMESTAMP, to the microsecond", "", ("connect_logical",)),
+    "timestamp.initial": Unsupported(
         "positions are microseconds since 1970, by table", "write starting_offsets (docs/jdbc-source.md)", ("0",)
     ),
-    "timestamp.column.mapping": Lost("a pipeline reads one table", "name the columns in timestamp.column.name"),
-    "incrementing.column.mapping": Lost("a pipeline reads one table", "name the column in incrementing.column.name"),
-    "max.retries": Takes("retries", retries, "of a task"),
-    "retry.backoff.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
-    "tasks.max": Harmless("each table has a pipeline, and they run side by side"),
-    "tasks.max.enforce": Harmless("each table has a pipeline, and they run side by side"),
-    "exactly.once.support": Harmless("each row version lands once, with the position in the same transaction"),
-    "transaction.boundary": Harmless("an interval is one transaction"),
-    "transaction.boundary.interval.ms": Harmless("an interval is one transaction"),
-    "offsets.storage.topic": Harmless("positions stand in the log of the topic"),
-    "topic.creation.default.replication.factor": Takes("sink.topic_settings.replication_factor", whole_number),
-    "topic.creation.default.partitions": Takes("sink.topic_settings.partitions", whole_number),
-    "topic.creation.*": Lost("a topic is created with the settings of `topic_settings`", "write them there"),
-    "producer.override.*": Lost(
+    "timestamp.column.mapping": Unsupported("a pipeline reads one table", "name the columns in timestamp.column.name"),
+    "incrementing.column.mapping": Unsupported(
+        "a pipeline reads one table", "name the column in incrementing.column.name"
+    ),
+    "max.retries": Maps("retries", retries, "of a task"),
+    "retry.backoff.ms": Maps("retry_delay", duration, "it doubles from one to the next"),
+    "tasks.max": Ignored("each table has a pipeline, and they run side by side"),
+    "tasks.max.enforce": Ignored("each table has a pipeline, and they run side by side"),
+    "exactly.once.support": Ignored("each row version lands once, with the position in the same transaction"),
+    "transaction.boundary": Ignored("an interval is one transaction"),
+    "transaction.boundary.interval.ms": Ignored("an interval is one transaction"),
+    "offsets.storage.topic": Ignored("positions are in the log of the topic"),
+    "topic.creation.default.replication.factor": Maps("sink.topic_settings.replication_factor", whole_number),
+    "topic.creation.default.partitions": Maps("sink.topic_settings.partitions", whole_number),
+    "topic.creation.*": Unsupported("a topic is created with the settings of `topic_settings`", "write them there"),
+    "producer.override.*": Unsupported(
         "how records are sent, the Airflow connection and `producer` of the sink say", "write it there"
     ),
-    "admin.override.*": Harmless("the Airflow connection of the cluster has the settings of all clients"),
-    "header.converter": Harmless("rows have no headers"),
-    "header.converter.*": Harmless("rows have no headers"),
-    "errors.tolerance": Lost("a row that can't be encoded stops its interval", "", ("none",)),
+    "admin.override.*": Ignored("the Airflow connection of the cluster has the settings of all clients"),
+    "header.converter": Ignored("rows have no headers"),
+    "header.converter.*": Ignored("rows have no headers"),
+    "errors.tolerance": Unsupported("a row that can't be encoded stops its interval", "", ("none",)),
     "errors.retry.timeout": _ATTEMPTS,
     "errors.retry.delay.max.ms": _ATTEMPTS,
-    "errors.log.*": Harmless("what stops an interval is named in the task's log and note"),
-    "config.action.reload": Harmless("a pipeline file is read anew by each run"),
-    "*.converter.plugin.version": Harmless("converters are those of this release"),
-    "connector.plugin.version": Harmless("connectors are those of this release"),
-    "confluent.*": Harmless("no license is needed"),
+    "errors.log.*": Ignored("what stops an interval is named in the task's log and note"),
+    "config.action.reload": Ignored("a pipeline file is read anew by each run"),
+    "*.converter.plugin.version": Ignored("converters are those of this release"),
+    "connector.plugin.version": Ignored("connectors are those of this release"),
+    "confluent.*": Ignored("no license is needed"),
 }
 
 
 def source(draft: Draft) -> None:
     """The database, the table or query, its mode, and the topic."""
     database(draft, "connection.user", "source.connection")
-    topic = _what(draft)
+    _what(draft)
     _mode(draft)
     _schedule(draft)
-    said = draft.put("sink.topic", draft.destination or topic)
+    said = draft.put("sink.topic", draft.destination or topic(draft))
     draft.honoured("topic.prefix", said)
     if draft.key_from_value:
         draft.put("sink.key_fields", [draft.key_extracted] if draft.key_extracted else list(draft.key_from_value))
@@ -107,32 +107,49 @@ def source(draft: Draft) -> None:
         draft.steps.append(
             "name a folder that write jobs and Airflow's workers share: `--path`, or `staging` of the sink in the file"
         )
-    draft.put(
-        "sink.staging", draft.folder or "${SLUICE_STAGING:-file:///tmp/sluice-staging}/" + str(draft.data["name"])
-    )
+    if draft.folder:  # else it is missing: a folder that any account could make first is no place for a table's rows
+        draft.put("sink.staging", draft.folder)
     draft.put("sink.topic_settings", {"create": True})
+    # Connect's records have the time at which they are sent; by the rows' own times, retention would delete old rows.
+    draft.put("sink.timestamp", "wallclock")
 
 
-def _what(draft: Draft) -> str:
-    """The table, or the query; the topic that Connect would write it to."""
-    prefix, query = draft.get("topic.prefix"), draft.get("query")
+def topic(draft: Draft) -> str:
+    """The topic that Connect writes to, before any router."""
+    prefix = draft.get("topic.prefix")
+    tables = next((draft.list(key) for key in TABLES if draft.has(key)), ())
+    return prefix if draft.get("query") or not tables else prefix + tables[0].rpartition(".")[2]
+
+
+def _what(draft: Draft) -> None:
+    """The table, or the query."""
+    prefix, query = draft.get("topic.prefix"), draft.get("query").rstrip().rstrip(";").rstrip()
     if query:
         if not prefix:
             raise RefusedError("Rows of a query go to a topic that topic.prefix names.", "name it.", "query")
         draft.put("source.query_name", re.sub(r"\W", "_", prefix.rstrip(".-_")) or "query")
         said = draft.put("source.query", query)
-        if draft.get("mode") != "bulk":
+        if draft.get("mode").lower() == "incrementing":
+            raise RefusedError(
+                "Rows of a query can't be found by a growing number alone: a number that is given early and committed"
+                " late would be passed over, and whether one is can be asked of a table alone.",
+                "load the table by its number, or the query by mode timestamp.",
+                "mode",
+            )
+        if draft.get("mode").lower() != "bulk":
             said += f"; {draft.put('source.consistency', 'delay')}, as Connect: a row that commits late is lost"
+            # Connect asks this of tables alone: rows of a query whose time is null aren't found, there neither.
+            nulls = draft.put("source.validate_non_null", False)
+            draft.honoured("validate.non.null", f"{nulls}: it is asked of tables alone")
         draft.honoured("query", said)
         for key in TABLES:
             draft.harmless(key, "the query is read in the place of tables")
-        return prefix
+        return
     key = next((key for key in TABLES if draft.has(key)), TABLES[0])
     tables = draft.list(key)
     if not tables:
-        raise RefusedError("Each table has a topic of its own, and none is named.", "name them in table.whitelist.")
+        raise RefusedError("Each table has its own topic, and none is named.", "name them in table.whitelist.")
     draft.honoured(key, draft.put("source.tables", tables[0]))
-    return prefix + tables[0].rpartition(".")[2]
 
 
 def _mode(draft: Draft) -> None:
@@ -146,7 +163,7 @@ def _mode(draft: Draft) -> None:
     if "timestamp" in mode:
         columns = draft.list(times)
         draft.honoured(times, draft.put("source.timestamp_column", columns[0] if len(columns) == 1 else list(columns)))
-        draft.honoured(number, "a window has all rows of a time; no number is needed to tell them apart")
+        draft.honoured(number, "a window has all rows of a time; no number is needed to distinguish them")
     elif mode == "incrementing":
         if draft.has(number):
             draft.honoured(number, draft.put("source.incrementing_column", draft.get(number)))

@@ -6,10 +6,11 @@ https://docs.confluent.io/kafka-connectors/s3-sink/current/configuration_options
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError, address
-from sluice.connect.rules import Harmless, Lost, Table, Takes, duration, names, one_of, whole_number
+from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration, names, one_of, whole_number
 from sluice.sinks.files.options import Files
 
 _FORMATS: Final = {"AvroFormat": "avro", "ParquetFormat": "parquet", "JsonFormat": "json"}
@@ -24,95 +25,103 @@ _EXTRACTORS: Final = {"wallclock": "wallclock", "record": "record", "recordfield
 _CODECS: Final = {"null": "none", "uncompressed": "none"}
 _OBJECTS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss")
 _NAMES = "names of files are those of docs/file-sink.md"
-_MEMORY = "an interval is written by Spark, with memory of its own"
+_MEMORY = "an interval is written by Spark, with its own memory settings"
 _HADOOP = "Hadoop's settings are those of HADOOP_CONF_DIR, and of spark.hadoop.* in write.conf"
-_HIVE = Lost("Hive isn't told of new folders", "add them by MSCK REPAIR TABLE, or leave it to your own job")
-_KERBEROS = Lost(
+_HIVE = Unsupported(
+    "new folders aren't registered in Hive", "add them by MSCK REPAIR TABLE, or leave it to your own job"
+)
+_KERBEROS = Unsupported(
     _HADOOP, "log in by spark.kerberos.principal and spark.kerberos.keytab in write.conf, and kinit on the workers"
 )
 
 _SHARED: Final[Table] = {
-    "flush.size": Takes(
+    "flush.size": Maps(
         "sink.max_rows_per_file",
         whole_number,
         "cut by offsets, and files are closed with each interval, however few rows there are",
     ),
-    "storage.class": Harmless("the path says where files are"),
-    "schema.cache.size": Harmless("schemas are pinned in START-COMMIT"),
-    "retry.backoff.ms": Takes("retry_delay", duration, "it doubles from one to the next"),
-    "shutdown.timeout.ms": Harmless("an interval is committed or not, however it ends"),
-    "filename.offset.zero.pad.width": Lost(_NAMES, "", ("10",)),
-    "file.delim": Lost(_NAMES, "", ("+",)),
-    "directory.delim": Lost("folders are divided by /", "", ("/",)),
-    "enhanced.avro.schema.support": Harmless("names of enumerations are texts"),
-    "connect.meta.data": Harmless("names and notes of Connect's schemas don't reach a file"),
-    "allow.optional.map.keys": Harmless("maps have texts as keys"),
-    "max.open.files.per.partition": Harmless(_MEMORY),
-    "partitioner.max.open.files": Harmless(_MEMORY),
-    "avro.codec": Harmless("files are of another format"),
-    "parquet.codec": Harmless("files are of another format"),
+    "storage.class": Ignored("the path says where files are"),
+    "schema.cache.size": Ignored("schemas are pinned in START-COMMIT"),
+    "retry.backoff.ms": Maps("retry_delay", duration, "it doubles from one to the next"),
+    "shutdown.timeout.ms": Ignored("an interval is committed or not, however it ends"),
+    "filename.offset.zero.pad.width": Unsupported(_NAMES, "", ("10",)),
+    "file.delim": Unsupported(_NAMES, "", ("+",)),
+    "directory.delim": Unsupported("folders are divided by /", "", ("/",)),
+    "enhanced.avro.schema.support": Ignored("names of enumerations are texts"),
+    "connect.meta.data": Ignored("names and notes of Connect's schemas don't reach a file"),
+    "allow.optional.map.keys": Ignored("maps have texts as keys"),
+    "max.open.files.per.partition": Ignored(_MEMORY),
+    "partitioner.max.open.files": Ignored(_MEMORY),
+    "avro.codec": Ignored("files are of another format"),
+    "parquet.codec": Ignored("files are of another format"),
 }
 HDFS: Final[Table] = {
     **_SHARED,
-    "logs.dir": Harmless("the log of commits is in the folder _sluice of the path"),
-    "hadoop.conf.dir": Lost(_HADOOP, "set HADOOP_CONF_DIR where Airflow's workers and Spark run"),
-    "hadoop.home": Harmless("Hadoop's client is among Sluice's jars"),
-    "hdfs.authentication.kerberos": Lost(_KERBEROS.why, _KERBEROS.next_step, ("false",)),
+    "logs.dir": Ignored("the log of commits is in the folder _sluice of the path"),
+    "hadoop.conf.dir": Unsupported(_HADOOP, "set HADOOP_CONF_DIR where Airflow's workers and Spark run"),
+    "hadoop.home": Ignored("Hadoop's client is among Sluice's jars"),
+    "hdfs.authentication.kerberos": Unsupported(_KERBEROS.why, _KERBEROS.next_step, ("false",)),
     "connect.hdfs.principal": _KERBEROS,
     "connect.hdfs.keytab": _KERBEROS,
     "hdfs.namenode.principal": _KERBEROS,
-    "kerberos.ticket.renew.period.ms": Harmless("write jobs are shorter than a ticket's life, or renew it by Spark"),
-    "hive.integration": Lost(_HIVE.why, _HIVE.next_step, ("false",)),
-    "hive.*": Harmless("there is no integration with Hive"),
+    "kerberos.ticket.renew.period.ms": Ignored("write jobs are shorter than a ticket's life, or renew it by Spark"),
+    "hive.integration": Unsupported(_HIVE.why, _HIVE.next_step, ("false",)),
+    "hive.*": Ignored("there is no integration with Hive"),
 }
 S3: Final[Table] = {
     **_SHARED,
-    "s3.region": Lost(
+    "s3.region": Unsupported(
         "the S3 client's region is Hadoop's setting", "set spark.hadoop.fs.s3a.endpoint.region in write.conf"
     ),
-    "s3.part.size": Harmless(_MEMORY),
-    "s3.part.retries": Harmless("a task that failed is tried again"),
-    "s3.retry.backoff.ms": Harmless("a task that failed is tried again"),
-    "s3.compression.level": Harmless("the codec's own level is taken"),
-    "s3.elastic.buffer.*": Harmless(_MEMORY),
-    "s3.http.send.expect.continue": Harmless("the S3 client is Hadoop's"),
-    "s3.path.style.access.enabled": Lost(
+    "s3.part.size": Ignored(_MEMORY),
+    "s3.part.retries": Ignored("a task that failed is tried again"),
+    "s3.retry.backoff.ms": Ignored("a task that failed is tried again"),
+    "s3.compression.level": Ignored("the codec's own level is taken"),
+    "s3.elastic.buffer.*": Ignored(_MEMORY),
+    "s3.http.send.expect.continue": Ignored("the S3 client is Hadoop's"),
+    "s3.path.style.access.enabled": Unsupported(
         "the S3 client is Hadoop's", "set spark.hadoop.fs.s3a.path.style.access in write.conf"
     ),
-    "s3.schema.partition.affix.type": Lost("folders are called by their topics", "", ("none",)),
-    "s3.object.tagging": Lost("objects get no tags", "", ("false",)),
-    "s3.object.tagging.*": Harmless("objects get no tags"),
-    "s3.acl.canned": Lost("objects get the bucket's own rights", "set spark.hadoop.fs.s3a.acl.default in write.conf"),
-    "s3.sse.customer.key": Lost(
+    "s3.schema.partition.affix.type": Unsupported("folders are called by their topics", "", ("none",)),
+    "s3.object.tagging": Unsupported("objects get no tags", "", ("false",)),
+    "s3.object.tagging.*": Ignored("objects get no tags"),
+    "s3.acl.canned": Unsupported(
+        "objects get the bucket's own rights", "set spark.hadoop.fs.s3a.acl.default in write.conf"
+    ),
+    "s3.sse.customer.key": Unsupported(
         "encryption is Hadoop's setting, and its key a secret", "put it into the Spark connection's extra field"
     ),
-    "s3.ssea.name": Lost(
+    "s3.ssea.name": Unsupported(
         "encryption is Hadoop's setting", "set spark.hadoop.fs.s3a.encryption.algorithm in write.conf"
     ),
-    "s3.sse.kms.key.id": Lost("encryption is Hadoop's setting", "set spark.hadoop.fs.s3a.encryption.key in write.conf"),
-    "s3.wan.mode": Lost(
+    "s3.sse.kms.key.id": Unsupported(
+        "encryption is Hadoop's setting", "set spark.hadoop.fs.s3a.encryption.key in write.conf"
+    ),
+    "s3.wan.mode": Unsupported(
         "there is no accelerated endpoint", "set spark.hadoop.fs.s3a.endpoint in write.conf", ("false",)
     ),
-    "s3.credentials.provider.*": Lost(
+    "s3.credentials.provider.*": Unsupported(
         "credentials are Hadoop's settings", "set spark.hadoop.fs.s3a.aws.credentials.provider"
     ),
-    "s3.proxy.*": Lost("the S3 client is Hadoop's", "set spark.hadoop.fs.s3a.proxy.host and its like"),
-    "aws.*": Lost(
+    "s3.proxy.*": Unsupported("the S3 client is Hadoop's", "set spark.hadoop.fs.s3a.proxy.host and its like"),
+    "aws.*": Unsupported(
         "credentials are Hadoop's settings",
         'put them into the Spark connection\'s extra field, as {"conf": {"spark.hadoop.fs.s3a.…": "…"}}',
     ),
-    "store.kafka.keys": Lost(
-        "a record's key becomes a column, in no file of its own", "say so in source's `key`", ("false",)
+    "store.kafka.keys": Unsupported(
+        "a record's key becomes a column, not a separate file", "say so in source's `key`", ("false",)
     ),
-    "store.kafka.headers": Lost(
-        "headers become a column, in no file of their own", "say so in source's `columns`", ("false",)
+    "store.kafka.headers": Unsupported(
+        "headers become a column, not a separate file", "say so in source's `columns`", ("false",)
     ),
-    "keys.format.class": Harmless("keys have no files"),
-    "headers.format.class": Harmless("headers have no files"),
-    "behavior.on.null.values": Lost("a record without a value is a bad one and stops its interval", "", ("fail",)),
-    "format.bytearray.*": Harmless("files are of another format"),
-    "json.decimal.format": Harmless("decimals are numbers in JSON"),
-    "tombstone.*": Lost("a record without a value is a bad one and stops its interval"),
+    "keys.format.class": Ignored("keys have no files"),
+    "headers.format.class": Ignored("headers have no files"),
+    "behavior.on.null.values": Unsupported(
+        "a record without a value is a bad one and stops its interval", "", ("fail",)
+    ),
+    "format.bytearray.*": Ignored("files are of another format"),
+    "json.decimal.format": Ignored("decimals are numbers in JSON"),
+    "tombstone.*": Unsupported("a record without a value is a bad one and stops its interval"),
 }
 
 
@@ -127,7 +136,7 @@ def hdfs(draft: Draft) -> None:
 
 
 def _hive(draft: Draft) -> None:
-    """The metastore, for formats of which Hive reads each file by the catalog's columns."""
+    """The metastore, for formats whose files Hive reads by the catalog's columns."""
     uris, topics = draft.get("hive.metastore.uris"), draft.list("topics")
     if not draft.flag("hive.integration") or not uris or draft.value_of("sink.format") not in ("avro", "parquet"):
         return
@@ -136,7 +145,8 @@ def _hive(draft: Draft) -> None:
         draft.honoured(key, f"in {draft.put('catalog_sync.hive', hive)}")
     table = draft.get("hive.table.name", "${topic}")
     if "${topic}" not in table or len(topics) == 1:
-        hive["table"] = table.replace("${topic}", topics[0] if topics else "")
+        named = table.replace("${topic}", topics[0] if topics else "")
+        hive["table"] = re.sub(r"[.-]", "_", named)  # as the connector's own tableNameConverter has it
         draft.honoured("hive.table.name", f"catalog_sync.hive.table: {hive['table']}")
     draft.lost("hive.table.name", "the topics are partitions of one table", "name it in catalog_sync.hive.table")
     draft.differs(
@@ -162,7 +172,7 @@ def s3(draft: Draft) -> None:
 
 
 def _place(draft: Draft, key: str, url: str) -> None:
-    """Each pipeline has a folder of its own: below the connector's, or below one that the caller names."""
+    """Each pipeline has its own folder: below the connector's, or below one that the caller names."""
     if draft.value_of("sink.path"):
         if draft.has(key):
             draft.lost(key, "the endpoint of S3 is Hadoop's setting", "set spark.hadoop.fs.s3a.endpoint in write.conf")
@@ -183,20 +193,21 @@ def _place(draft: Draft, key: str, url: str) -> None:
             key,
         )
     said = draft.put("sink.path", f"{base}/{draft.data['name']}")
-    below = draft.get("topics.dir", "topics").strip("/")
-    place = (
-        f"{said}; readers look below {base}/{draft.data['name']}/{below}, since each pipeline has a folder of its own"
-    )
-    step = "tell the readers; the connector's own files stay where they are"
+    given = draft.get("topics.dir", "topics").strip("/")
+    below = given or "topics"
+    place = f"{said}; readers look below {base}/{draft.data['name']}/{below}, since each pipeline has its own folder"
+    step = "inform the readers; the connector's own files stay where they are"
     if draft.has("hdfs.url") or draft.has("store.url"):
-        step += f". To go on in its folder, say path: {base} and takeover: confluent (docs/file-sink.md)"
+        step += f". To continue in its folder, set path: {base} and takeover: confluent (docs/file-sink.md)"
     draft.differs(key, place, step)
     draft.put("sink.topics_dir", below)
+    if not given:
+        draft.differs("topics.dir", f"topics_dir: {below}, since topics have a folder of theirs here", step)
     draft.honoured("topics.dir", f"{'.'.join(draft.place('sink.topics_dir'))}: {below}")
 
 
 def _takes(path: str) -> bool:
-    """Whether the section of files takes paths of that file system: object stores may come to be among them."""
+    """Whether the section of files takes paths of that file system; support of object stores may grow."""
     try:
         Files.model_validate({"path": f"{path}/probe", "layout": "connect", "schema": "probe STRING"})
     except ValueError:
@@ -322,4 +333,4 @@ def _compatibility(draft: Draft) -> None:
     if value == "none":
         draft.honoured(key, "columns may change in any way")
     else:
-        Takes("sink.schema_compatibility", one_of("backward", "forward", "full")).apply(draft, key)
+        Maps("sink.schema_compatibility", one_of("backward", "forward", "full")).apply(draft, key)

@@ -200,7 +200,7 @@ def tasks(name: str, config: Mapping[str, str], facts: Facts) -> list[Json]:
 
 
 def offsets(committed: Mapping[TopicPartition, int], positions: Positions = "offsets") -> Json:
-    """Where each partition stands: the offset of the next record, as a consumer group has it (KIP-875).
+    """The position of each partition: the offset of the next record, as a consumer group has it (KIP-875).
 
     Where the pipeline reads several clusters, each partition also names its cluster. Of a database's tables a partition
     is a table, and its offset has the names that Connect's JDBC source has: all before it was read.
@@ -226,7 +226,7 @@ def _of_table(tp: TopicPartition, position: int, positions: Positions) -> Json:
 
 
 def topics_of(pipeline: Pipeline | None, committed: Callable[[], Iterable[TopicPartition]]) -> list[str]:
-    """The topics that a connector works on: of one that loads a database those that it writes.
+    """The topics of a connector: a source's are the topics that it writes.
 
     Args:
         pipeline: of the file; None where it was made in Python.
@@ -249,9 +249,12 @@ def config_of(pipeline: Pipeline) -> dict[str, str]:
     """What a pipeline file says, as Connect has configurations: flat, and all of it text.
 
     Keys are the file's with dots between. `connector.class`, `topics` and `topics.regex` are there besides, under
-    the names that Connect's tools look for. What is secret by its name is hidden, though a file has no secrets.
+    the names that Connect's tools look for. Values with secret names are hidden, though a file has no secrets.
+    Notifiers are shown by their classes: their arguments may hold addresses that take any caller's posts.
     """
     said = pipeline.model_dump(by_alias=True, exclude_unset=True)
+    if "alerts" in said:
+        said["alerts"] = {key: _without_arguments(value) for key, value in said["alerts"].items()}
     source, kind = pipeline.source.options, type_of(pipeline)
     flat = {
         "name": pipeline.name,
@@ -260,7 +263,7 @@ def config_of(pipeline: Pipeline) -> dict[str, str]:
         **({"topics.regex": source.topics_pattern} if source.topics_pattern else {}),
         **dict(_flat("", said)),
     }
-    if pipeline.source.capabilities.rows:  # what it calls topics are tables, which stand there under their own names
+    if pipeline.source.capabilities.rows:  # its topics are tables, which `options` lists under their names
         names = (
             "topics",
             "topics.regex",
@@ -268,6 +271,12 @@ def config_of(pipeline: Pipeline) -> dict[str, str]:
         )
         flat = {key: value for key, value in flat.items() if key not in names}
     return dict(redact(flat))
+
+
+def _without_arguments(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [one["notifier"] if isinstance(one, Mapping) and "notifier" in one else one for one in value]
+    return value
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

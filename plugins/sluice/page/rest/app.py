@@ -1,4 +1,4 @@
-"""Kafka Connect's REST API as an app of its own below the page's, with errors in Connect's shape."""
+"""Kafka Connect's REST API: a separate app below the page's, with errors in Connect's shape."""
 
 from __future__ import annotations
 

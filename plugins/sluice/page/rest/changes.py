@@ -43,7 +43,7 @@ async def pause(dag_id: str, _: KnownDep, airflow: AirflowDep) -> Response:
 
 @router.put("/connectors/{dag_id}/resume")
 async def resume(dag_id: str, _: KnownDep, airflow: AirflowDep) -> Response:
-    """Let the DAG go on, also where it was stopped."""
+    """Resume the DAG, also after a stop."""
     await airflow.pause(dag_id, False)
     return Response(status_code=status.HTTP_202_ACCEPTED)
 
@@ -53,7 +53,7 @@ async def stop(dag_id: str, _: KnownDep, airflow: AirflowDep, session: SessionDe
     """Pause the DAG and end the run that is under way: its steps are killed, and none of its rows is committed.
 
     A scheduler does nothing for a paused DAG, so the run's `abort` waits until it is resumed; the open transaction
-    harms nobody meanwhile (docs/operate.md), and is rolled back by `abort` or by the next START-COMMIT.
+    does no harm meanwhile (docs/operate.md), and is rolled back by `abort` or by the next START-COMMIT.
     """
     await airflow.pause(dag_id, True)
     now = (await run_in_threadpool(facts_of, session, [dag_id]))[dag_id]  # a run may have begun or ended meanwhile
@@ -78,7 +78,7 @@ async def restart(
 ) -> Response:
     """See that an interval runs: the failed run once more from its first step, or where none has failed a new one.
 
-    A run that is under way goes on, unless `includeTasks` asks for its tasks to be restarted as well: then it is
+    A running DAG run continues, unless `includeTasks` asks for its tasks to be restarted as well: then it is
     failed, its `abort` rolls back, and a new run follows.
     """
     running, failed = facts.under_way, facts.latest_failed

@@ -110,7 +110,7 @@ def _steps(session: Session, dag_ids: Collection[str], run_ids: Collection[str])
 
 
 def _errors(session: Session, dag_ids: Collection[str], run_ids: Collection[str]) -> dict[tuple[str, str, int], str]:
-    """What the writing tasks told of their last failure."""
+    """The writing tasks' reports of their last failure."""
     rows = session.scalars(
         select(XComModel).where(
             XComModel.dag_id.in_(dag_ids),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import bearer_scheme
 from fastapi import Depends, HTTPException, Request, status
 from fastapi.security import HTTPAuthorizationCredentials
 
-from sluice.page.access import ViewerDep
+from sluice.page.access import Viewer, ViewerDep
 from sluice.page.catalogue import Entry
 from sluice.page.rest.answers import Facts
 from sluice.page.rest.facts import facts_of
@@ -39,8 +41,15 @@ def _entry(page: PageDep, viewer: ViewerDep, session: SessionDep, dag_id: str) -
 EntryDep = Annotated[Entry, Depends(_entry)]
 
 
-def _facts(entry: EntryDep, session: SessionDep) -> Facts:
-    return facts_of(session, [entry.key])[entry.key]
+def for_viewer(facts: Facts, entry: Entry, viewer: Viewer) -> Facts:
+    """The facts without the errors of tasks, which are XComs, where the caller may not read those."""
+    if viewer.may_read(entry.dag_id, DagAccessEntity.XCOM):
+        return facts
+    return replace(facts, tasks=tuple(replace(task, error=None) for task in facts.tasks))
+
+
+def _facts(entry: EntryDep, session: SessionDep, viewer: ViewerDep) -> Facts:
+    return for_viewer(facts_of(session, [entry.key])[entry.key], entry, viewer)
 
 
 FactsDep = Annotated[Facts, Depends(_facts)]
@@ -49,7 +58,7 @@ FactsDep = Annotated[Facts, Depends(_facts)]
 def _of_a_dag(facts: FactsDep, entry: EntryDep, session: SessionDep) -> Facts:
     """What there is to act on.
 
-    The session gives its connection back, since Airflow's API is called next, which takes one of its own.
+    The session gives its connection back, since Airflow's API, called next, takes another.
     """
     session.close()
     if not facts.known:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
+from threading import BoundedSemaphore
 from typing import Any
 
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.concurrency import run_in_threadpool
 
 from sluice import __version__
-from sluice.errors import ActionRequiredError
-from sluice.page.access import ViewerDep
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.page.access import Viewer, ViewerDep
 from sluice.page.catalogue import Entry
 from sluice.page.rest import answers
 from sluice.page.rest.answers import Facts, Json
 from sluice.page.rest.facts import facts_of
-from sluice.page.rest.found import EntryDep, FactsDep, PageDep
+from sluice.page.rest.found import EntryDep, FactsDep, PageDep, for_viewer
 from sluice.page.rest.plugins import keys_of, plugins
 from sluice.page.rest.validate import LARGEST, validated
+from sluice.untrusted import json_of
 
 router = APIRouter()
 _LOGGED_IN = Depends(get_user)
+_validating = BoundedSemaphore(1)  # all of it is Python's own work, beside which every other request is slow
 
 
 @router.get("/")
@@ -40,19 +43,23 @@ def connectors(request: Request, page: PageDep, viewer: ViewerDep, session: Sess
     if not expand:
         return [entry.key for entry in entries]
     facts = facts_of(session, [entry.key for entry in entries])
-    return {entry.key: _expanded(entry, facts[entry.key], expand) for entry in entries}
+    return {
+        entry.key: _expanded(entry, for_viewer(facts[entry.key], entry, viewer), expand, viewer) for entry in entries
+    }
 
 
 @router.get("/connectors/{dag_id}")
-def connector(entry: EntryDep, facts: FactsDep) -> Json:
+def connector(entry: EntryDep, facts: FactsDep, viewer: ViewerDep) -> Json:
     """One connector with its configuration and its tasks' ids."""
-    return answers.info(entry.key, _config(entry), facts, answers.type_of(entry.pipeline))
+    return answers.info(entry.key, _config(entry, viewer), facts, answers.type_of(entry.pipeline))
 
 
 @router.get("/connectors/{dag_id}/config")
-def config(entry: EntryDep) -> Json:
+def config(entry: EntryDep, viewer: ViewerDep) -> Json:
     """The pipeline file, flat."""
-    return dict(_config(entry))
+    if not viewer.may_read(entry.dag_id, DagAccessEntity.CODE):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, f"The configuration is the code of the DAG {entry.dag_id}.")
+    return dict(_config(entry, viewer))
 
 
 @router.get("/connectors/{dag_id}/status")
@@ -62,9 +69,9 @@ def state(entry: EntryDep, facts: FactsDep) -> Json:
 
 
 @router.get("/connectors/{dag_id}/tasks")
-def tasks(entry: EntryDep, facts: FactsDep) -> list[Json]:
+def tasks(entry: EntryDep, facts: FactsDep, viewer: ViewerDep) -> list[Json]:
     """The tasks and what each reads."""
-    return answers.tasks(entry.key, _config(entry), facts)
+    return answers.tasks(entry.key, _config(entry, viewer), facts)
 
 
 @router.get("/connectors/{dag_id}/tasks/{task}/status")
@@ -78,13 +85,13 @@ def task_status(entry: EntryDep, facts: FactsDep, task: int) -> Json:
 
 @router.get("/connectors/{dag_id}/topics")
 def topics(page: PageDep, entry: EntryDep) -> Json:
-    """The topics that the file names, else those whose offsets the table has; of a source those that it writes."""
+    """The file's topics, or all topics of which the table has offsets; of a source, the topics that it writes."""
     return {entry.key: {"topics": answers.topics_of(entry.pipeline, lambda: page.committed(entry))}}
 
 
 @router.get("/connectors/{dag_id}/offsets")
 def offsets(page: PageDep, entry: EntryDep) -> Json:
-    """Where each partition stands."""
+    """The position of each partition."""
     positions = entry.pipeline.source.options.positions if entry.pipeline is not None else "offsets"
     return answers.offsets(page.committed(entry), positions)
 
@@ -104,30 +111,38 @@ def keys(plugin: str) -> list[Json]:
     return found
 
 
-@router.put("/connector-plugins/{plugin}/config/validate", dependencies=[_LOGGED_IN])
-async def validate(request: Request, plugin: str) -> Json:
-    """What becomes here of each key of a Connect configuration. Nothing is kept."""
+@router.put("/connector-plugins/{plugin}/config/validate")
+async def validate(request: Request, plugin: str, viewer: ViewerDep) -> Json:
+    """What becomes here of each key of a Connect configuration, for users who may edit DAGs. Nothing is kept."""
+    if not await run_in_threadpool(viewer.may_edit_dags):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "Checking a configuration takes the right to edit DAGs.")
     try:
-        given = json.loads(await _body(request))
-    except (ValueError, RecursionError):
+        given = json_of(await _body(request))
+    except ValueError:
         given = None
     if not isinstance(given, dict):
         raise ActionRequiredError("The body is no configuration.", next_step="send one as a JSON object.")
-    return await run_in_threadpool(validated, plugin, given)
+    if not _validating.acquire(blocking=False):
+        raise RetryableError("Another configuration is being checked.", next_step="try again in a moment.")
+    try:
+        return await run_in_threadpool(validated, plugin, given)
+    finally:
+        _validating.release()
 
 
-def _config(entry: Entry) -> dict[str, str]:
-    if entry.pipeline is not None:
+def _config(entry: Entry, viewer: Viewer) -> dict[str, str]:
+    """The pipeline file, where the caller may read the DAG's code."""
+    if entry.pipeline is not None and viewer.may_read(entry.dag_id, DagAccessEntity.CODE):
         return answers.config_of(entry.pipeline)
-    return {"name": entry.key, "connector.class": answers.class_of("sink", entry.sink)}  # it was made in Python
+    return {"name": entry.key, "connector.class": answers.class_of("sink", entry.sink)}
 
 
-def _expanded(entry: Entry, facts: Facts, expand: set[str]) -> Json:
+def _expanded(entry: Entry, facts: Facts, expand: set[str], viewer: Viewer) -> Json:
     shown: Json = {}
     if "status" in expand:
         shown["status"] = answers.status(entry.key, facts, answers.type_of(entry.pipeline))
     if "info" in expand:
-        shown["info"] = answers.info(entry.key, _config(entry), facts, answers.type_of(entry.pipeline))
+        shown["info"] = answers.info(entry.key, _config(entry, viewer), facts, answers.type_of(entry.pipeline))
     return shown
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from sluice.connect import ConnectorConfig, Finding, Given, checked, imported
+from sluice.connect import ConnectorConfig, Finding, ImportOptions, checked, imported
 from sluice.connect.configs import CLASS
 from sluice.errors import ActionRequiredError
 from sluice.page.rest.answers import Json
 from sluice.page.rest.plugins import definition, keys_of
 from sluice.redact import redact
 
-LARGEST = 256 * 1024
+LARGEST = 64 * 1024
 """Bytes of a configuration."""
 _PIPELINES = 5  # of a connector with a table for each topic; what is said of keys is the same for all
 _GROUP = "import-connect"
@@ -37,7 +37,7 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
         )
     if keys_of(given) is not None:
         raise ActionRequiredError(
-            f"{given} is one of Sluice's own, whose configuration is a pipeline file.",
+            f"{given} is a class of Sluice's, whose configuration is a pipeline file.",
             next_step="check the file by `sluice validate FILE`.",
         )
     wrong = [key for key, value in config.items() if isinstance(value, dict | list)]
@@ -45,7 +45,7 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
         raise ActionRequiredError(f"The value of {wrong[0]} is no text.", next_step="send a flat configuration.")
     texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in config.items() if v is not None}
     connector = ConnectorConfig(texts.get("name") or short, texts)
-    made = [checked(one) for one in islice(imported(connector, Given()), _PIPELINES)]
+    made = [checked(one) for one in islice(imported(connector, ImportOptions(runs_patterns=False)), _PIPELINES)]
     findings = {one.key: one for pipeline in reversed(made) for one in pipeline.findings if one.of == "connector"}
     shown = redact(texts)
     configs = [_key(order, key, shown[key], findings.get(key)) for order, key in enumerate(texts, 1)]
@@ -62,7 +62,7 @@ def validated(plugin: str, config: Mapping[str, Any]) -> Json:
 
 def _key(order: int, key: str, value: str, finding: Finding | None) -> Json:
     verdict = finding.verdict if finding is not None else "not honoured"
-    what = redact(finding.what) if finding is not None else "nobody here knows this key"
+    what = redact(finding.what) if finding is not None else "Sluice doesn't know this key"
     step = f" Next step: {redact(finding.next_step)}." if finding is not None and finding.next_step else ""
     importance = {"honoured": "HIGH", "differs": "HIGH", "not honoured": "HIGH"}.get(verdict, "LOW")
     return {

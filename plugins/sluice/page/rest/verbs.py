@@ -18,7 +18,7 @@ from sluice.page.rest.answers import Json
 
 _MOUNTED_IN = "sluice.mounted_in"
 _log = logging.getLogger(__name__)
-_PASSED_ON = (401, 403, 404, 409)
+_PASSED_ON = (400, 401, 403, 404, 409, 422)
 
 
 class RefusedByAirflowError(Exception):
@@ -51,6 +51,7 @@ class AirflowApi:
     def __init__(self, airflow: ASGIApp, authorization: str, caller: tuple[str, int]) -> None:
         self._transport = httpx.ASGITransport(airflow, client=caller)
         self._headers = {"Authorization": authorization}
+        self._token = authorization.rpartition(" ")[2]
 
     @classmethod
     def of_request(cls, scope: Scope, authorization: str) -> AirflowApi:
@@ -58,7 +59,7 @@ class AirflowApi:
         return cls(scope[_MOUNTED_IN], authorization, tuple(scope.get("client") or ("127.0.0.1", 0)))
 
     async def pause(self, dag_id: str, paused: bool) -> None:
-        """Pause a DAG, or let it go on."""
+        """Pause or resume a DAG."""
         await self._call("PATCH", _dag(dag_id), {"is_paused": paused})
 
     async def fail(self, dag_id: str, run_id: str) -> None:
@@ -98,7 +99,9 @@ class AirflowApi:
                 ) from error
         if not answer.is_success:
             status = answer.status_code if answer.status_code in _PASSED_ON else 500
-            raise RefusedByAirflowError(status, f"Airflow's API answered {method} {path}: {_detail(answer)}")
+            said = _detail(answer)
+            said = said.replace(self._token, "***") if self._token else said
+            raise RefusedByAirflowError(status, f"Airflow's API answered {method} {path}: {said}")
 
 
 def _dag(dag_id: str) -> str:

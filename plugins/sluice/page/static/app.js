@@ -78,7 +78,7 @@ function drawTop(now) {
       "div",
       { class: "freshness" },
       h("span", { class: "sub" }, seconds === null ? "" : state.paused ? `read ${f.duration(seconds).replace(".0", "")} ago` : seconds < 8 ? "up to date" : `read ${f.duration(seconds)} ago`),
-      h("button", { type: "button", "data-act": "pause", "aria-pressed": String(state.paused), title: "Whether the page is read again every five seconds" }, state.paused ? "Go on" : "Pause"),
+      h("button", { type: "button", "data-act": "pause", "aria-pressed": String(state.paused), title: "Pause or resume the refresh every five seconds" }, state.paused ? "Resume" : "Pause"),
     ),
   );
   morph(top_, Object.assign(fresh, { id: "top" }));

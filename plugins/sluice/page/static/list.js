@@ -32,7 +32,7 @@ function empty() {
     "section",
     { class: "panel empty" },
     h("h1", {}, "No pipelines yet"),
-    h("p", {}, "A pipeline file in the folder ", h("code", {}, "dags/pipelines"), " is a pipeline. One that isn't seen here has a DAG that you may not read, or a control topic that the API server isn't told of."),
+    h("p", {}, "A pipeline file in the folder ", h("code", {}, "dags/pipelines"), " is a pipeline. It isn't listed here if you may not read its DAG, or if the API server doesn't know its control topic."),
   );
 }
 

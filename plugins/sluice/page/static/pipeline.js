@@ -1,4 +1,4 @@
-// One pipeline: where it stands, its transactions in time, its partitions, and what others did to its table.
+// One pipeline: its state, its transactions in time, its partitions, and what others did to its table.
 import { dagUrl, load, runUrl } from "./api.js";
 import { columns, gantt, lines, outcomes, scaleOf, took } from "./charts.js";
 import { h } from "./dom.js";
@@ -44,7 +44,7 @@ function heading(p) {
 
 function stats(p, now) {
   const items = [
-    ["Lag", f.distance(p.lag, p.positions), lagTime(p, now), ofKafka(p) ? "Offsets between the logs' ends now and what is committed" : "What waits in a database isn't asked; each transaction says what it has left"],
+    ["Lag", f.distance(p.lag, p.positions), lagTime(p, now), ofKafka(p) ? "Offsets between the logs' ends now and what is committed" : "A database isn't queried for its waiting rows; each transaction says what it has left"],
     ["Last commit", f.age(p.last_commit, now), p.last_instant && h("a", { href: transactionLink(p.key, p.last_instant) }, p.last_instant), null],
     ["Complete through", f.when(p.valid_through), "by the last commit", "The time up to which the table holds all records, by the last ACK-COMMIT"],
     ["Schedule", p.schedule ?? "by hand", p.next_run ? h("span", {}, "next ", f.when(p.next_run)) : p.state === "paused" ? "paused" : null, null],
@@ -55,7 +55,7 @@ function stats(p, now) {
 }
 
 function nothing(p) {
-  return h("section", { class: "panel empty" }, h("p", {}, p.table ? "The control topic tells of no transaction of this table." : "No pipeline file in the API server's DAGs folder names this DAG, and it has started no transaction."));
+  return h("section", { class: "panel empty" }, h("p", {}, p.table ? "The control topic has no transaction of this table." : "No pipeline file in the API server's DAGs folder names this DAG, and it has started no transaction."));
 }
 
 function history(p, limit, before, now) {
@@ -206,7 +206,7 @@ function partitions(p, now) {
   return h(
     "section",
     { "aria-labelledby": "partitions" },
-    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.count(p.partitions_total, "partition")}, those that lag most first`)),
+    h("div", { class: "heading" }, h("h2", { id: "partitions" }, "Offsets"), h("p", { class: "sub" }, `${f.count(p.partitions_total, "partition")}, largest lag first`)),
     h(
       "table",
       { class: "rows" },
@@ -230,11 +230,11 @@ function partitions(p, now) {
         ),
       ),
     ),
-    p.partitions_total > shown.length && h("p", { class: "sub" }, `${f.number(p.partitions_total - shown.length)} more lag less.`),
+    p.partitions_total > shown.length && h("p", { class: "sub" }, `${f.number(p.partitions_total - shown.length)} more with less lag.`),
   );
 }
 
-/** Where each table of a database stands. How much waits in it, only its database knows. */
+/** The position in each table of a database. Only the database knows how many rows wait there. */
 function readTables(p, now) {
   const shown = p.partitions.slice(0, PARTITIONS);
   const upTo = { times: "Read up to", numbers: "Read up to number", snapshots: "Snapshots read" }[p.positions];

@@ -31,7 +31,7 @@ export async function runView({ dag, run }, signal) {
 function whyNone(state) {
   if (state === "running" || state === "queued") return "This run has not opened a transaction yet.";
   if (state === "success") return "The window was empty: there was nothing to read, and no transaction was opened.";
-  return "This run opened no transaction. The control topic may have forgotten it.";
+  return "This run opened no transaction. Its messages may have left the control topic.";
 }
 
 function nothing(dag, text) {

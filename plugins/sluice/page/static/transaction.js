@@ -14,7 +14,7 @@ export async function transactionView({ key, instant }, signal) {
   return { data, title: instant, trail: [[data.pipeline, pipelineLink(data.pipeline)]], content: (now) => view(data, now) };
 }
 
-/** Read the messages when somebody asks for them. */
+/** Read the messages, at the press of the button. */
 export async function showMessages(key, instant) {
   open.messages = { key, instant, loading: true };
   try {
@@ -73,7 +73,7 @@ function facts(t) {
   return h("dl", { class: "facts" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-/** Every step in time, each on a line of its own. */
+/** Every step in time, each on a separate line. */
 function story(t, now) {
   const total = Math.max(took(t, now) ?? 0, 0.1);
   const position = (time) => Math.min(Math.max((f.secondsBetween(t.started, time) ?? 0) / total, 0), 1) * 100;
@@ -90,7 +90,7 @@ function story(t, now) {
     lines.push([`write ${a.number}${a.try > 1 ? `, attempt ${a.try}` : ""}`, a.began ?? t.started, bar(shape, a.began ?? t.started, a.ended), a.began ? f.duration(f.secondsBetween(a.began, a.ended)) : "–", said]);
   }
   if (t.decided) lines.push(["END-COMMIT", t.decided, bar("commit", t.decided, t.ended ?? new Date(now).toISOString()), f.duration(f.secondsBetween(t.decided, t.ended)), "The table's commit"]);
-  if (t.ended) lines.push([t.state === "committed" ? "ACK-COMMIT" : "ABORT-COMMIT", t.ended, null, "", t.state === "committed" ? "rows and offsets are in the table" : "nothing of it is seen"]);
+  if (t.ended) lines.push([t.state === "committed" ? "ACK-COMMIT" : "ABORT-COMMIT", t.ended, null, "", t.state === "committed" ? "rows and offsets are in the table" : "none of its rows are visible"]);
   return h(
     "section",
     { "aria-labelledby": "story" },
@@ -154,7 +154,7 @@ function range(t, r) {
   );
 }
 
-/** What tells a planned stretch of offsets from all others. */
+/** A key for a planned stretch of offsets. */
 const stretch = (p) => `${p.cluster} ${p.topic} ${p.partition} ${p.start}`;
 
 /** Names a partition, with its cluster if the transaction has partitions of several. */
@@ -189,7 +189,7 @@ function messages(t) {
     { "aria-labelledby": "messages" },
     h("div", { class: "heading" }, h("h2", { id: "messages" }, "Messages"), button, h("span", { class: "sub" }, `${f.number(t.control_offsets.length)} in the control topic, from offset ${f.number(t.control_offsets[0])} to ${f.number(t.control_offsets.at(-1))}`)),
     shown?.error && h("p", { class: "why" }, shown.error),
-    shown?.gone > 0 && h("p", { class: "sub" }, `${f.number(shown.gone)} messages are older than the topic remembers.`),
+    shown?.gone > 0 && h("p", { class: "sub" }, `${f.number(shown.gone)} messages have already left the topic.`),
     shown?.left_out > 0 && h("p", { class: "sub" }, `${f.number(shown.left_out)} messages are left out: there are too many, or they are too large. Read them with a consumer.`),
     shown?.messages?.map(({ offset, message }) =>
       h("details", { class: "message", "data-key": `message ${offset}`, "data-keep": `message ${t.instant} ${offset}` }, h("summary", {}, h("span", { class: "mono" }, f.number(offset)), " ", h("strong", {}, message.type), ` ${message.sender} `, f.when(message.time, { milliseconds: true }), message.error ? h("span", { class: "bad" }, " failed") : null), h("pre", {}, JSON.stringify(message, null, 2))),

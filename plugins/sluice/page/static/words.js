@@ -1,4 +1,4 @@
-// States and kinds: a word, a sign that can be told without its colour, and a sentence.
+// States and kinds: a word, a sign that is clear without its colour, and a sentence.
 import { h } from "./dom.js";
 
 const PIPELINE = {
@@ -8,35 +8,35 @@ const PIPELINE = {
   late: ["◷", "warn", "It is behind its schedule."],
   paused: ["‖", "idle", "The DAG is paused in Airflow."],
   "never ran": ["–", "idle", "No run has been started yet."],
-  unknown: ["?", "idle", "Airflow doesn't know a DAG of it."],
+  unknown: ["?", "idle", "Airflow has no DAG of this pipeline."],
 };
 
 const TRANSACTION = {
   committed: ["✓", "good", "Committed: rows and offsets are in the table."],
-  aborted: ["✕", "bad", "Aborted: nothing of it is seen."],
+  aborted: ["✕", "bad", "Aborted: none of its rows are visible."],
   superseded: ["⤼", "warn", "A later run took over from the same offsets; it can't commit any more."],
-  void: ["∅", "idle", "Its plan was outdated before it stood; the coordinator planned again."],
+  void: ["∅", "idle", "Its plan was outdated before START-COMMIT was written; the coordinator planned again."],
   open: ["▶", "busy", "Open: participants may write."],
-  decided: ["◑", "busy", "END-COMMIT stands; the commit is being carried out."],
+  decided: ["◑", "busy", "END-COMMIT is written; the commit is being carried out."],
   empty: ["○", "idle", "Nothing to read: no transaction was opened."],
   failed: ["✕", "bad", "The run failed before it opened a transaction."],
   running: ["▶", "busy", "The run has not opened a transaction yet."],
 };
 
 const KINDS = {
-  backfill: "Loads the records of its own data interval, without what is covered already.",
-  range: "Loads offsets or times that a person named, without what is covered already.",
-  replay: "Reads a committed interval again and puts its rows in place of those that it wrote.",
+  backfill: "Loads the records of its data interval, except those that are already covered.",
+  range: "Loads offsets or times that a person named, except those that are already covered.",
+  replay: "Reads a committed interval again and replaces the rows that it wrote.",
   correction: "Moves the committed offsets by hand; reads nothing.",
   service: "Holds the table still for a table service.",
 };
 
 const WORKER = {
   writing: ["▶", "busy", "It writes ranges that it has claimed."],
-  idle: ["✓", "good", "It is there, and waits for ranges."],
-  lost: ["✕", "bad", "It isn't there any more; what it had claimed goes to others when its claims run out."],
-  unknown: ["?", "idle", "Kafka doesn't say whether it is there."],
-  none: ["–", "idle", "No worker is there: each range is written by a Spark job of its own."],
+  idle: ["✓", "good", "It is waiting for ranges."],
+  lost: ["✕", "bad", "It is gone; other workers take over its ranges when its claims run out."],
+  unknown: ["?", "idle", "Kafka doesn't say whether it is still running."],
+  none: ["–", "idle", "There is no worker: each range is written by a separate Spark job."],
 };
 
 const known = (table, word) => table[word] ?? ["?", "idle", ""];
@@ -53,7 +53,7 @@ export const stateBadge = (state) => badge(known(TRANSACTION, state), state);
 export const kindBadge = (kind, service) =>
   kind === "continue" ? null : h("span", { class: "kind", title: KINDS[kind] ?? kind }, service ? `${kind}: ${service}` : kind);
 
-/** What is worth knowing of a transaction beside its state, each in a word or two. */
+/** Notable facts about a transaction beside its state, each in a word or two. */
 export function marks(t) {
   const found = [];
   if (t.replayed_by?.length) found.push(["replayed", `Read again and replaced by ${t.replayed_by.join(", ")}`]);

@@ -16,12 +16,12 @@ from pyspark.sql.types import DataType
 
 from sluice.errors import ActionRequiredError
 from sluice.records.plan import ClusterSchemas, Format, WriterSchema
-from sluice.records.settings import CONVERTERS
+from sluice.records.settings import CONVERTERS, NUMBERS
 
 
 @dataclass(frozen=True)
 class ConverterContext:
-    """What a converter gets beside the bytes.
+    """A converter's input beside the bytes.
 
     Attributes:
         name: key or value: which of a record's parts it is, to name helper columns by.
@@ -50,8 +50,8 @@ class Converted:
     """A converter's answer: columns of the records.
 
     Attributes:
-        records: the records, with what columns of its own the converter has added. What is costly and used more than
-            once, such as a parsed value, should be one: Spark would compute it again for each use.
+        records: the records, with columns added by the converter. A costly result that is used more than once, such as
+        a parsed value, should be a column: Spark would compute it again for each use.
         value: of the given type; anything where there is a problem.
         problem: STRING: why the bytes can't be converted, in words for people; null where they can.
     """
@@ -75,6 +75,10 @@ def converter_of(pinned: Format) -> Converter:
         ActionRequiredError: it is a class of the user's own that isn't on the Python path.
     """
     name = pinned.converter
+    if name in NUMBERS:
+        from sluice.rows.converters import number
+
+        return number.Converter(name)
     module, _, attribute = (f"sluice.rows.converters.{name}:convert" if name in CONVERTERS else name).partition(":")
     try:
         found = getattr(import_module(module), "Converter" if name in CONVERTERS else attribute)

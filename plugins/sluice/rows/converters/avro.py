@@ -15,7 +15,11 @@ from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.by_schema import WRAPPED, BySchema
 
 _MARKER: Final = "_sluice_read"
-_OPTIONS: Final = {"mode": "PERMISSIVE", "enableStableIdentifiersForUnionType": "true"}
+_OPTIONS: Final = {
+    "mode": "PERMISSIVE",
+    "enableStableIdentifiersForUnionType": "true",
+    "datetimeRebaseMode": "CORRECTED",  # days before 1582, and times before 1900, as Avro has them
+}
 
 
 class Converter(BySchema):
@@ -71,7 +75,7 @@ def _never_null(schema: WriterSchema) -> str | None:
 
 
 def _record(schema: Any) -> Any:
-    """A schema that is no record, as the one field of one: Avro writes both in the same bytes."""
+    """A schema other than a record, as a record's only field: Avro encodes both in the same bytes."""
     if isinstance(schema, dict) and schema["type"] == "record":
         return schema
     return {"type": "record", "name": "sluice_value", "fields": [{"name": WRAPPED, "type": schema}]}

@@ -2,7 +2,7 @@
 
 A record is decoded once, with the schema that it was written with. Schemas that decode to the same type share a helper
 column; if there are several such columns, each field is taken from the one that the record was read into. Where
-clusters have registries of their own, each registry's schemas have helper columns for the records of its clusters.
+clusters have their own registries, each registry's schemas have helper columns for the records of its clusters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAGIC: Final = b"\x00"
 """The first byte of Confluent's wire format; four of the schema's id follow, the largest first."""
 HEADER: Final = 5
 WRAPPED: Final = ONE_VALUE
-"""The one field of the struct as which a value is decoded that is none."""
+"""The only field of the struct as which any other value is decoded."""
 
 _WIDEST_CHOICE: Final = 500
 """Up to so many choices between types are made field by field; beyond, the code would be too large for the JIT."""
@@ -37,7 +37,7 @@ _WIDEST_CHOICE: Final = 500
 
 @dataclass(frozen=True)
 class _Known:
-    """The schemas of one registry, or those of a file.
+    """The schemas of one registry, or of a file.
 
     Attributes:
         schemas: newest first.
@@ -51,11 +51,11 @@ class _Known:
 
     @property
     def usable(self) -> list[WriterSchema]:
-        """Those that fit the table."""
+        """The schemas that fit the table."""
         return [schema for schema in self.schemas if schema.incompatible is None]
 
     def has(self, condition: Column) -> Column:
-        """Whether it is a record of these clusters, of which this is true."""
+        """Whether it is a record of these clusters, and this is true."""
         return condition if self.clusters is None else F.col(CLUSTER).isin(*self.clusters) & condition
 
     def of(self, column: Column) -> Column:
@@ -71,7 +71,7 @@ def _known(given: ConverterContext) -> list[_Known]:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way in which records begin: the schema they were written with, and the bytes before the payload."""
+    """One prefix of records: the schema they were written with, and the bytes before the payload."""
 
     schema: WriterSchema
     prefix: bytes
@@ -89,7 +89,7 @@ class BySchema(ABC):
 
     @abstractmethod
     def is_record(self, decoded: Column, schema: WriterSchema) -> Column:
-        """Whether the result of `decode` is a record and not what is left of an unreadable one; never null."""
+        """Whether the result of `decode` is a record, not the rest of an unreadable one; never null."""
 
     def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
         """How records of a schema start."""
@@ -131,7 +131,7 @@ class BySchema(ABC):
         return Converted(records, value, F.when(~read, self._why_not(data, given)))
 
     def _groups(self, known: _Known, given: ConverterContext) -> list[list[Variant]]:
-        """The ways in which records of these clusters begin, those together that decode to the same type."""
+        """The prefixes of these clusters' records, grouped by decoded type."""
         groups: dict[str, list[Variant]] = {}
         for schema in known.usable:
             shape = json.dumps([schema.parsed, schema.struct])
@@ -139,7 +139,7 @@ class BySchema(ABC):
         return list(groups.values())
 
     def _decode_group(self, data: Column, group: list[Variant], given: ConverterContext) -> Column:
-        """The record decoded with the one of these schemas that it names; null if it names another."""
+        """The record, decoded with its own schema if it is among these; null otherwise."""
         if not given.registered:
             return self.decode(data, group[0].schema, given)
         chain = None
@@ -169,7 +169,7 @@ class BySchema(ABC):
         return columns
 
     def _missing(self, known: _Known, given: ConverterContext) -> Missing:
-        """What a field is that a record's own schema lacks, by the newest one of its registry."""
+        """The value of a field that a record's own schema lacks, by its registry's newest schema."""
         newest = known.usable[0]
         parsed, said = parsed_type(newest), type_of(as_struct(newest.struct))
 

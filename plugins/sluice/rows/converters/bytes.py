@@ -12,5 +12,5 @@ class Converter:
     """Bytes as they are, as one column."""
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:  # noqa: ARG002
-        """The one value."""
+        """The single value."""
         return Converted(records, data, F.lit(None).cast("string"))

@@ -1,12 +1,14 @@
 """The envelope of Kafka Connect's JSON converter: `{"schema": ..., "payload": ...}`, with its logical types.
 
-Connect writes a Date as days, a Timestamp as milliseconds and a Decimal as bytes, and says so in the record's own
-schema only. So fields that are DATE, TIMESTAMP or DECIMAL in the table are read as what that schema calls them.
+Connect writes a Date as days, a Timestamp as milliseconds and a Decimal as bytes, Debezium its own times as days to
+nanoseconds, and the record's own schema alone says so. So fields that are DATE, TIMESTAMP or DECIMAL in the table are
+read as what that schema calls them.
 https://github.com/apache/kafka/blob/trunk/connect/json/src/main/java/org/apache/kafka/connect/json/JsonConverter.java
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column
@@ -24,12 +26,26 @@ from pyspark.sql.types import (
 )
 
 from sluice.errors import ActionRequiredError
+from sluice.records.times import Unit
 from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.logical import decimal_of_bytes
+from sluice.rows.times import of_number, of_text
 
 OPTION: Final = "schemas.enable"
 _DATA: Final = "org.apache.kafka.connect.data."
+_DEBEZIUM: Final = "io.debezium.time."
 _LOGICAL: Final = (DateType, TimestampType, DecimalType)
+_UNITS: Final[Mapping[str, Mapping[Unit, tuple[str, ...]]]] = {
+    "date": {"days": (f"{_DATA}Date", f"{_DEBEZIUM}Date")},
+    "timestamp": {
+        "milliseconds": (f"{_DATA}Timestamp", f"{_DEBEZIUM}Timestamp"),
+        "microseconds": (f"{_DEBEZIUM}MicroTimestamp",),
+        "nanoseconds": (f"{_DEBEZIUM}NanoTimestamp",),
+    },
+}
+"""A number's unit, by the column's type and the name in its schema.
+https://debezium.io/documentation/reference/stable/connectors/postgresql.html#postgresql-temporal-types"""
+_WHOLE: Final = r"^-?[0-9]{1,19}$"
 
 
 def is_enveloped(given: ConverterContext) -> bool:
@@ -94,12 +110,13 @@ def _value(text: Column, kind: DataType, schema: Column | None, failed: list[Col
 
 def _atom(text: Column, kind: DataType, schema: Column) -> Column:
     name = schema.getField("name")
-    if isinstance(kind, DateType):
-        days = F.date_add(F.lit("1970-01-01").cast("date"), text.cast("int"))
-        return F.when(name == f"{_DATA}Date", days).otherwise(text.cast(kind))
-    if isinstance(kind, TimestampType):
-        return F.when(name == f"{_DATA}Timestamp", F.timestamp_millis(text.cast("long"))).otherwise(text.cast(kind))
-    assert isinstance(kind, DecimalType)
+    if not isinstance(kind, DecimalType):
+        number = F.when(text.rlike(_WHOLE), text.cast("long"))
+        # A number without a unit in its schema is no text of a time either, and so a bad record.
+        made = of_text(text, kind)
+        for unit, names in _UNITS[kind.typeName()].items():
+            made = F.when(name.isin(*names), of_number(number, unit)).otherwise(made)
+        return made
     scale = schema.getField("parameters").getField("scale")
     same = decimal_of_bytes(F.unbase64(text), kind)
     # With a scale other than the column's the bytes mean another number: better none than a wrong one.

@@ -1,4 +1,4 @@
-"""JSON objects, by Spark's own parser; in Connect's envelope where the option `schemas.enable` says so."""
+"""JSON objects, by Spark's own parser; in Connect's envelope if the option `schemas.enable` is true."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.rows.converters import Converted, ConverterContext
 from sluice.rows.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
-from sluice.rows.converters.json_checks import CORRUPT, OPTIONS, SEAL, ends_at_only_brace, problem_of, sealed, unsound
+from sluice.rows.converters.json_checks import (
+    CORRUPT,
+    SEAL,
+    ends_at_only_brace,
+    options,
+    problem_of,
+    sealed,
+    strange,
+    unsound,
+)
 
 
 class Converter:
     """A record is one JSON object; fields that the type doesn't have are passed over."""
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
-        """The object's fields; options are those of Spark's JSON, and `schemas.enable`."""
+        """The object's fields; options are Spark's for JSON, and `schemas.enable`."""
         assert isinstance(given.type, StructType)
         enveloped = is_enveloped(given)
         kind = envelope_type(given) if enveloped else given.type
@@ -24,14 +33,18 @@ class Converter:
         own = {name: value for name, value in given.options.items() if name != OPTION}
         helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
         records = records.withColumn(f"_{given.name}_once", ends_at_only_brace(data))
-        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, {**OPTIONS, **own}))
+        records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, options(own)))
         parsed = F.col(helper)
         problem = F.coalesce(problem_of(data, once, parsed, given), unsound(parsed, kind, given))
+        names = given.type.names
         if not enveloped:
-            return Converted(records, parsed, problem)
+            unknown = strange(data.cast("string"), parsed, names, given)
+            return Converted(records, parsed, F.coalesce(problem, unknown))
         value, read = payload_of(parsed, given.type)
         records = records.withColumn(f"_{given.name}_payload", value)
         lacking = F.when(parsed["payload"].isNull(), "the envelope has no payload, or its payload is null").when(
             ~read, "a DATE, TIMESTAMP or DECIMAL of the payload is not what the column or the record's schema says"
         )
-        return Converted(records, F.col(f"_{given.name}_payload"), F.coalesce(problem, lacking))
+        made = F.col(f"_{given.name}_payload")
+        unknown = strange(F.get_json_object(data.cast("string"), "$.payload"), made, names, given)
+        return Converted(records, made, F.coalesce(problem, lacking, unknown))

@@ -1,4 +1,4 @@
-"""Detects what Spark's JSON parser silently ignores: nothing in a record may be lost unnoticed.
+"""Detects data that Spark's JSON parser silently ignores: nothing in a record may be lost unnoticed.
 
 Spark's parser stops behind the first object, reads broken UTF-8 as U+FFFD, a number beyond a DOUBLE as infinity, and
 any number as a time. Each of these makes a record a bad one here.
@@ -6,34 +6,32 @@ any number as a time. Each of these makes a record a bad one here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
     BooleanType,
     DataType,
-    DateType,
     DoubleType,
     FloatType,
     MapType,
     StringType,
     StructField,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
+from sluice.records.times import reading
 from sluice.rows.converters import ConverterContext
 from sluice.rows.converters.text import first_of, is_utf8
+from sluice.rows.times import anywhere
 
 SEAL: Final = StructField("_sluice_end", BooleanType())
 """A field that `sealed` adds at the end of an object: if it is missing, the parser has stopped before it."""
 CORRUPT: Final = StructField("_sluice_corrupt", StringType())
-OPTIONS: Final = {
+_OPTIONS: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": CORRUPT.name,
     "allowNonNumericNumbers": "false",  # NaN and Infinity are no JSON
@@ -45,6 +43,11 @@ _HALF: Final = (
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)(?:\\\\)*\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _HALF_WORDS: Final = "has an escaped half of a surrogate pair, which is no character"
+
+
+def options(given: Mapping[str, str]) -> dict[str, str]:
+    """Options of Spark's JSON parser, the user's among them."""
+    return {**_OPTIONS, **reading(given)}
 
 
 def ends_at_only_brace(data: Column) -> Column:
@@ -83,8 +86,8 @@ def problem_of(data: Column, once: Column, parsed: Column, given: ConverterConte
 
     Args:
         data: BINARY.
-        once: what `ends_at_only_brace` says of it.
-        parsed: what Spark made of `sealed(data, once)`, with the fields `SEAL` and `CORRUPT`.
+        once: the result of `ends_at_only_brace` for it.
+        parsed: Spark's result for `sealed(data, once)`, with the fields `SEAL` and `CORRUPT`.
         given: whose name and options count.
     """
     utf8 = is_utf8(data)
@@ -102,6 +105,28 @@ def problem_of(data: Column, once: Column, parsed: Column, given: ConverterConte
     return F.when(~fine, words).when(_has_half(data), f"{what} {_HALF_WORDS}")
 
 
+def strange(text: Column, value: Column, names: Sequence[str], given: ConverterContext) -> Column:
+    """Why an object isn't a row: it has fields, and none that is known; null for all others.
+
+    Args:
+        text: the object, as STRING.
+        value: what was made of it, a struct.
+        names: the fields that are known, as objects have them.
+        given: whose name counts.
+    """
+    nothing = reduce(lambda one, other: one & other, (value.getField(f.name).isNull() for f in _fields(given)))
+    keys = F.json_object_keys(text)  # only of a record of nothing but nulls: the object is read once more for it
+    unknown = (F.size(keys) > 0) & ~F.arrays_overlap(keys, F.array(*map(F.lit, names)))
+    found = F.array_join(F.slice(keys, 1, 5), ", ")
+    words = F.concat(F.lit(f"the {given.name} has none of the fields {', '.join(names[:5])}, but "), found)
+    return F.when(nothing & unknown, F.concat(words, F.lit("; names of fields are the same in each letter")))
+
+
+def _fields(given: ConverterContext) -> Sequence[StructField]:
+    assert isinstance(given.type, StructType)
+    return given.type.fields
+
+
 def lost_text(data: Column, given: ConverterContext) -> Column:
     """Why a text would be read as a different one; null if it wouldn't."""
     what = f"the {given.name}"
@@ -114,57 +139,20 @@ def _has_half(data: Column) -> Column:
 
 
 def unsound(value: Column, kind: DataType, given: ConverterContext) -> Column:
-    """Why a parsed value is not what the record says; null if it is."""
+    """Why a parsed value differs from the record; null if it doesn't."""
     numbers = given.options.get("allowNonNumericNumbers", "false") == "true"
     checks = [] if numbers else [("a number is beyond the range of its column's type", _infinite)]
-    checks += [
-        ("a date or time is not between the years 1 and 9999; numbers are read as seconds", _out_of_time),
-        ("a map has a key twice", _doubled),
-    ]
+    checks.append(("a map has a key twice", _doubled))
     problem = F.lit(None).cast("string")
     for words, check in checks:
-        found = _anywhere(value, kind, check)
+        found = anywhere(value, kind, check)
         if found is not None:
             problem = F.coalesce(problem, F.when(found, words))
     return problem
 
 
-Check = Callable[[Column, DataType], Column | None]
-
-
-def _anywhere(value: Column, kind: DataType, check: Check) -> Column | None:
-    """Whether the check finds something in the value or inside it; None if it doesn't apply to its type."""
-    found = [check(value, kind)]
-    if isinstance(kind, StructType):
-        found += [_anywhere(value.getField(f.name), f.dataType, check) for f in kind.fields]
-    elif isinstance(kind, ArrayType):
-        found.append(_in_elements(value, kind.elementType, check))
-    elif isinstance(kind, MapType):
-        found.append(_in_elements(F.map_values(value), kind.valueType, check))
-    there = [F.coalesce(column, F.lit(False)) for column in found if column is not None]
-    return reduce(lambda one, other: one | other, there) if there else None
-
-
-def _in_elements(value: Column, kind: DataType, check: Check) -> Column | None:
-    if _anywhere(F.lit(None).cast(kind), kind, check) is None:
-        return None
-    return F.exists(value, lambda element: _never_none(_anywhere(element, kind, check)))
-
-
-def _never_none(column: Column | None) -> Column:
-    assert column is not None
-    return column
-
-
 def _infinite(value: Column, kind: DataType) -> Column | None:
     return F.abs(value) == float("inf") if isinstance(kind, DoubleType | FloatType) else None
-
-
-def _out_of_time(value: Column, kind: DataType) -> Column | None:
-    if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
-        return None
-    first, end = (F.lit(text).cast(kind) for text in ("0001-01-01", "+10000-01-01"))
-    return (value < first) | (value >= end)
 
 
 def _doubled(value: Column, kind: DataType) -> Column | None:

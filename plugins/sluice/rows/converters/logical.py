@@ -20,6 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sluice.rows.times import of_number
+
 _UNSIGNED_32 = 2**32
 _UNSIGNED_64 = str(2**64)  # text, since no LONG holds it
 
@@ -47,9 +49,9 @@ def logical(value: Column, parsed: DataType, wanted: DataType) -> Column:
 
 def _atom(value: Column, parsed: DataType, wanted: DataType) -> Column:
     if isinstance(wanted, DateType):
-        return F.date_add(F.lit("1970-01-01").cast("date"), value.cast("int"))
+        return of_number(value, "days")
     if isinstance(wanted, TimestampType):
-        return F.timestamp_millis(value.cast("long"))
+        return of_number(value, "milliseconds")
     if isinstance(wanted, DecimalType) and isinstance(parsed, BinaryType):
         return decimal_of_bytes(value, wanted)
     if isinstance(wanted, LongType) and isinstance(parsed, IntegerType):
@@ -63,7 +65,7 @@ def _atom(value: Column, parsed: DataType, wanted: DataType) -> Column:
 def decimal_of_bytes(value: Column, wanted: DecimalType) -> Column:
     """A decimal's unscaled value as bytes, as Avro reads it: Spark has no other way from bytes to a decimal.
 
-    Its length stands before it as Avro writes lengths, which is one byte for less than 64; no DECIMAL has more than 16.
+    Its length precedes it in Avro's encoding, which is one byte for less than 64; a DECIMAL has at most 16 bytes.
     """
     schema = {
         "type": "bytes",

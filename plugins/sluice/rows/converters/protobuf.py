@@ -18,12 +18,12 @@ _OPTIONS: Final = {"mode": "PERMISSIVE"}
 
 
 class Converter(BySchema):
-    """Spark's own decoder, with descriptors that keep what it would lose: see `registry/protobuf.py`."""
+    """Spark's own decoder, with descriptors that preserve more data: see `registry/protobuf.py`."""
 
     language = "Protobuf"
 
     def variants(self, schema: WriterSchema, given: ConverterContext) -> list[Variant]:
-        """After the schema's id the message's place in its file, of which the first has two spellings."""
+        """After the schema's id the message's indexes in its file; the first message's have two encodings."""
         whole = super().variants(schema, given)
         if not given.registered:
             return whole
@@ -38,7 +38,7 @@ class Converter(BySchema):
         return decoded.getField(MARKER).isNotNull()
 
     def missing(self, given: ConverterContext, schema: WriterSchema, path: tuple[str, ...]) -> Column | None:
-        """What the newest schema makes of a field that a message doesn't have: its zero, empty, or null."""
+        """The newest schema's value of a field missing in a message: its zero, empty, or null."""
         name = self._message_at(schema, given, path[:-1])
         if name is None:
             return None

@@ -13,5 +13,5 @@ class Converter:
     """Text in UTF-8, as one column."""
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
-        """The one value."""
+        """The single value."""
         return Converted(records, data.cast("string"), F.when(~is_utf8(data), f"the {given.name} is not UTF-8"))

@@ -1,7 +1,7 @@
-"""Whether bytes are text, and where a byte stands in them: Guava's methods, called in generated code.
+"""Whether bytes are text, and the position of a byte in them: Guava's methods, called in generated code.
 
 Spark 3.5 has no function for the first, and its own for the second take several times as long, which counts where every
-record is looked through.
+record is scanned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def is_utf8(data: Column) -> Column:
 
 
 def first_of(data: Column, character: str) -> Column:
-    """Where an ASCII character first stands in BINARY data: bytes before it, or less than 0 where it isn't there."""
+    """The first position of an ASCII character in BINARY data, in bytes; negative if it isn't there."""
     code = ord(character)
     found = _by_guava("primitives.Bytes", "indexOf", "IntegerType", data, F.lit(code).cast("byte"))
     if found is not None:

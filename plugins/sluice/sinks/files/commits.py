@@ -1,4 +1,4 @@
-"""The log of a table of files without a JVM, for the page: the newest intervals, and those that are under way."""
+"""Reads the log of a table of files without a JVM, for the page: the newest intervals, and all that have not ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.sinks.files.names import ABORTING, INNER, LOG, PENDING, log_entry
 from sluice.sinks.reading import failed, file_system, modified
 
 SHOWN = 300
-"""The newest intervals that are read: a log has a file for each, and they are never archived."""
+"""How many of the newest intervals are read: the log has one file per interval, and none is ever archived."""
 _REMEMBERED = 10_000  # intervals, of all tables
 
 
@@ -29,7 +29,7 @@ class FileCommits:
         self._table = table
 
     def read(self) -> Timeline | None:
-        """The newest intervals, and those that are pending or being rolled back."""
+        """The newest intervals, and all intervals that are pending or being rolled back."""
         try:
             folder = Folder(self._table)
             if not folder.exists(LOG):
@@ -37,9 +37,9 @@ class FileCommits:
             log = IntervalLog(folder)
             last = log.last()
             first = max(1, last - SHOWN + 1)
-            began = log.read(1).instant if last else ""  # a table that was made anew has another first interval
+            began = log.read(1).instant if last else ""  # differs if the table was deleted and created again
             done = [_followed(self._table, began, number) for number in range(first, last)]
-            done += [_completed(folder, last)] if last else []  # the last may still be taken off again
+            done += [_completed(folder, last)] if last else []  # not cached: the last may still be taken off
             instants = {one.requested: one for one in done if one is not None}
             for path, action in ((PENDING, "interval"), (ABORTING, "rollback")):
                 for entry in folder.entries(path):
@@ -51,7 +51,7 @@ class FileCommits:
         return Timeline(dict(sorted(instants.items())), archives=first > 1)
 
     def facts(self, instant: Instant) -> CommitFacts:
-        """What the log says of a committed interval."""
+        """A committed interval's facts, from its entry in the log."""
         try:
             record = Record.of_json(Folder(self._table).read(f"{LOG}/{instant.name}"), f"{LOG}/{instant.name}")
         except Exception as error:
@@ -70,7 +70,7 @@ class FileCommits:
 
 
 class Folder:
-    """A table's folder, read by fsspec."""
+    """A table's folder, read through fsspec."""
 
     def __init__(self, table: str) -> None:
         self._files, self._root = file_system(table)
@@ -93,16 +93,16 @@ class Folder:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Any]:
-        """A file that can be read from anywhere in it."""
+        """A file, opened for random access."""
         with self._files.open(f"{self._root}/{path}", "rb") as file:
             yield file
 
     def entry(self, path: str) -> dict[str, Any]:
-        """What the file system says of a file."""
+        """A file's metadata, as the file system returns it."""
         return dict(self._files.info(f"{self._root}/{path}"))
 
     def entries(self, path: str) -> list[dict[str, Any]]:
-        """What is in a folder; nothing if there is none."""
+        """The entries of a folder; empty if the folder doesn't exist."""
         try:
             return list(self._files.ls(f"{self._root}/{path}", detail=True))
         except FileNotFoundError:
@@ -110,13 +110,13 @@ class Folder:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _followed(table: str, began: str, number: int) -> Instant | None:  # noqa: ARG001 - of which log it is
-    """An interval that another one has followed in the log: it stays."""
+def _followed(table: str, began: str, number: int) -> Instant | None:  # noqa: ARG001 - identifies the log in the cache
+    """An interval before the last one of the log, whose entry can no longer change."""
     return _completed(Folder(table), number)
 
 
 def _completed(folder: Folder, number: int) -> Instant | None:
-    """An interval of the log; None for an entry that stands for none."""
+    """An interval of the log; None for the entry of a voided interval."""
     path = log_entry(number)
     record = Record.of_json(folder.read(path), path)
     if record.voids:

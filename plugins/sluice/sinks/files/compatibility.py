@@ -1,7 +1,8 @@
-"""Whether files of one schema can be read by another, as `schema_compatibility` asks for it. Pure.
+"""Whether files of one schema can be read with another, as `schema_compatibility` demands. Pure.
 
-The rules are those that Avro and Parquet have in common: a column that files lack is null, a type may be read as a
-wider one. Connect's: https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html
+The rules are common to Avro and Parquet: a column missing from the files is read as null, and a type may be read as a
+wider one. Connect's rules:
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/schema-evolution.html
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import Final, Literal
 from sluice.records.structs import Type, in_words, wider_atom
 
 Compatibility = Literal["none", "backward", "forward", "full"]
-_SMALL: Final = {"byte": "integer", "short": "integer"}  # in files they are INT
+_SMALL: Final = {"byte": "integer", "short": "integer"}  # files store both as INT
 
 
 def incompatible(before: Type, now: Type, wanted: Compatibility) -> list[str]:
-    """What of a struct's columns is not compatible with those before, in words; nothing where all are.
+    """The changes of a struct's columns that break compatibility, in words; empty if all are compatible.
 
     Args:
-        before: the columns of the files that are there.
-        now: those of the next ones.
-        wanted: backward: whoever reads by the new columns reads the old files; forward: whoever reads by the old
-            ones reads the new files; full: both.
+        before: the columns of the existing files.
+        now: the columns of the next files.
+        wanted: backward: a reader with the new columns can read the old files; forward: a reader with the old columns
+            can read the new files; full: both.
     """
     found: list[str] = []
     if wanted in ("backward", "full"):
@@ -33,7 +34,7 @@ def incompatible(before: Type, now: Type, wanted: Compatibility) -> list[str]:
 
 
 def _unreadable(reader: Type, files: Type, path: str, which: str, where: str) -> Iterator[str]:
-    """What a reader by one struct misses in files of another."""
+    """Why a reader with one struct can't read files of another."""
     theirs = {str(f["name"]).lower(): f for f in files["fields"]}
     for ours in reader["fields"]:
         name = f"{path}{ours['name']}"
@@ -63,7 +64,7 @@ def _other_type(reader: Type, files: Type, name: str, which: str, where: str) ->
 
 
 def _reads(reader: str, files: str) -> bool:
-    """Whether values of one type are read as those of another without any loss."""
+    """Whether values of the files' type can be read as the reader's type without loss."""
     reader, files = _SMALL.get(reader, reader), _SMALL.get(files, files)
     return reader == files or (not reader.startswith("decimal") and wider_atom(reader, files) == reader)
 

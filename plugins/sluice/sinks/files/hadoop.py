@@ -1,7 +1,7 @@
-"""A folder on any of Hadoop's file systems, by its FileContext over Py4J.
+"""A folder on any of Hadoop's file systems, accessed through Hadoop's FileContext over Py4J.
 
-FileContext, not FileSystem: the latter's rename answers False where something is in the way, and puts a folder that is
-renamed onto one inside of it. FileContext's throws, and on HDFS it is one step of the name node's.
+FileContext, not FileSystem: FileSystem's rename returns False if the target exists, and moves a folder into the target
+if the target is a folder. FileContext's rename throws an exception, and on HDFS it is one atomic step of the name node.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WRONG = ("UnknownHostException", "UnsupportedFileSystemException", "No Abstract
 
 
 def refusal(chain: list[str], where: str) -> ActionRequiredError | None:
-    """What a person has to do where a file system refuses to write; None where it says something else.
+    """The error, with its remedy, of a file system that refuses to write; None for any other exception.
 
     Args:
-        chain: an exception and its causes, as `sluice.jvm.causes` has them.
-        where: the path.
+        chain: an exception and its causes, as returned by `sluice.jvm.causes`.
+        where: the path, for the error.
     """
     text = " <- ".join(chain)
     if is_refused(text):
@@ -41,7 +41,7 @@ def refusal(chain: list[str], where: str) -> ActionRequiredError | None:
     if any(sign in text for sign in _FULL):
         return ActionRequiredError(
             "The table's file system is full, or a quota of it is.",
-            next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has written.",
+            next_step="make room. Nothing of the interval is visible, and the next interval deletes its files.",
             path=where,
             reason=chain[-1],
         )
@@ -53,7 +53,7 @@ class HadoopStorage:
 
     Args:
         jvm: Py4J's view of a JVM with Hadoop's client.
-        configuration: Hadoop's.
+        configuration: Hadoop's configuration.
         root: the folder, with its scheme.
     """
 
@@ -142,7 +142,7 @@ class HadoopStorage:
             self._context.rename(self._at(source), self._at(target), self._no_options)
 
     def same_file(self, one: str, other: str) -> bool:
-        """Never: a rename is one step, or at least leaves no file with two names."""
+        """Only if the names are equal: a rename is one step, or at least never leaves a file with two names."""
         return one == other
 
     def delete(self, path: str) -> bool:
@@ -154,7 +154,7 @@ class HadoopStorage:
             return False
 
     def checksum(self, path: str) -> str:
-        """See `Storage`. HDFS makes it of those that the data nodes have, and reads nothing again."""
+        """See `Storage`. HDFS combines the checksums that its data nodes keep, without reading the file again."""
         with self._errors(path):
             found = self._context.getFileChecksum(self._at(path))
             if found is None:
@@ -199,8 +199,9 @@ class HadoopStorage:
                 reason=chain[-1],
             )
         return RetryableError(
-            "The table's file system doesn't answer, or refuses.",
-            next_step="the step is retried; if it comes back, look at the reason: a name node may be in safe mode.",
+            "The table's file system doesn't answer, or refuses the request.",
+            next_step="the step is retried; if the error comes back, look at the reason: a name node may be in safe "
+            "mode.",
             path=where,
             reason=text[:2000],
         )

@@ -1,9 +1,9 @@
-"""Tells a Hive metastore of a table's folders, by its own client, after an interval's files are visible.
+"""Registers a table's folders in a Hive metastore, through Hive's client, once an interval's files are visible.
 
-One external table, whose partitions are the folders that have files, each with its location: so it holds for both
-layouts, and for several topics. Which intervals the metastore knows stands in a property of the table. All folders of
-those that it doesn't know are added in one call, which passes over what is there; the property is set after it. So a
-call that died in between is made up for by the next one, and so is one that a metastore refused.
+The metastore has one external table, whose partitions are the folders with files, each with its location. This works
+for both layouts, and for several topics. A property of the table records the last interval that the metastore knows.
+The folders of all later intervals are added in one call, which skips existing partitions; the property is set after
+that. If the process dies in between, or the metastore refuses the call, the next call catches up.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ FORMATS: Final = {
         "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
     ),
 }
-"""Hive's classes of each format that it reads: of its files, and of their rows."""
+"""Hive's classes for each format that it can read: input format, output format and SerDe."""
 Folders = Mapping[str, tuple[str, ...]]
-"""Folders below a table's path with the values of the partition columns."""
+"""Folders below a table's path, each with the values of the partition columns."""
 _KNOWN: Final = "sluice.last_interval"
 _SOCKET_TIMEOUT: Final = ("hive.metastore.client.socket.timeout", "60s")
 _MODEL: Final = "org.apache.hadoop.hive.metastore.api"
 
 
 def partition_keys(made: Partitioning, layout: str) -> list[str]:
-    """The columns by which the metastore tells folders apart.
+    """The partition columns by which the metastore distinguishes folders.
 
     Raises:
-        ValueError: a folder has no name of its own, or two have the same.
+        ValueError: a folder has no name for its value, or two folders have the same name.
     """
     keys = [key.lower() for key in (*(["interval"] if layout == "interval" else []), "topic", *made.keys())]
     twice = next((key for key in keys if keys.count(key) > 1), None)
@@ -57,22 +57,22 @@ def partition_keys(made: Partitioning, layout: str) -> list[str]:
 
 
 def partitions(record: Record, keys: Sequence[str], topics_dir: str) -> Folders:
-    """The folders of an interval's files with the values of the partition columns.
+    """The folders of an interval's files, each with the values of the partition columns.
 
     Args:
         record: the interval.
-        keys: what `partition_keys` returns.
-        topics_dir: the folder below the table's path in which the files are.
+        keys: the partition columns, as returned by `partition_keys`.
+        topics_dir: the folder below the table's path that holds the files.
     """
     found: dict[str, tuple[str, ...]] = {}
     for one in record.files:
         folder = one.path.rpartition("/")[0]
         if not folder.startswith(f"{topics_dir}/"):
-            continue  # written when the pipeline had another topics_dir
+            continue  # written while the pipeline had another topics_dir
         named = folder.removeprefix(f"{topics_dir}/").split("/")
         plain = 2 if record.layout == "interval" else 1
         if (record.layout == "interval") != (keys[0] == "interval"):
-            continue  # or another layout
+            continue  # written while it had another layout
         values = [unquote(part.partition("=")[2] or part) for part in named[plain:]]
         if values == [NO_VALUE]:
             values = [NO_VALUE] * (len(keys) - plain)
@@ -83,14 +83,15 @@ def partitions(record: Record, keys: Sequence[str], topics_dir: str) -> Folders:
 
 @dataclass(frozen=True)
 class HiveTable:
-    """What the metastore is told of a table.
+    """A table's definition for the metastore.
 
     Attributes:
-        database: its name there, likewise `table`.
-        location: the folder with all of the files.
+        database: the name of the metastore's database.
+        table: the table's name in it.
+        location: the folder with all files.
         data_format: avro or parquet.
-        columns: names and Hive's types of the rows' columns.
-        keys: the partition columns, which are texts.
+        columns: the names of the rows' columns, with Hive's types.
+        keys: the partition columns, all of type string.
     """
 
     database: str
@@ -102,11 +103,11 @@ class HiveTable:
 
 
 class HiveCatalog:
-    """One metastore, by its own client.
+    """One metastore, accessed through Hive's client.
 
     Args:
         jvm: a JVM with Hive's client.
-        catalog: where it is, and the client's settings.
+        catalog: the metastore's address, and the client's settings.
     """
 
     def __init__(self, jvm: HudiJvm, catalog: HiveMetastore) -> None:
@@ -119,13 +120,13 @@ class HiveCatalog:
         """Bring the metastore up to date.
 
         Args:
-            wanted: the table as it is to be there.
-            intervals: newest first, numbers of the intervals that are visible and their folders.
-            base: what folders are relative to.
+            wanted: the table's definition.
+            intervals: the numbers of the visible intervals with their folders, newest first.
+            base: the path to which the folders are relative.
 
         Raises:
-            RetryableError: the metastore doesn't answer, or refuses for a reason that may pass.
-            ActionRequiredError: permission is missing, or there is another table of the name.
+            RetryableError: the metastore doesn't answer, or refuses for a reason that may be temporary.
+            ActionRequiredError: permission is missing, or another table has the name.
         """
         where = {"catalog": self._catalog.uris, "database": wanted.database, "table": wanted.table}
         try:
@@ -151,19 +152,19 @@ class HiveCatalog:
             text = " <- ".join(causes(error.java_exception))[:2000]
             if is_refused(text):
                 raise ActionRequiredError(
-                    "The catalog gives no permission.",
-                    next_step="grant the user of Airflow's workers leave to create and change the table in it.",
+                    "No permission to register the table in the catalog.",
+                    next_step="grant the user of Airflow's workers permission to create and alter the table in it.",
                     reason=text,
                     **where,
                 ) from error
             raise RetryableError(
                 "The catalog did not take what the table holds now.",
-                next_step="the step is retried, and the next interval makes up for it; the commit stands. If it comes "
-                "back, check that the catalog is up, and its address in the pipeline's catalog_sync.",
+                next_step="the step is retried, and the next interval catches up; the commit stands. If the error "
+                "comes back, check that the catalog is up, and its address in the pipeline's catalog_sync.",
                 reason=text,
                 **where,
             ) from error
-        log.info("the catalog knows the table as it is now", folders=len(folders), **where)
+        log.info("the catalog is up to date", folders=len(folders), **where)
 
     def _client(self) -> Any:
         hadoop = self._jvm.jvm.org.apache.hadoop
@@ -176,7 +177,7 @@ class HiveCatalog:
         return hadoop.hive.metastore.HiveMetaStoreClient(configuration)
 
     def _table(self, client: Any, wanted: HiveTable, where: Mapping[str, str]) -> Any:
-        """The table as the metastore has it, created if it isn't there."""
+        """The metastore's table, created if it doesn't exist."""
         if not client.tableExists(wanted.database, wanted.table):
             if wanted.database not in list(client.getAllDatabases()):
                 self._unless_there(client.createDatabase, self._api["Database"](wanted.database, "", None, {}))
@@ -194,7 +195,7 @@ class HiveCatalog:
         if keys != list(wanted.keys) or _plain(location) != _plain(wanted.location):
             raise ActionRequiredError(
                 "The catalog has another table of this name.",
-                next_step="name another one in catalog_sync, or drop the one that is there.",
+                next_step="choose another name in catalog_sync, or drop the existing table.",
                 partition_columns=", ".join(keys),
                 needed=", ".join(wanted.keys),
                 location=location,
@@ -232,7 +233,7 @@ class HiveCatalog:
 
     @staticmethod
     def _unless_there(make: Any, what: Any) -> None:
-        """Make something that another process may have made meanwhile."""
+        """Create an object, unless another process has created it meanwhile."""
         try:
             make(what)
         except Py4JJavaError as error:
@@ -241,5 +242,5 @@ class HiveCatalog:
 
 
 def _plain(location: str) -> str:
-    """A location in one spelling: Java writes file:/a for file:///a."""
+    """A location in one spelling: Java writes file:///a as file:/a."""
     return location.rstrip("/").replace("file:///", "file:/")

@@ -1,7 +1,7 @@
-"""The log of a table's intervals: a file for each, numbered from 1 without a gap, in the order of their commits.
+"""The log of a table's intervals: one file per interval, numbered from 1 without gaps, in the order of their commits.
 
-An interval's number is the one after the last that was there when its offsets were compared with the table's. Making
-the file fails where there is one already: of two commits that rest on the same offsets one wins.
+An interval gets the number after the log's last one at the time when its offsets were compared with the table's.
+Creating the file fails if it exists: of two commits based on the same offsets, only one succeeds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.names import DataFile, Layout, log_entry
@@ -24,13 +26,14 @@ class Record:
     Attributes:
         instant: the transaction.
         layout: how its files become visible.
-        data_format: of its files.
-        schema: their columns as Spark DDL.
-        rows: how many rows they have.
+        data_format: the format of its files.
+        schema: the files' columns as Spark DDL.
+        rows: the number of rows in the files.
         files: the files.
-        extra: what the coordinator has given: offsets and its note.
-        voids: an interval that was rolled back, and which this entry keeps from being committed in its place. Such an
-            entry stands for no interval; `instant` is then no earlier than those before it, by which others are found.
+        extra: the coordinator's metadata: offsets and its note.
+        voids: the instant of a rolled-back interval, whose commit this entry prevents by taking its number. Such an
+            entry represents no interval; its `instant` is no earlier than the instants before it, since searches of
+            the log rely on their order.
     """
 
     instant: str
@@ -43,18 +46,19 @@ class Record:
     voids: str = ""
 
     def to_json(self) -> bytes:
-        """As it stands in the log."""
+        """The record as the content of its file in the log."""
         names = {"instant": "transaction", "data_format": "format"}
         own = {names.get(k, k): v for k, v in vars(self).items() if k != "files" and (v or k != "voids")}
         return json.dumps({"version": _VERSION, **own, "files": [asdict(one) for one in self.files]}).encode()
 
     @classmethod
     def void(cls, position: str, instant: str) -> Record:
-        """An entry that stands for no interval, and takes the number of one that was rolled back.
+        """An entry that represents no interval, and takes the number that a rolled-back interval would have got.
 
         Args:
-            position: the instant after which it comes in the log.
-            instant: the interval that was rolled back.
+            position: an instant that keeps the log's instants in order: the last one's, or the rolled-back interval's
+                if that is later.
+            instant: the rolled-back interval.
         """
         return cls(position, "connect", "", "", 0, voids=instant)
 
@@ -64,38 +68,62 @@ class Record:
 
         Args:
             text: its content.
-            path: where it is, for errors.
+            path: its path, for errors.
 
         Raises:
-            ActionRequiredError: it is none that this release can read.
+            ActionRequiredError: this release can't read it.
         """
         try:
-            found: dict[str, Any] = json.loads(text)
-            if found["version"] != _VERSION:
-                raise ValueError(f"version {found['version']}")
-            files = tuple(DataFile(**one) for one in found["files"])
-            return cls(
-                found["transaction"],
-                found["layout"],
-                found["format"],
-                found["schema"],
-                found["rows"],
-                files,
-                found["extra"],
-                found.get("voids", ""),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            found = _Entry.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
             raise ActionRequiredError(
                 "A file of the table's log can't be read.",
-                next_step="put it back from a backup, or use the release that wrote it; without it nobody knows which "
-                "offsets are loaded.",
+                next_step="restore it from a backup, or use the release that wrote it; without it the loaded offsets "
+                "are unknown.",
                 path=path,
-                reason=f"{type(error).__name__}: {error}",
-            ) from error
+                reason=f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}",
+            ) from None
+        files = tuple(DataFile(one.staged, one.path, one.bytes, one.checksum) for one in found.files)
+        return cls(
+            found.transaction,
+            found.layout,
+            found.data_format,
+            found.schema_ddl,
+            found.rows,
+            files,
+            found.extra,
+            found.voids,
+        )
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    staged: str
+    path: str
+    bytes: int
+    checksum: str
+
+
+class _Entry(BaseModel):
+    """A file of the log, validated strictly: other programs may write to the log's folder, too."""
+
+    model_config = ConfigDict(strict=True)
+
+    version: Literal[1]
+    transaction: str
+    layout: Layout
+    data_format: str = Field(alias="format")
+    schema_ddl: str = Field(alias="schema")
+    rows: int
+    files: tuple[_File, ...]
+    extra: dict[str, str]
+    voids: str = ""
 
 
 class ReadsFiles(Protocol):
-    """What the log asks of a table's folder; see `sluice.sinks.files.storage.Storage`."""
+    """A table's folder, as far as the log needs it; see `sluice.sinks.files.storage.Storage`."""
 
     def size(self, path: str) -> int | None:
         """A file's size in bytes; None if there is no file."""
@@ -111,13 +139,14 @@ class IntervalLog:
 
     def __init__(self, storage: ReadsFiles) -> None:
         self._storage = storage
-        self._seen = 0  # the last number that was found
+        self._seen = 0  # the last number found so far
 
     def last(self) -> int:
-        """The last interval's number, 0 if there is none.
+        """The last interval's number; 0 if there is none.
 
-        Looked for by doubling and halving, from the one that was found before: a listing would take longer with each
-        interval of the table's life. Only the last of a log is ever taken out, so where one is all before it are.
+        Found by an exponential and then a binary search, beginning with the last result: a listing would take longer
+        with every interval. The search is correct since only the last entry is ever taken out: if an entry exists, so
+        do all before it.
         """
         there, step = self._seen if self._seen and self._has(self._seen) else 0, 1
         while self._has(there + step):
@@ -133,23 +162,23 @@ class IntervalLog:
         """An interval's record.
 
         Raises:
-            RetryableError: there is none, or none any more.
+            RetryableError: there is none, or it was taken out.
         """
         path = log_entry(number)
         try:
             return Record.of_json(self._storage.read(path), path)
         except FileNotFoundError as error:
             raise RetryableError(
-                "A file of the table's log has gone while it was looked at.",
+                "A file of the table's log was removed while the log was being read.",
                 next_step="the step is retried.",
                 path=path,
             ) from error
 
     def newest_first(self, last: int | None = None) -> Iterator[tuple[int, Record]]:
-        """The intervals with their numbers, without entries that stand for none.
+        """The intervals with their numbers, without entries of voided intervals.
 
         Args:
-            last: the number to begin with, by default the last one.
+            last: the number to begin with; the log's last by default.
         """
         for number in range(self.last() if last is None else last, 0, -1):
             record = self.read(number)
@@ -159,8 +188,8 @@ class IntervalLog:
     def find(self, instant: str) -> tuple[int, Record] | None:
         """An interval's number and record; None if it isn't committed.
 
-        Instants grow with the numbers: each is later than all that stood in the log when it was made, and of those that
-        are open at the same time only the last can be committed. The one that is asked for is mostly near the end.
+        Instants ascend with the numbers: a new instant is later than all instants in the log, and of several open
+        intervals only the last can be committed. The search begins at the end, where the interval usually is.
         """
         there, high = 1, self.last()
         step = 1

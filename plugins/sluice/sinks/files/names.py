@@ -1,12 +1,12 @@
-"""Names of files and folders below a table's path, and what participants hand to the commit. Pure.
+"""Names of files and folders below a table's path, and the participants' committables. Pure.
 
-_sluice/log/<number>.json            the intervals that are committed: files, rows, checkpoint
-_sluice/committed/<number>           an interval's files are all where readers look
-_sluice/pending/<instant>/           the interval is under way; its record is written there, and renamed into the log
+_sluice/log/<number>.json            a committed interval: files, rows, checkpoint
+_sluice/committed/<number>           all files of the interval are visible to readers
+_sluice/pending/<instant>/           the interval is pending; its record is written here, and renamed into the log
 _sluice/aborting/<instant>/          the interval is being rolled back
-_sluice/<instant>/<attempt>/         what participants have written
-_sluice/<instant>/whole/             an interval's folder, before its one rename
-<topics_dir>/...                     what readers see
+_sluice/<instant>/<attempt>/         the participants' files
+_sluice/<instant>/whole/             an interval's folder, before the rename that makes it visible
+<topics_dir>/...                     the files that readers see
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ PENDING: Final = f"{INNER}/pending"
 ABORTING: Final = f"{INNER}/aborting"
 WHOLE: Final = "whole"
 APART: Final = "apart"
-"""An option of bad records' files: what a job writes at one time has a folder of its own, since it may write several
-times of one stretch of offsets."""
+"""An option for files of bad records: each write of a job gets a separate folder, since a job may write several times
+for one stretch of offsets."""
 _DIGITS: Final = 10  # as Kafka Connect pads offsets
 _PACKED: Final = {"gzip": ".gz", "bzip2": ".bz2", "deflate": ".deflate"}
 
@@ -39,10 +39,10 @@ class DataFile:
     """One file of an interval.
 
     Attributes:
-        staged: where its participant has written it, below the table's path.
-        path: where readers find it, likewise.
+        staged: the path, below the table's, to which its participant wrote it.
+        path: the path, below the table's, at which readers find it.
         bytes: its size.
-        checksum: its content's, with the kind before a colon.
+        checksum: its content's checksum, prefixed with its kind and a colon.
     """
 
     staged: str
@@ -57,12 +57,12 @@ def log_entry(number: int) -> str:
 
 
 def committed_mark(number: int) -> str:
-    """The file that says that all of an interval's files are in their places."""
+    """The file that marks all of an interval's files as visible."""
     return f"{COMMITTED}/{number:0{_DIGITS}d}"
 
 
 def staging(instant: str) -> str:
-    """Where an interval's participants write."""
+    """The folder to which an interval's participants write."""
     return f"{INNER}/{instant}"
 
 
@@ -77,41 +77,42 @@ def topic_folder(topic: str) -> str:
 
 
 def extension(data_format: str, codec: str) -> str:
-    """The end of a file's name. Avro and Parquet say in the file itself how it is packed."""
+    """The extension of a file's name. Avro and Parquet name the codec inside the file."""
     return f".{data_format}{_PACKED.get(codec, '') if data_format in ('json', 'csv') else ''}"
 
 
 def file_name(topic: str, partition: int, start: int, end: int, ending: str) -> str:
-    """The name of a file, as Kafka Connect's sinks give it.
+    """The name of a file, in the form of Kafka Connect's sinks.
 
     Args:
-        topic: its records'.
-        partition: Kafka's.
-        start: the first offset of the stretch whose records it has.
+        topic: the topic of its records.
+        partition: their Kafka partition.
+        start: the first offset of the stretch that the file covers.
         end: the last offset, inclusive.
-        ending: what `extension` returns.
+        ending: the extension, as returned by `extension`.
     """
     return f"{topic_folder(topic)}+{partition}+{start:0{_DIGITS}d}+{end:0{_DIGITS}d}{ending}"
 
 
 def committable(folder: str, layout: Layout, files: Sequence[DataFile], rows: int) -> Committable:
-    """What a participant hands to the commit.
+    """A participant's result, for the commit.
 
     Args:
-        folder: that has the files.
-        layout: the table's.
-        files: what it has written.
-        rows: how many rows these have together.
+        folder: the folder with the files.
+        layout: the table's layout.
+        files: the files that the participant wrote.
+        rows: the number of rows in all of them.
     """
     payload = {"layout": layout, "files": [asdict(one) for one in files]}
     return Committable(rows=rows, bytes=sum(one.bytes for one in files), path=folder, payload=payload)
 
 
 def files_of(committables: Iterable[Committable], instant: str, topics_dir: str, layout: Layout) -> list[DataFile]:
-    """The files that participants name, each of them of this interval and inside of the table.
+    """The files that participants name, after checking that each belongs to this interval and is inside the table.
 
     Raises:
-        IntervalError: they name others. Anyone who may write to the control topic could have sent that.
+        IntervalError: a participant names another file. Any process with write access to the control topic could have
+            sent that.
     """
     found = [one for c in committables for one in _of_payload(c.payload, layout)]
     own, shown = f"{staging(instant)}/", f"{topics_dir}/"
@@ -130,7 +131,7 @@ def files_of(committables: Iterable[Committable], instant: str, topics_dir: str,
 def _of_payload(payload: Mapping[str, Any], layout: Layout) -> Iterator[DataFile]:
     if payload.get("layout") != layout:
         raise _refused(
-            "was written for another layout than the pipeline has now", layout=layout, written_for=payload.get("layout")
+            "was written for another layout than the pipeline's", layout=layout, written_for=payload.get("layout")
         )
     try:
         for one in payload["files"]:
@@ -143,7 +144,7 @@ def _refused(what: str, **where: Any) -> IntervalError:
     return IntervalError(
         f"A WRITE-STATUS {what}.",
         next_step="nothing was committed; the next interval reads the same offsets. If the pipeline file didn't change "
-        "meanwhile, find who else writes to the control topic.",
+        "meanwhile, find out which other program writes to the control topic.",
         **where,
     )
 

@@ -1,14 +1,14 @@
-"""A folder on an object store, which has no rename, and makes an object only where there is none if it is asked to.
+"""A folder on an object store, which has no rename, but conditional writes: create an object only if none exists.
 
-An interval's record is put into the log under the next number, on the condition that nobody has taken it. A roll-back
-takes that number itself: it puts an entry there that stands for no interval, so that whoever was about to commit finds
-it taken. Files are copied to their places by the store. A copy says of which interval it is, so that it can be told
-from another object of its name; the original goes when all are there.
+A commit puts the interval's record into the log under the next number, on the condition that the number is free. A
+roll-back takes that number itself, with an entry that represents no interval, so that a late commit finds the number
+taken. The store copies the files to their visible paths. Each copy carries its interval's instant as a tag, which
+distinguishes it from any other object of that name; the originals are deleted once all copies exist.
 
-Why no commit gets past a roll-back: a commit takes its number first, then looks whether `aborting/<instant>` is there,
-then whether `pending/<instant>` is. A roll-back makes the first, puts its entry, and deletes both at its end, the
-second first. If the entry came after the number was taken, it stands there, or on one that was taken before it, and the
-commit's condition fails. If it came before, one of the two looks finds it.
+Why no commit gets past a roll-back: a commit first determines its number, then checks that `aborting/<instant>` doesn't
+exist, and then that `pending/<instant>` does. A roll-back creates the former, puts its entry, and finally deletes both,
+the latter first. If the entry is put after the commit has determined its number, it takes that number, or comes after
+another entry that did, and the commit's condition fails. If it is put before, one of the two checks fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROBE: Final = f"{INNER}/conditional"
 
 
 class ObjectTable(FilesTable):
-    """See `FilesTable`; `storage` puts with a condition."""
+    """See `FilesTable`; `storage` has conditional writes."""
 
     _storage: Objects
 
@@ -39,7 +39,7 @@ class ObjectTable(FilesTable):
         super().__init__(storage, writer, clock_wait, process, based_on)
 
     def prepare(self) -> None:
-        """Check that the store keeps conditions; folders need not be made."""
+        """Check that the store honours conditional writes; folders need not be created."""
         self._storage.require_conditions(_PROBE)
 
     def is_there(self) -> bool:
@@ -47,23 +47,23 @@ class ObjectTable(FilesTable):
         return self._storage.exists(_PROBE)
 
     def state_of(self, instant: str) -> InstantState:
-        """See `Table`. One that is being rolled back can't be committed any more: it is absent."""
+        """See `Table`. An instant that is being rolled back counts as absent: it can't be committed any more."""
         if self._log.find(instant) is not None:
             return "completed"
         is_open = self._is_under_way(instant)
-        if self._log.find(instant) is not None:  # committed between the two looks
+        if self._log.find(instant) is not None:  # committed between the two checks
             return "completed"
         return "pending" if is_open else "absent"
 
     def forbid_commit(self, instant: str) -> bool:
-        """Take the number that its commit would have; see `sluice.connectors.sink.ForbidsCommits`."""
+        """Take the number that the instant's commit would get; see `sluice.connectors.sink.ForbidsCommits`."""
         if self._storage.exists(f"{PENDING}/{instant}"):
             self._storage.make_folder(f"{ABORTING}/{instant}")
             reach("sink.before_void")
         return not self._is_committed_or_void(instant)
 
     def rollback(self, instant: str) -> bool:
-        """See `Table`. First nobody can commit it any more; then its files go; last what says that it is under way."""
+        """See `Table`. First makes a commit impossible, then deletes the interval's files, and last its markers."""
         pending, aborting = f"{PENDING}/{instant}", f"{ABORTING}/{instant}"
         if not self.forbid_commit(instant):
             self._storage.delete(aborting)
@@ -77,9 +77,9 @@ class ObjectTable(FilesTable):
         return True
 
     def _is_committed_or_void(self, instant: str) -> bool:
-        """Whether the interval is committed; if it isn't and is open, it is made void."""
+        """Whether the interval is committed; if it is still open, it is voided."""
         while True:
-            last = self._log.last()  # first: a commit that comes after this look has the next number, or none
+            last = self._log.last()  # first: a commit after this line gets the next number, or fails
             if self._log.find(instant) is not None:
                 return True
             if not self._storage.exists(f"{PENDING}/{instant}"):
@@ -95,15 +95,18 @@ class ObjectTable(FilesTable):
             return False
 
     def _is_open(self, instant: str) -> bool:
-        """See `FilesTable`. Whoever commits what another has committed would take one more number for it."""
+        """See `FilesTable`. A committed interval isn't open: a second commit of it would take another number."""
         return self._log.find(instant) is None and self._is_under_way(instant)
 
     def _is_under_way(self, instant: str) -> bool:
-        """In this order: a roll-back deletes what is looked at last before the other."""
+        """Whether the interval is pending and not being rolled back.
+
+        The order of the checks matters: a roll-back deletes `pending` before `aborting`.
+        """
         return not self._storage.exists(f"{ABORTING}/{instant}") and self._storage.exists(f"{PENDING}/{instant}")
 
     def _is_taken(self, path: str) -> bool:
-        """See `FilesTable`. An object that is in a folder of that name is in nobody's way."""
+        """See `FilesTable`. Objects in a folder of that name don't conflict with it."""
         return self._storage.size(path) is not None
 
     def _enter(self, number: int, record: Record) -> None:
@@ -116,7 +119,7 @@ class ObjectTable(FilesTable):
     def _show(self, record: Record) -> None:
         try:
             self._storage.copy(self._missing(record), record.instant)
-        except FileNotFoundError:  # of those that go on with the same commit another was faster, or it is lost
+        except FileNotFoundError:  # another process that completes the same commit was faster, or the file is lost
             for one in record.files:
                 if not self._is_shown(record, one):
                     raise self._cannot_be_placed(record.instant, one, one.path) from None
@@ -134,6 +137,6 @@ class ObjectTable(FilesTable):
         return bool(found)
 
     def _take_out(self, number: int, instant: str) -> None:
-        """The entry stays, and stands for no interval: its number must not be free again."""
+        """Replace the entry by a void one rather than delete it: its number must not become free again."""
         self._storage.make_folder(f"{ABORTING}/{instant}")
         self._storage.replace(log_entry(number), Record.void(instant, instant).to_json())

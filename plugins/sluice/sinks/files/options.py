@@ -34,10 +34,10 @@ CODECS = {
     "json": ("none", "gzip", "bzip2", "deflate"),
     "csv": ("none", "gzip", "bzip2", "deflate"),
 }
-"""How each format can be packed; the first is the default."""
-_RENAMES = ("file", "hdfs", "viewfs")  # file systems with a rename that is one step and never goes over another file
-_PUTS = ("s3a",)  # object stores with a PUT that is refused where there is an object already
-_IN_HIVE = ("avro", "parquet")  # formats of which Hive's own classes read each file by the catalog's columns
+"""The codecs of each format; the first is the default."""
+_RENAMES = ("file", "hdfs", "viewfs")  # file systems whose rename is atomic and never overwrites a file
+_PUTS = ("s3a",)  # object stores whose PUT can be refused if the object exists
+_IN_HIVE = ("avro", "parquet")  # formats in which Hive reads each file by the catalog's columns
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z]{2,4})*")
 _NOT_HERE = {
     "record_key": "is for tables with a row for each key",
@@ -49,66 +49,66 @@ class Files(SinkOptions):
     """The sink: files of rows in folders, as Kafka Connect's HDFS sink writes them, and exactly once."""
 
     connector: ClassVar[str] = "sluice.sinks.files.sink:FilesSink"
-    row_writer: ClassVar[str] = "sluice.sinks.files.writer:FilesWriter"
+    row_writer: ClassVar[str] = "sluice.sinks.files.writer:files_writer"
     commit_log: ClassVar[str] = "sluice.sinks.files.commits:FileCommits"
     table_rows: ClassVar[str] = "sluice.sinks.files.rows:table_rows"
     quarantine_reader: ClassVar[str] = "sluice.sinks.files.quarantine:QuarantineFiles"
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"catalogs": f"format {' or '.join(_IN_HIVE)}"})
 
     path: TablePath
-    """The folder of this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights.
-    `_sluice` in it has the log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
+    """A folder for this pipeline alone: a path, or a URI such as hdfs://namenode/lake/flights or s3a://bucket/flights.
+    Its folder `_sluice` holds the log of commits; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
     connection: str | None = None
-    """Of a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
-    Hadoop's own settings."""
+    """For a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
+    Hadoop's settings."""
     topics_dir: str = "topics"
     """The folder below `path` in which readers find the files."""
     format: Format = "avro"
-    """avro, parquet, json (a row a line) or csv (with a header)."""
+    """avro, parquet, json (one row per line) or csv (with a header)."""
     codec: str | None = None
-    """How files are packed. avro: snappy (default), none, deflate, bzip2, xz, zstandard. parquet: snappy (default),
+    """How files are compressed. avro: snappy (default), none, deflate, bzip2, xz, zstandard. parquet: snappy (default),
     none, gzip, zstd. json and csv: none (default), gzip, bzip2, deflate."""
     layout: Layout = "interval"
     """interval: a folder for each interval, which appears whole. connect: Kafka Connect's paths; files appear one by
-    one, and `_sluice/committed/<number>` says when all of an interval are there, and which. On S3 files of both appear
-    one by one, so the layout has to be said there."""
+    one, and `_sluice/committed/<number>` appears when an interval is complete, and lists its files. On S3 files appear
+    one by one in both layouts, so `layout` must be set there."""
     partitioner: Partitioner = "default"
     """default: a folder for each Kafka partition. field: for each value of `partition_fields`. time, daily, hourly: for
     each stretch of time."""
     path_format: str | None = None
-    """With partitioner time: its folders, as Joda-Time writes patterns: 'year'=YYYY/'month'=MM. YYYY is the calendar's
-    year, xxxx that of an ISO week."""
+    """With partitioner time: the pattern of its folders, in Joda-Time's letters: 'year'=YYYY/'month'=MM. YYYY is the
+    calendar year, xxxx the year of an ISO week."""
     partition_duration: Duration | None = None
-    """With partitioner time: how long the stretch of one folder is, such as `1 hour`."""
+    """With partitioner time: the length of the stretch of time that shares a folder, such as `1 hour`."""
     locale: str = "en"
-    """The language of months and days in `path_format`, such as `de` or `de-AT`."""
+    """The language of the names of months and days in `path_format`, such as `de` or `de-AT`."""
     timezone: str = "UTC"
-    """Where a day begins at midnight: an IANA name, such as Europe/Berlin."""
+    """The time zone of the folders' dates and hours: an IANA name, such as Europe/Berlin."""
     timestamp_extractor: Extractor = "wallclock"
-    """Which time decides. wallclock: when the interval began, the same for all its rows and for each retry. record: the
-    Kafka record's. record_field: the column `timestamp_field`."""
+    """The time that determines a row's folder. wallclock: the start of the interval, the same for all its rows and
+    retries. record: the Kafka record's timestamp. record_field: the column `timestamp_field`."""
     timestamp_field: str | None = None
     """With timestamp_extractor record_field: a column with a time: TIMESTAMP, DATE, a number of milliseconds since
     1970, or ISO 8601 text."""
     max_rows_per_file: Annotated[int, Field(gt=0)] | None = None
-    """A file has rows of a stretch of at most so many offsets, and so at most so many rows. Default: an interval has
-    one file for each Kafka partition and folder."""
+    """The maximum number of offsets that a file covers, and so of its rows. Default: an interval has one file for each
+    Kafka partition and folder."""
     target_bytes_per_file: Annotated[int, Field(gt=0)] | None = None
-    """About how large a file becomes, in bytes as they lie there: a stretch has as many offsets as had that many bytes
-    by the last interval's average. An estimate and no limit: rows that are larger make larger files, and a table's
-    first interval isn't divided by it. `max_rows_per_file` holds besides."""
+    """The approximate size of a file on storage, in bytes, from which the number of offsets per file is estimated by
+    the last interval's average. It is no limit: larger rows make larger files, and a table's first interval isn't
+    divided by it. `max_rows_per_file` applies as well."""
     schema_compatibility: Compatibility = "none"
-    """Which changes of the columns are refused, compared with the last interval's. none: no change. backward: what
-    readers by the new columns can't read of earlier files. forward: what readers by the earlier columns can't read of
-    new files. full: both."""
+    """Which changes of the columns, compared with the last interval, are refused. none: no change. backward: changes
+    after which readers with the new columns can't read earlier files. forward: changes after which readers with the
+    earlier columns can't read new files. full: both."""
     takeover: Literal["confluent"] | None = None
-    """confluent: Kafka Connect's HDFS sink has written to `topics_dir` before. A topic that was never read here begins
-    behind the last offset in the names of its files; partitions without files begin at `starting_offsets`. Requires
+    """confluent: Kafka Connect's HDFS sink wrote to `topics_dir` before. A topic that this pipeline never read begins
+    after the last offset in the names of its files; partitions without files begin at `starting_offsets`. Requires
     layout connect."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """One file of the log has rows and checkpoint. Rows are only ever added."""
+        """A single file of the log commits rows and checkpoint together. Rows are only ever added."""
         return SinkCapabilities(atomic_with_checkpoint=True, quarantine=True, catalogs=self.format in _IN_HIVE)
 
     @property
@@ -145,14 +145,14 @@ class Files(SinkOptions):
         schema_ddl: str = "",
         schema_avro: str = "",
     ) -> TableSpec:
-        """How an interval's rows are written; see `SinkOptions`."""
+        """The settings for writing an interval's rows; see `SinkOptions`."""
         return TableSpec(
             path=self.path,
             name=name,
             table_type="files",
             operation="append",
             record_key=(),
-            partition_fields=(),  # else a value that would lead out of the table by itself were a bad record
+            partition_fields=(),  # else a value such as `..` would make a bad record, though Spark escapes it
             ordering_fields=(),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
@@ -177,7 +177,7 @@ class Files(SinkOptions):
         if self.codec not in (None, *CODECS[self.format]):
             raise ValueError(f"codec {self.codec} isn't one of {self.format}: {', '.join(CODECS[self.format])}")
         if self.takeover is not None and self.layout != "connect":
-            raise ValueError("takeover confluent goes on with Kafka Connect's paths: say `layout: connect`, too")
+            raise ValueError("takeover confluent continues Kafka Connect's paths: say `layout: connect`, too")
         self._require_place()
         require_bucket(self.connection, self.path)
         self._require_partitioner()
@@ -187,26 +187,26 @@ class Files(SinkOptions):
         scheme = self.path.partition("://")[0]
         if scheme not in (*_RENAMES, *_PUTS):
             raise ValueError(
-                f"path is on {scheme}://, and files are committed by a step that never goes over another file: a "
-                f"rename, which {', '.join(_RENAMES)} have, or a conditional PUT, which {', '.join(_PUTS)} has. A Hudi "
-                "table can be on other stores"
+                f"path is on {scheme}://, but a commit of files needs a step that never overwrites a file: a rename, "
+                f"which {', '.join(_RENAMES)} have, or a conditional PUT, which {', '.join(_PUTS)} has. A Hudi table "
+                "can be on other stores"
             )
         if scheme in _PUTS and "layout" not in self.model_fields_set:
             raise ValueError(
                 f"layout has to be said: an object store such as {scheme}:// has no folders that could appear whole. "
-                "With `interval` and `connect` alike each file appears whole, and `_sluice/committed/<number>` names "
-                "them when all of an interval are there; `interval` has a folder for each"
+                "With both `interval` and `connect` each file appears whole, and `_sluice/committed/<number>` lists an "
+                "interval's files once all have appeared; `interval` has a folder for each interval"
             )
         parts = self.topics_dir.split("/")
         if any(part in ("", ".", "..") for part in parts) or parts[0].startswith(("_", ".")):
             raise ValueError(
-                f"topics_dir {self.topics_dir!r} must be a folder below path, whose name doesn't begin with _ or a "
+                f"topics_dir {self.topics_dir!r} must be a folder below path, and its name must not begin with _ or a "
                 f"dot: {INNER} is Sluice's own"
             )
 
     def _require_partitioner(self) -> None:
         if (self.partitioner == "field") != bool(self.partition_fields):
-            raise ValueError("partitioner field and `partition_fields`, the columns that it goes by, belong together")
+            raise ValueError("partitioner field and `partition_fields`, its columns, belong together")
         of_time = {"path_format": self.path_format, "partition_duration": self.partition_duration}
         given = [name for name, value in of_time.items() if value]
         if self.partitioner == "time" and len(given) < len(of_time):

@@ -1,7 +1,7 @@
-"""Which folder a row goes to: Kafka Connect's partitioners. Pure.
+"""Determines a row's folder, like Kafka Connect's partitioners. Pure.
 
-Spark splits rows by columns; `columns` says by which, and `folders` what their values come to. A field's value is
-escaped by Spark as Hive does it, a time becomes the number of its stretch, which is written out here.
+Spark splits rows by columns: `columns` returns these, and `folders` turns their values into folders. Spark escapes a
+field's value as Hive does; for a time it writes the start of its stretch as a number, which is formatted here.
 """
 
 from __future__ import annotations
@@ -14,31 +14,35 @@ from typing import Final, Literal
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+from sluice.identifiers import quoted
+from sluice.records.times import of_milliseconds, of_text
+from sluice.records.transforms import text as literal
 from sluice.sinks.files.path_format import DAY, Granularity, PathFormat, Texts, parse
 
 Partitioner = Literal["default", "field", "time", "daily", "hourly"]
 Extractor = Literal["wallclock", "record", "record_field"]
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's and Spark's folder of rows without a value."""
+"""The folder in which Hive and Spark put rows without a value."""
 FIELD: Final = "_sluice_level_"
-"""Columns by which Spark splits rows, each with its number."""
+"""The prefix of the columns by which Spark splits rows; a number follows."""
 TIME: Final = "_sluice_time"
 PATH_FORMATS: Final = {
     "daily": "'year'=YYYY/'month'=MM/'day'=dd",
     "hourly": "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH",
 }
 DURATIONS: Final = {"daily": 86_400_000, "hourly": 3_600_000}
-_SEPARATOR: Final = "\n"  # of columns in one setting
-_LONGEST_MILLIS: Final = 9_000_000_000_000_000  # beyond it Spark can't count microseconds, and fails
+_NUMBER: Final = "too large a number of milliseconds since 1970"
+_PARSED: Final = {"string": "no time of ISO 8601 in the years 1 to 9999", "bigint": _NUMBER, "int": _NUMBER}
+_SEPARATOR: Final = "\n"  # between columns in one setting
 _UNSAFE: Final = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(c) for c in range(32)}
 
 
 def escaped(name: str, keep: str = "") -> str:
-    """A name as one folder: what Hive escapes is `%` and its number.
+    """A name as one folder, with the characters that Hive escapes as `%` and their hexadecimal codes.
 
     Args:
         name: any text.
-        keep: characters to leave as they are.
+        keep: characters that are not escaped.
     """
     text = "".join(f"%{ord(c):02X}" if c in _UNSAFE and c not in keep else c for c in name)
     return text.replace(".", "%2E") if text in (".", "..") else text or NO_VALUE
@@ -49,12 +53,12 @@ class Partitioning:
     """How one table's rows are split into folders.
 
     Attributes:
-        partitioner: which of Connect's.
+        partitioner: the name of one of Connect's partitioners.
         fields: the columns of the partitioner `field`.
-        path_format: the pattern of the ones by time.
-        duration: how long a folder's stretch of time is, milliseconds.
-        timezone: where local time is, by its IANA name.
-        extractor: where a row's time is from.
+        path_format: the pattern of the partitioners by time.
+        duration: the length of a folder's stretch of time, in milliseconds.
+        timezone: the IANA name of the folders' time zone.
+        extractor: the source of a row's time.
         timestamp_field: the column of the extractor `record_field`.
     """
 
@@ -73,15 +77,15 @@ class Partitioning:
 
     @property
     def reads_record_time(self) -> bool:
-        """Whether that time is the record's own."""
+        """Whether that time is the Kafka record's timestamp."""
         return self.by_time and self.extractor == "record"
 
     @cached_property
     def format(self) -> PathFormat:
-        """The pattern, understood.
+        """The parsed pattern.
 
         Raises:
-            ValueError: it can't be.
+            ValueError: the pattern is invalid.
         """
         return parse(self.path_format)
 
@@ -89,7 +93,7 @@ class Partitioning:
         """The names of the folders' values.
 
         Raises:
-            ValueError: a folder has none: `YYYY/MM` in place of `'year'=YYYY/'month'=MM`.
+            ValueError: a folder has no name, as in `YYYY/MM` instead of `'year'=YYYY/'month'=MM`.
         """
         if self.partitioner == "field":
             return list(self.fields)
@@ -101,31 +105,47 @@ class Partitioning:
         return [name.strip("'") for name, _, _ in parts]
 
     def columns(self, types: Mapping[str, str], record_time: str) -> dict[str, str]:
-        """The columns by which Spark splits rows, as SQL; none where all rows of a Kafka partition have one folder.
+        """The columns by which Spark splits rows, as SQL; empty if all rows of a Kafka partition share a folder.
 
         Args:
             types: Spark's names of the columns' types.
-            record_time: the column with the record's own time.
+            record_time: the column with the Kafka record's timestamp.
 
         Raises:
-            ValueError: a column has a type that makes no folder, or no time.
+            ValueError: a column has a type from which no folder, or no time, can be derived.
         """
         if self.partitioner == "field":
             return {f"{FIELD}{i}": _text(name, types[name]) for i, name in enumerate(self.fields)}
         if not self.by_time or self.extractor == "wallclock":
             return {}
         if self.extractor == "record":
-            return {TIME: self._begin(f"`{record_time}`")}
+            return {TIME: self._begin(quoted(record_time))}
         return {TIME: self._begin(_time(self.timestamp_field, types[self.timestamp_field]))}
+
+    def misplaced(self, types: Mapping[str, str]) -> str | None:
+        """SQL for the reason why a row has no folder: its field is neither null nor a time.
+
+        Args:
+            types: Spark's names of the columns' types.
+
+        Returns:
+            None if every row has a folder.
+        """
+        kind = types.get(self.timestamp_field, "")
+        if not (self.by_time and self.extractor == "record_field") or kind not in _PARSED:
+            return None
+        name, time = quoted(self.timestamp_field), _time(self.timestamp_field, kind)
+        words = literal(f"the field {self.timestamp_field}, by which the folder goes, is {_PARSED[kind]}")
+        return f"CASE WHEN {name} IS NOT NULL AND {time} IS NULL THEN {words} END"
 
     def folders(self, partition: int, values: Mapping[str, str], wallclock: datetime, texts: Texts) -> list[str]:
         """The folders below the topic's.
 
         Args:
-            partition: Kafka's.
-            values: of `columns`, as Spark has written them into folders' names.
-            wallclock: the interval's own time.
-            texts: the language of times' names.
+            partition: the Kafka partition.
+            values: the values of `columns`, as Spark wrote them into the names of folders.
+            wallclock: the interval's time.
+            texts: the names of months and days.
         """
         if self.partitioner == "field":
             return [f"{escaped(name)}={values[f'{FIELD}{i}']}" for i, name in enumerate(self.fields)]
@@ -139,14 +159,14 @@ class Partitioning:
         return [NO_VALUE] if value == NO_VALUE else self._of_time(int(value), texts)
 
     def begin(self, local: int) -> int:
-        """The begin of a folder's stretch of time, given a time in it; both milliseconds of local time since 1970."""
+        """The start of the folder's stretch that contains a time, both in milliseconds of local time since 1970."""
         return self.format.granularity.begin(local - local % self.duration)
 
     def _of_time(self, local: int, texts: Texts) -> list[str]:
         return [escaped(folder, "=") for folder in self.format.folders(local, texts)]
 
     def _begin(self, time: str) -> str:
-        """The same as `begin`, as SQL over a TIMESTAMP."""
+        """As `begin`, as SQL over a TIMESTAMP."""
         local = time if self.timezone == "UTC" else f"from_utc_timestamp({time}, '{self.timezone}')"
         millis = f"unix_millis({local})"
         return _begin_of(self.format.granularity, f"({millis} - pmod({millis}, {self.duration}L))")
@@ -161,39 +181,35 @@ def _begin_of(granularity: Granularity, local: str) -> str:
 
 
 def _text(name: str, kind: str) -> str:
-    """A column as a folder's value; an empty text and none are the same."""
+    """A column as a folder's value; an empty text and null get the same folder."""
     if kind.startswith(("array", "map", "struct", "binary")):
-        raise ValueError(f"partition_fields names {name}, and a value of {kind} makes no folder")
-    return f"cast({_quoted(name)} AS STRING)"
+        raise ValueError(f"partition_fields names {name}, but a value of {kind} can't be a folder")
+    return f"cast({quoted(name)} AS STRING)"
 
 
 def _time(name: str, kind: str) -> str:
-    """A column as a TIMESTAMP, NULL where it is none."""
-    column = _quoted(name)
+    """A column as a TIMESTAMP; NULL for a value that is no time."""
+    column = quoted(name)
     if kind in ("timestamp", "date", "timestamp_ntz"):
         return f"cast({column} AS TIMESTAMP)"
     if kind in ("bigint", "int"):
-        millis = f"cast({column} AS BIGINT)"
-        known = f"{millis} BETWEEN -{_LONGEST_MILLIS}L AND {_LONGEST_MILLIS}L"
-        return f"CASE WHEN {known} THEN timestamp_millis({millis}) END"
+        return of_milliseconds(column)
     if kind == "string":
-        return f"try_to_timestamp({column})"
-    raise ValueError(f"timestamp_field names {name}, and {kind} is no time: a number is milliseconds, a text ISO 8601")
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+        return of_text(column, "timestamp")
+    raise ValueError(
+        f"timestamp_field names {name}, but {kind} is no time: use a number of milliseconds, or ISO 8601 text"
+    )
 
 
 def partitioning_of(options: Mapping[str, str]) -> Partitioning:
-    """The partitioning that START-COMMIT has pinned; see `as_options`."""
+    """The partitioning that START-COMMIT pinned; see `as_options`."""
     known = {k: options[k] for k in ("partitioner", "path_format", "timezone", "extractor", "timestamp_field")}
     fields = tuple(filter(None, options["fields"].split(_SEPARATOR)))
     return Partitioning(**known, fields=fields, duration=int(options["duration"]))  # type: ignore[arg-type]
 
 
 def as_options(made: Partitioning) -> dict[str, str]:
-    """As settings that START-COMMIT pins."""
+    """The partitioning as settings for START-COMMIT."""
     return {
         "partitioner": made.partitioner,
         "fields": _SEPARATOR.join(made.fields),

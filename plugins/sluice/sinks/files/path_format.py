@@ -1,7 +1,8 @@
-"""The folder of a time, by a pattern as Kafka Connect's `path.format` has it: Joda-Time's letters. Pure.
+"""Folders for times, by a pattern with Joda-Time's letters, like Kafka Connect's `path.format`. Pure.
 
-`Y` and `y` are the calendar's year, `x` and `w` the year and number of an ISO week. In Java's own patterns `Y` is the
-year of a week, which puts the last days of December into the wrong year; here, as in Joda-Time, it isn't.
+`Y` and `y` are the calendar year, `x` and `w` the year and number of an ISO week. In patterns of Java's standard
+library `Y` is the week-based year, which puts the last days of December into the wrong year; in Joda-Time, and here, it
+isn't.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _LETTERS: Final = "YyxwMdDeEaKhHkmsS"
 _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
            "December")  # fmt: skip
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_FULL: Final = 4  # letters from which on a text is written in full
-_TEXT: Final = 3  # letters from which on a month is a text
+_FULL: Final = 4  # with at least so many letters, a name is written in full
+_TEXT: Final = 3  # with at least so many letters, a month is written as a name
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The words of a language, January and Monday first; those of English by default."""
+    """A language's names of months and days, beginning with January and Monday; English by default."""
 
     months: tuple[str, ...] = _MONTHS
     short_months: tuple[str, ...] = tuple(name[:3] for name in _MONTHS)
@@ -41,12 +42,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Granularity:
-    """How long the stretches of local time are that have one folder.
+    """The length of the stretches of local time that share a folder.
 
     Attributes:
-        milliseconds: of those of a fixed length; 0 for months and years.
-        calendar: `month` or `year`, whose lengths differ.
-        monday: whether the stretches are weeks, which begin with a Monday.
+        milliseconds: a fixed length; 0 for months and years.
+        calendar: `month` or `year`, whose lengths vary; empty for a fixed length.
+        monday: whether the stretches are weeks, which begin on Monday.
     """
 
     milliseconds: int = 0
@@ -54,7 +55,7 @@ class Granularity:
     monday: bool = False
 
     def begin(self, local: int) -> int:
-        """The begin of a stretch, given a time in it, both in milliseconds of local time since 1970."""
+        """The start of the stretch that contains a time, both in milliseconds of local time since 1970."""
         if self.calendar:
             year, month, _ = civil(local // DAY)
             return _days(year, month if self.calendar == "month" else 1, 1) * DAY
@@ -65,12 +66,12 @@ class Granularity:
 class _Field(NamedTuple):
     letter: str
     length: int
-    text: str  # what stands there literally, with an empty letter
+    text: str  # literal text, if the letter is empty
 
 
 @dataclass(frozen=True)
 class PathFormat:
-    """A pattern that was understood."""
+    """A parsed pattern."""
 
     pattern: str
     fields: tuple[_Field, ...] = field(repr=False)
@@ -85,17 +86,17 @@ class PathFormat:
         """The folders of a time, outermost first.
 
         Args:
-            local: milliseconds of local time since 1970, as if the place's clock were UTC's.
-            texts: the language's words.
+            local: milliseconds of local time since 1970, as if local time were UTC.
+            texts: the language's names.
         """
         return "".join(f.text or _written(f, local, texts) for f in self.fields).split("/")
 
 
 def parse(pattern: str) -> PathFormat:
-    """Understand a pattern.
+    """Parse a pattern.
 
     Raises:
-        ValueError: it has a letter that isn't known, or would give one folder to times that are far from each other.
+        ValueError: it has an unknown letter, or would give one folder to times far apart.
     """
     fields = tuple(_fields(pattern))
     literal = "".join(f.text or "0" for f in fields)
@@ -105,9 +106,10 @@ def parse(pattern: str) -> PathFormat:
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a number of days since 1970-01-01, for years of any size (Hinnant's algorithm).
+    """Year, month and day of a number of days since 1970-01-01, for any year (Hinnant's algorithm).
 
-    Python's own dates end with the year 9999, and a producer that writes microseconds for milliseconds is far beyond.
+    Python's dates end with the year 9999; the times of a producer that writes microseconds as milliseconds are far
+    later.
     """
     era, of_era = divmod(days + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -118,14 +120,14 @@ def civil(days: int) -> tuple[int, int, int]:
 
 
 def iso_week(days: int) -> tuple[int, int]:
-    """Year and number of the ISO week of a number of days since 1970-01-01."""
+    """Year and number of the ISO week that contains a day, given as days since 1970-01-01."""
     thursday = days - (days + 3) % 7 + 3
     year, _, _ = civil(thursday)
     return year, (thursday - _days(year, 1, 1)) // 7 + 1
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """The reverse of `civil`."""
+    """The inverse of `civil`."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
@@ -143,8 +145,8 @@ def _fields(pattern: str) -> Iterator[_Field]:
             letter = found["field"][0]
             if letter not in _LETTERS:
                 raise ValueError(
-                    f"path_format {pattern!r} has the letter {letter}, which names no part of a time here: those are "
-                    f"{', '.join(_LETTERS)}; other letters stand in quotes, such as 'year'=YYYY"
+                    f"path_format {pattern!r} has the letter {letter}, which is no part of a time: these are "
+                    f"{', '.join(_LETTERS)}; put other letters in quotes, such as 'year'=YYYY"
                 )
             yield _Field(letter, len(found["field"]), "")
         else:
@@ -152,9 +154,9 @@ def _fields(pattern: str) -> Iterator[_Field]:
 
 
 def _granularity(pattern: str, letters: dict[str, int]) -> Granularity:
-    """The longest stretch that has one folder.
+    """The longest stretch of time that shares a folder.
 
-    Times of two stretches must have two folders: a folder gets one file of each stretch of offsets in an interval.
+    Times of two stretches must have two folders: in an interval, a folder gets one file per stretch of offsets.
     """
 
     def refuse(why: str) -> ValueError:
@@ -172,7 +174,7 @@ def _granularity(pattern: str, letters: dict[str, int]) -> Granularity:
 
 
 def _date(letters: dict[str, int], refuse: Callable[[str], ValueError]) -> tuple[bool, Granularity]:
-    """Whether a pattern names days, and the stretch that its date names."""
+    """Whether a pattern's date is precise to the day, and the stretch of time that it covers."""
     if "x" in letters and "w" in letters:
         whole = "e" in letters or "E" in letters
         return whole, Granularity(DAY) if whole else Granularity(WEEK, monday=True)
@@ -188,23 +190,23 @@ def _date(letters: dict[str, int], refuse: Callable[[str], ValueError]) -> tuple
 
 
 def _clock(letters: dict[str, int], refuse: Callable[[str], ValueError]) -> Granularity | None:
-    """The stretch that a pattern's time of day names; None if it has none."""
+    """The stretch of time that a pattern's time of day covers; None if it has none."""
     if letters.keys() & {"K", "h"} and "a" not in letters and not letters.keys() & {"H", "k"}:
-        raise refuse("an hour of 1 to 12 doesn't name its half of the day; write HH, or add a")
+        raise refuse("an hour of 1 to 12 doesn't say AM or PM; write HH, or add a")
     hour = bool(letters.keys() & {"H", "k", "K", "h"})
     units = [("hour", hour, HOUR), ("minute", "m" in letters, MINUTE), ("second", "s" in letters, SECOND)]
     units.append(("fraction of a second", "S" in letters, max(1, 10 ** (3 - letters.get("S", 0))) if letters else 1))
     found = Granularity(HALF_DAY) if "a" in letters else None
     for i, (name, there, milliseconds) in enumerate(units):
         if there and not all(before for _, before, _ in units[:i]):
-            raise refuse(f"it names a {name} without what is above it")
+            raise refuse(f"it names a {name} without the larger units")
         if there:
             found = Granularity(int(milliseconds))
     return found
 
 
 def _written(one: _Field, local: int, texts: Texts) -> str:
-    """One part of a time."""
+    """One field of a pattern, formatted for a time."""
     days, of_day = divmod(local, DAY)
     letter, length = one.letter, one.length
     year, month, day = civil(days)

@@ -1,8 +1,7 @@
-"""Bad records of a pipeline that writes files: Parquet files in a folder beside the table's, with a log of its own."""
+"""Bad records of a pipeline that writes files: Parquet files in a folder beside the table's, with a separate log."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 
@@ -10,7 +9,7 @@ from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import TRANSACTION_KEY
+from sluice.protocol.offsets import read_note
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
 from sluice.sinks.files.commits import Folder
@@ -25,14 +24,14 @@ _DDL = f"{SCHEMA}, {INSTANT} STRING"
 
 
 def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
-    """How bad records of a table are written.
+    """The settings for writing a table's bad records.
 
     Args:
-        table: how the table's own rows are.
-        errors: what the pipeline says of bad records.
+        table: the settings for the table's rows.
+        errors: the pipeline's `errors` section.
 
     Raises:
-        ActionRequiredError: errors.quarantine is no folder that files can be committed to.
+        ActionRequiredError: files can't be committed to the folder that errors.quarantine names.
     """
     path = quarantine_path(table.path, errors)
     try:
@@ -40,7 +39,8 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
     except ValidationError as error:
         raise ActionRequiredError(
             f"errors.quarantine can't be used: {error.errors()[0]['msg']}.",
-            next_step="name a folder on HDFS, S3 or a disk, or leave it out: then it is beside the table's.",
+            next_step="name a folder on HDFS, S3 or a disk, or leave errors.quarantine out: bad records are then "
+            "beside the table.",
             quarantine=path,
         ) from error
     writer = section.writer(f"{table.name}_quarantine", None, maintained=False, schema_ddl=_DDL)
@@ -48,24 +48,24 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
 
 
 def require_own(storage: Storage, path: str, table: str) -> None:
-    """Check that a folder has nothing but this table's bad records.
+    """Check that a folder holds only this table's bad records.
 
     Raises:
-        ActionRequiredError: it is another table, or has another's.
+        ActionRequiredError: it holds a table of rows, or another table's bad records.
     """
     last = next((record for _, record in IntervalLog(storage).newest_first()), None)
-    note = json.loads(last.extra.get(TRANSACTION_KEY, "{}")) if last is not None else {"table": table}
+    note = read_note(last.extra) if last is not None else {"table": table}
     if note.get("table") != table or ("instant" not in note and last is not None):
         raise ActionRequiredError(
             "The quarantine's path holds another table.",
-            next_step="name a path of its own for each pipeline in errors.quarantine.",
+            next_step="give each pipeline a separate path in errors.quarantine.",
             quarantine=path,
             holds=str(note.get("table", "a table of rows")),
         )
 
 
 def bad_records(storage: Storage, paths: Sequence[str]) -> Iterator[Quarantined]:
-    """The records that participants have written, by the folders that a commit has named, in their order."""
+    """The records in the participants' folders that a commit names, in order."""
     log = IntervalLog(storage)
     for folder in paths:
         instant = folder.split("/")[1]
@@ -77,7 +77,7 @@ def bad_records(storage: Storage, paths: Sequence[str]) -> Iterator[Quarantined]
 
 
 class QuarantineFiles:
-    """The bad records in a folder, read by fsspec; see `sluice.connectors.views.QuarantineReader`.
+    """The bad records in a folder, read through fsspec; see `sluice.connectors.views.QuarantineReader`.
 
     Args:
         path: the folder.
@@ -87,7 +87,7 @@ class QuarantineFiles:
         self.path = path
 
     def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
-        """The files by instant, as the folder's log names them; of all instants where none is named."""
+        """The files in the folder's log, by instant; of all instants if none is given."""
         wanted = frozenset(instants)
         try:
             folder = Folder(self.path)
@@ -104,7 +104,7 @@ class QuarantineFiles:
         return [(record.instant, [one.path for one in record.files]) for record in records]
 
     def records(self, paths: Sequence[str], *, whole: bool = True) -> Iterator[Quarantined]:
-        """The records of files, in their order."""
+        """The records of files, in order."""
         try:
             folder = Folder(self.path)
             for path in paths:

@@ -1,4 +1,4 @@
-"""Which storage a path that isn't this machine's is on, and which table that makes."""
+"""The storage for a path that isn't on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def remote_storage(jvm: Any, configuration: Any, root: str) -> HadoopStorage | S
 
     Args:
         jvm: Py4J's view of a JVM with Hadoop's client.
-        configuration: Hadoop's.
+        configuration: Hadoop's configuration.
         root: the folder, with its scheme.
 
     Raises:

@@ -1,8 +1,8 @@
-"""A folder whose file system renames in one step, and never over another file: HDFS, or a disk of this machine's.
+"""A folder whose file system renames in one step, and never over an existing file: HDFS, or a disk of this machine.
 
-An interval's record is written in `_sluice/pending/<instant>`, which only `open` makes, and renamed from there into the
-log. A roll-back first renames that folder away. So of a commit and a roll-back one wins, and a process that stood still
-between its looks and its rename finds nothing to rename.
+An interval's record is written to `_sluice/pending/<instant>`, which only `open` creates, and renamed from there into
+the log. A roll-back first renames that folder away. So of a commit and a roll-back only one succeeds, and a process
+that was suspended between its checks and its rename finds nothing to rename.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAKEN_OFF = "taken-off.json"
 
 
 class RenamedTable(FilesTable):
-    """See `FilesTable`; `storage` renames."""
+    """See `FilesTable`; `storage` renames in one step."""
 
     _storage: Renames
 
@@ -52,7 +52,7 @@ class RenamedTable(FilesTable):
         self._storage.rename(aside, path)
 
     def _is_published(self, number: int, record: Record) -> bool:
-        """See `FilesTable`. A folder appears by one rename, with all that is in it."""
+        """See `FilesTable`. A folder appears with all its files by one rename."""
         whole = record.layout == "interval" and record.files and self._storage.exists(_folder_of(record))
         return bool(whole) or super()._is_published(number, record)
 
@@ -63,7 +63,7 @@ class RenamedTable(FilesTable):
             self._rename_whole(record)
 
     def _rename_whole(self, record: Record) -> None:
-        """One rename of one folder, so that a reader finds all of the interval or nothing."""
+        """Publish an interval by renaming one folder: readers see all its files, or none."""
         target = _folder_of(record)
         if self._storage.exists(target):
             return
@@ -74,7 +74,7 @@ class RenamedTable(FilesTable):
         try:
             self._storage.rename(whole, target)
         except (FileNotFoundError, FileExistsError) as error:
-            if not self._storage.exists(target):  # else a process that goes on with the same commit was first
+            if not self._storage.exists(target):  # else another process that completes the same commit was first
                 raise self._overtaken(record.instant) from error
 
     def _rename_each(self, record: Record, target_of: Callable[[DataFile], str]) -> None:
@@ -97,7 +97,7 @@ class RenamedTable(FilesTable):
         raise self._cannot_be_placed(instant, one, target)
 
     def rollback(self, instant: str) -> bool:
-        """See `Table`. First nobody can commit it any more; then its files go; last what says that it is under way."""
+        """See `Table`. First makes a commit impossible, then deletes the interval's files, and last its markers."""
         pending, aborting = f"{PENDING}/{instant}", f"{ABORTING}/{instant}"
         if self._log.find(instant) is not None:
             return False
@@ -120,7 +120,7 @@ class RenamedTable(FilesTable):
         try:
             self._storage.rename(pending, aborting)
         except (FileNotFoundError, FileExistsError):
-            if self._storage.exists(pending):  # else another process is rolling it back, too
+            if self._storage.exists(pending):  # else another process is rolling the interval back, too
                 self._storage.delete(pending)
 
     def _take_out(self, number: int, instant: str) -> None:
@@ -128,10 +128,10 @@ class RenamedTable(FilesTable):
         try:
             self._storage.rename(log_entry(number), f"{ABORTING}/{instant}/{_TAKEN_OFF}")
         except (FileNotFoundError, FileExistsError) as error:
-            if self._log.find(instant) is not None:  # nobody else has done it
+            if self._log.find(instant) is not None:  # else another process has taken it out
                 raise self._overtaken(instant) from error
 
 
 def _folder_of(record: Record) -> str:
-    """An interval's folder under `layout: interval`, below the topics_dir that there was when it was committed."""
+    """An interval's folder under `layout: interval`, below the topics_dir at the time of its commit."""
     return interval_folder(record.files[0].path.partition(f"/{record.instant}/")[0], record.instant)

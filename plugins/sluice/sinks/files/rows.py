@@ -1,4 +1,4 @@
-"""The rows of a table's files as Spark reads them, for whoever compares them: those that the log names."""
+"""Reads the rows of a table's files in Spark, for comparisons: of the files that the log names."""
 
 from __future__ import annotations
 
@@ -11,27 +11,41 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import INSTANT
+from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
 from sluice.rows.records import parse_ddl
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
-from sluice.sinks.files.writer import TEXT_OPTIONS
+from sluice.sinks.files.writer import TEXT_OPTIONS, refused
 
 _FILE = "_sluice_file"
 _LOCAL = "^file:/+"
 _READ = {
     "json": {},
-    # Nothing between two commas is null, and "" is an empty text: Spark takes both for null, unless null is some other.
+    # An empty field is null, and "" is an empty text. Spark reads both as null, unless another value means null.
     "csv": {**TEXT_OPTIONS["csv"], "multiLine": "true", "nullValue": "\ufffe", "emptyValue": ""},
 }
-"""How text is read, by format; Avro and Parquet say it themselves."""
+"""Spark's options for reading text, by format; Avro and Parquet files describe themselves."""
 
 
-def table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
+class _FileRows:
+    """See `sluice.connectors.data.ReadsRows` and `KnowsRefused`."""
+
+    def __call__(self, spark: SparkSession, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
+        return _table_rows(spark, writer, instants)
+
+    def checked(self, spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:  # noqa: ARG002
+        return refused(writer, rows)
+
+
+table_rows = _FileRows()
+
+
+def _table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str] | None = None) -> DataFrame:
     """The rows of published intervals, each with its instant; see `sluice.connectors.data.ReadsRows`.
 
-    A file that somebody has deleted has no rows. Columns that an interval's files don't have are null in its rows.
+    A file that was deleted since has no rows. Columns missing from an interval's files are null in its rows.
     """
     storage = _storage(spark, writer.path)
     by_kind: dict[tuple[str, str], dict[str, str]] = {}
@@ -42,7 +56,7 @@ def table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str]
     frames = [
         _frame(spark, writer, data_format, schema, files) for (data_format, schema), files in by_kind.items() if files
     ]
-    own = [F.col(f"`{c.name}`").cast(c.dataType).alias(c.name) for c in columns]
+    own = [F.col(quoted(c.name)).cast(c.dataType).alias(c.name) for c in columns]
     found = [
         frame.select(
             *(column if c.name in frame.columns else F.lit(None).cast(c.dataType).alias(c.name)
@@ -57,7 +71,10 @@ def table_rows(spark: SparkSession, writer: TableSpec, instants: Collection[str]
 
 
 def _records(storage: Storage, instants: Collection[str] | None) -> Iterator[Record]:
-    """The log from its end, as far back as somebody asks: instants grow with the numbers."""
+    """The log's records of some instants, or of all, newest first.
+
+    Reading stops before the oldest of the instants, since instants ascend with the log's numbers.
+    """
     log, oldest = IntervalLog(storage), min(instants, default="9") if instants is not None else ""
     for number in range(log.last(), 0, -1):
         record = log.read(number)
@@ -87,7 +104,7 @@ def _as_spark_has_it(spark: SparkSession, path: str) -> str:
 
 
 def _plain(uri: str) -> str:
-    """Hadoop writes the path of a local file after one slash or three."""
+    """A URI in one spelling: Hadoop writes a local file's path after one slash or three."""
     return re.sub(_LOCAL, "file:/", uri)
 
 

@@ -1,7 +1,7 @@
-"""A folder in a bucket of S3, by the client that Hadoop's S3A has: its credentials, endpoint and encryption are used.
+"""A folder in an S3 bucket, accessed through the client of Hadoop's S3A, with its credentials, endpoint and encryption.
 
-S3A itself makes an object only where there is none by looking first. The client's own requests take a condition along
-(`If-None-Match: *`), which S3 checks as it makes the object: of two that come at once one is refused.
+To create an object only if none exists, S3A checks first, and then writes. Requests of the underlying client carry a
+condition (`If-None-Match: *`), which S3 checks as it creates the object: of two simultaneous requests one is refused.
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html
 """
 
@@ -19,10 +19,10 @@ from sluice.jvm.causes import causes
 from sluice.sinks.files.storage import is_data, lost_jvm
 
 _TAG: Final = "sluice-transaction"
-_PAGE: Final = 1000  # S3 lists no more at once
-_WHO: Final = "sluice: conditional writes"  # S3A logs why its client is asked for
+_PAGE: Final = 1000  # the most that S3 lists at once
+_WHO: Final = "sluice: conditional writes"  # the reason for using S3A's client, which S3A logs
 _CONDITION: Final = ("If-None-Match", "*")
-_COPIED_WHOLE: Final = 1 << 30  # bytes; S3 copies no more than 5 GiB in one request, and some seconds for each GiB
+_COPIED_WHOLE: Final = 1 << 30  # bytes; S3 copies at most 5 GiB in one request, and each GiB takes some seconds
 _COPIED_PART: Final = 1 << 28
 _MISSING, _REFUSED, _WRONG, _NOT_KNOWN, _TAKEN = 404, 403, (301, 400), 501, 412
 _NO_JARS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "NoClassDefFoundError")
@@ -36,7 +36,7 @@ class S3Storage:
 
     Args:
         jvm: Py4J's view of a JVM with Hadoop's S3A.
-        configuration: Hadoop's.
+        configuration: Hadoop's configuration.
         root: the folder, as s3a://bucket/folder.
     """
 
@@ -52,24 +52,24 @@ class S3Storage:
             self._requests = files.getRequestFactory()
 
     def require_conditions(self, path: str) -> None:
-        """Check that the server refuses to make an object anew: some that speak S3's language ignore the condition.
+        """Check that the server refuses to create an existing object: some S3-compatible stores ignore the condition.
 
         Args:
-            path: of an object that is made for it, once.
+            path: the probe object's path; the object is created once.
 
         Raises:
-            ActionRequiredError: it doesn't, so that two commits could both go through.
+            ActionRequiredError: the server ignores the condition, so that two commits could both succeed.
         """
         if self._make(path, b"first") and self._make(path, b"second"):
             raise ActionRequiredError(
-                "The object store makes an object that is there already, though it was asked not to.",
-                next_step="use one that knows conditional writes (If-None-Match), such as Amazon S3: without them two "
-                "commits at once could double rows.",
+                "The object store overwrites an object that exists, though it was asked not to.",
+                next_step="use an object store with conditional writes (If-None-Match), such as Amazon S3: without "
+                "them two simultaneous commits could load rows twice.",
                 path=self._full(path),
             )
 
     def exists(self, path: str) -> bool:
-        """See `Storage`. A folder is there as long as an object is in it."""
+        """See `Storage`. A folder exists as long as there is an object in it."""
         return self.size(path) is not None or any(self._list(f"{path}/", 1))
 
     def size(self, path: str) -> int | None:
@@ -88,10 +88,11 @@ class S3Storage:
 
     def names(self, path: str) -> list[str]:
         """See `Storage`."""
-        folder = self._key(f"{path}/")
+        below = f"{path}/" if path else ""
+        folder = self._key(below)
         found: set[str] = set()
         with self._errors(path):
-            for page in self._pages(f"{path}/", "/", _PAGE):
+            for page in self._pages(below, "/", _PAGE):
                 keys = [str(one.getKey()) for one in page.getObjectSummaries()]
                 found |= {key.removeprefix(folder).rstrip("/") for key in (*keys, *map(str, page.getCommonPrefixes()))}
         return sorted(found - {""})
@@ -103,13 +104,13 @@ class S3Storage:
         return {name: size for name, size in found.items() if name and is_data(name.rpartition("/")[2] or "_")}
 
     def make_folder(self, path: str) -> None:
-        """See `Storage`: an object whose name ends with a slash, as S3A and others have them."""
+        """See `Storage`. Creates an object whose name ends with a slash, like S3A and others."""
         self._make(f"{path}/", b"")
 
     def create(self, path: str, content: bytes) -> None:
-        """See `Storage`. Others see it whole or not at all, and of two at once one is refused.
+        """See `Storage`. Other processes see the object whole or not at all; of two simultaneous calls one is refused.
 
-        A client repeats a request whose answer was lost, and may find what the first one has made.
+        The client repeats a request whose answer was lost, and may then find the object that the first one created.
         """
         if not self._make(path, content) and self.read(path) != content:
             raise FileExistsError(self._full(path))
@@ -157,7 +158,7 @@ class S3Storage:
         return bool(found)
 
     def checksum(self, path: str) -> str:
-        """See `Storage`: S3's own, the entity tag."""
+        """See `Storage`. S3's entity tag."""
         found = self._head(path)
         if found is None:
             raise FileNotFoundError(self._full(path))
@@ -175,7 +176,7 @@ class S3Storage:
         )
 
     def _make(self, path: str, content: bytes) -> bool:
-        """Whether there was no object of the name, so that it was made."""
+        """Create an object; False if one of that name exists."""
         try:
             with self._errors(path):
                 request = self._put(path, content)
@@ -186,7 +187,7 @@ class S3Storage:
         return True
 
     def _head(self, path: str) -> Any:
-        """An object's metadata, None where there is none."""
+        """An object's metadata; None if it doesn't exist."""
         try:
             with self._errors(path):
                 return self._client.getObjectMetadata(self._requests.newGetObjectMetadataRequest(self._key(path)))
@@ -194,7 +195,7 @@ class S3Storage:
             return None
 
     def _list(self, path: str, most: int = _PAGE) -> Iterator[tuple[str, int]]:
-        """Keys and sizes of all objects whose names begin so."""
+        """Keys and sizes of all objects whose names begin with a path."""
         with self._errors(path):
             for page in self._pages(path, None, most):
                 yield from ((str(one.getKey()), int(one.getSize())) for one in page.getObjectSummaries())
@@ -231,31 +232,31 @@ class S3Storage:
         if status == _REFUSED or any(sign in text for sign in _NO_LOGIN):
             return ActionRequiredError(
                 "No permission on the table's bucket.",
-                next_step="let the role or key of Airflow's workers and of Spark list the bucket (s3:ListBucket), and "
-                "get, put and delete objects below the path.",
+                next_step="allow the role or key of Airflow's workers and of Spark to list the bucket (s3:ListBucket), "
+                "and to get, put and delete objects below the path.",
                 path=where,
                 reason=chain[-1],
             )
         if any(sign in text for sign in _NO_JARS):
             return ActionRequiredError(
                 "Hadoop's S3A is not on the class path.",
-                next_step="put hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 there, for the coordinator and for "
-                "Spark; docs/production.md says how.",
+                next_step="add hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 to it, for the coordinator and for "
+                "Spark; see docs/production.md.",
                 path=where,
                 reason=chain[-1],
             )
         if status == _NOT_KNOWN:
             return ActionRequiredError(
-                "The object store doesn't know what it is asked for.",
-                next_step="use one that knows conditional writes (If-None-Match), such as Amazon S3.",
+                "The object store doesn't implement conditional writes.",
+                next_step="use an object store with conditional writes (If-None-Match), such as Amazon S3.",
                 path=where,
                 reason=chain[-1],
             )
         if status in _WRONG:
             return _wrong(where, chain)
         return RetryableError(
-            "The table's object store doesn't answer, or refuses.",
-            next_step="the step is retried; if it comes back, look at the reason.",
+            "The table's object store doesn't answer, or refuses the request.",
+            next_step="the step is retried; if the error comes back, look at the reason.",
             path=where,
             reason=text[:2000],
         )

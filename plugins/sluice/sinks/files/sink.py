@@ -1,4 +1,4 @@
-"""Files as a sink of the coordinator's: opens the folder, and pins its rows."""
+"""The coordinator's sink of files: opens the folder, and pins the rows' schema and settings."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class FilesSink:
     """One pipeline's folder; see `sluice.connectors.sink.Sink`.
 
     Args:
-        pipeline: whose folder it is.
-        jvm: where Hadoop's file systems are; a lean JVM each time by default. A local disk needs none, but
-            for types that aren't plain and for transforms.
-        registries: where a schema registry is, by its connection's id.
+        pipeline: the pipeline that writes the folder.
+        jvm: opens a JVM with Hadoop's file systems; by default one that is kept between uses, and a new one for
+            catalogs. A local disk needs a JVM only for transforms and for types that aren't plain.
+        registries: returns a schema registry, given its connection's id.
     """
 
     def __init__(
@@ -69,32 +69,32 @@ class FilesSink:
         self._pipeline = pipeline
         hadoop = hadoop_settings(pipeline.write.conf)
         self._jvm = jvm or partial(kept_jvm, hadoop)
-        # A catalog's client keeps sessions and log-ins for the whole JVM, so it serves nothing else.
+        # A catalog's client keeps sessions and log-ins for the whole JVM, so that JVM is used for nothing else.
         self._jvm_for_catalogs = jvm or partial(lean_jvm, hadoop)
         self._registries = registries
         self._running: HudiJvm | None = None
 
     @contextmanager
     def open(self) -> Iterator[FilesTable]:
-        """The folder, made on first use; see `sluice.connectors.sink`."""
+        """The folder, created on first use; see `sluice.connectors.sink`."""
         with self._table() as table:
             table.prepare()
             yield table
 
     @contextmanager
     def look(self) -> Iterator[FilesTable | None]:
-        """The folder for looking only, None where it was never written."""
+        """The folder for reading only; None if it was never written to."""
         with self._table() as table:
             yield table if table.is_there() else None
 
     def sync_catalogs(self) -> list[str]:
-        """Tell the Hive metastore of the folders with files; see `sluice.connectors.sink.TellsCatalogs`."""
+        """Register the folders with files in the Hive metastore; see `sluice.connectors.sink.TellsCatalogs`."""
         catalogs, options = self._pipeline.catalog_sync, self._options
         hive = catalogs.hive if catalogs is not None else None
         if catalogs is None or hive is None or catalogs.glue is not None:
             raise ActionRequiredError(
-                "Of the catalogs, a table of files is registered in a Hive metastore alone.",
-                next_step="take catalog_sync.glue out. Glue's crawlers find the folders by themselves.",
+                "A table of files can be registered in a Hive metastore alone.",
+                next_step="remove catalog_sync.glue. Glue's crawlers find the folders by themselves.",
                 table=self._pipeline.table_id,
             )
         try:
@@ -117,7 +117,7 @@ class FilesSink:
     def _tell(self, jvm: HudiJvm, hive: HiveMetastore, table: FilesTable, keys: Sequence[str]) -> None:
         ddl, options = table.last_schema(), self._options
         if ddl is None:
-            return  # there is nothing yet
+            return  # no interval is committed yet
         types = jvm.jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).fields()
         columns = {str(one.name()).lower(): str(one.dataType().catalogString()) for one in types}
         base = self._pipeline.table_id
@@ -133,7 +133,7 @@ class FilesSink:
         HiveCatalog(jvm, hive).tell(wanted, shown, base)
 
     def taken_over(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
-        """Where Kafka Connect has stopped; see `sluice.connectors.sink.TakesOver`."""
+        """The offsets at which Kafka Connect stopped; see `sluice.connectors.sink.TakesOver`."""
         options = self._options
         if options.takeover is None:
             return {}
@@ -150,7 +150,7 @@ class FilesSink:
         return quarantine_writer(writer, self._pipeline.errors)
 
     def open_quarantine(self, table: FilesTable, pinned: TableSpec) -> FilesTable:
-        """The folder of bad records, made on first use; see `sluice.connectors.sink`."""
+        """The folder of bad records, created on first use; see `sluice.connectors.sink`."""
         storage = self._beside(pinned.path)
         opened = _table_of(storage, pinned, table.clock_wait, table.process)
         opened.prepare()
@@ -158,19 +158,19 @@ class FilesSink:
         return opened
 
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records that a commit has named; see `sluice.connectors.sink`."""
+        """The bad records that a commit names; see `sluice.connectors.sink`."""
         path = quarantine_path(self._pipeline.table_id, self._pipeline.errors)
         return bad_records(self._beside(path), paths)
 
     def _beside(self, path: str) -> _Storage:
-        """The folder of bad records, on the file system of this process or by the JVM of the table."""
+        """The folder of bad records, on a local disk or through the table's JVM."""
         local = local_folder(path)
         if local is not None:
             return LocalStorage(local)
         if self._running is None:
             raise ActionRequiredError(
                 "The quarantine is on another kind of file system than the table.",
-                next_step="leave errors.quarantine out, or name a folder where the table's is.",
+                next_step="leave errors.quarantine out, or name a folder on the table's file system.",
                 table=self._pipeline.table_id,
                 quarantine=path,
             )
@@ -183,7 +183,7 @@ class FilesSink:
 
     @contextmanager
     def _storage(self) -> Iterator[tuple[_Storage, str]]:
-        """The folder, and the process that writes to it."""
+        """The folder, and the identity of the process that writes to it."""
         path = self._pipeline.table_id
         local = local_folder(path)
         if local is not None:
@@ -200,14 +200,15 @@ class FilesSink:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
 
         Raises:
-            ActionRequiredError: as there; or the format can't hold a column, or no folder can be made of one.
+            ActionRequiredError: as for `Sink.pin`; or the format can't hold a column, or a column that determines
+                folders has a wrong type.
         """
         return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries))
 
     def pin_by_cluster(
         self, table: FilesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
         return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: FilesTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:
@@ -221,7 +222,7 @@ class FilesSink:
         return plan, self._divided(table, writer)
 
     def _divided(self, table: FilesTable, writer: TableSpec) -> TableSpec:
-        """The settings with the rows of a file; all attempts at an interval have the same."""
+        """The settings with the number of rows per file, which is the same for all attempts at an interval."""
         wanted, average = self._options.target_bytes_per_file, table.bytes_per_row()
         if wanted is None or average is None:
             return writer
@@ -230,7 +231,7 @@ class FilesSink:
         return writer.model_copy(update={"options": {**writer.options, "max_rows_per_file": str(rows)}})
 
     def _require_compatible(self, table: FilesTable, columns: Type, jvm: HudiJvm) -> None:
-        """Check that the columns changed as `schema_compatibility` allows it."""
+        """Check that `schema_compatibility` allows the changes of the columns."""
         wanted = self._options.schema_compatibility
         before = table.last_schema() if wanted != "none" else None
         if before is None:
@@ -239,8 +240,8 @@ class FilesSink:
         if wrong:
             raise ActionRequiredError(
                 f"The columns are not {wanted} compatible with those of the last interval's files: {'; '.join(wrong)}.",
-                next_step="let new columns be null, and types only become wider, in `schema`, the registry or "
-                "`transforms`; or allow the change by schema_compatibility none for one run, or by a table of its own.",
+                next_step="make new columns nullable, and only widen types, in `schema`, the registry or `transforms`; "
+                "or allow the change: set schema_compatibility to none for one run, or load into a new table.",
                 table=table.writer.path,
                 columns_before=before[:2000],
             )
@@ -253,7 +254,7 @@ class FilesSink:
         return options
 
     def _require_types(self, writer: TableSpec, types: dict[str, Any]) -> None:
-        """Check that folders can be made of the columns, and that the format holds them."""
+        """Check that folders can be derived from the columns, and that the format can hold them."""
         place, options = self._pipeline.sink.place, writer.options
         made = partitioning_of(options)
         if made.timestamp_field and made.timestamp_field not in types:
@@ -272,14 +273,14 @@ class FilesSink:
         unfit = sorted(name for name, kind in nested.items() if kind in ("struct", "array", "map", "binary"))
         if unfit and options["format"] == "csv":
             raise ActionRequiredError(
-                f"CSV has no place for values inside of values, nor for bytes: {', '.join(unfit)}.",
+                f"CSV can hold neither nested values nor bytes: {', '.join(unfit)}.",
                 next_step=f"choose another {place}.format, or leave these columns out in `transforms`.",
                 table=writer.path,
             )
 
 
 def _table_of(storage: _Storage, writer: TableSpec, clock_wait: timedelta, process: str) -> FilesTable:
-    """The table that the storage makes: what decides a commit is a rename, or a conditional PUT."""
+    """The table for a storage: a commit is decided by a conditional PUT on S3, and by a rename elsewhere."""
     if isinstance(storage, S3Storage):
         return ObjectTable(storage, writer, clock_wait, process)
     return RenamedTable(storage, writer, clock_wait, process)

@@ -1,7 +1,7 @@
-"""The few steps on a file system that a table's commits are made of, and how a local disk does them.
+"""The few file system operations that a table's commits consist of, and their implementation for a local disk.
 
-Paths are relative to the table's. What isn't there is a FileNotFoundError, what must not be there a FileExistsError,
-whatever the file system.
+Paths are relative to the table's. On every file system, a missing file raises FileNotFoundError, and a file that must
+not exist FileExistsError.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Storage(Protocol):
 
     Raises (all methods):
         RetryableError: the storage doesn't answer.
-        ActionRequiredError: it may not be used, or is full.
+        ActionRequiredError: access is denied, or the storage is full.
     """
 
     def exists(self, path: str) -> bool:
@@ -44,67 +44,74 @@ class Storage(Protocol):
         ...
 
     def names(self, path: str) -> list[str]:
-        """What is directly in a folder, by name; nothing if there is none."""
+        """Names of the entries directly in a folder; empty if it doesn't exist. The table's root is ""."""
         ...
 
     def files(self, path: str) -> dict[str, int]:
-        """The data files below a folder, by their paths relative to it, with their sizes; not the hidden ones."""
+        """The sizes of the data files below a folder, by their paths relative to it, without hidden files."""
         ...
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with those above it, where there is none."""
+        """Create a folder and its parents, unless they exist."""
         ...
 
     def create(self, path: str, content: bytes) -> None:
-        """Write a whole file in a folder that is there; other processes may see it half written."""
+        """Write a new file into an existing folder; other processes may see it half written."""
         ...
 
     def delete(self, path: str) -> bool:
-        """Delete a file, or a folder with all in it; whether there was one."""
+        """Delete a file, or a folder with its content; returns whether it existed."""
         ...
 
     def checksum(self, path: str) -> str:
-        """A file's checksum, with its kind before a colon."""
+        """A file's checksum, prefixed with its kind and a colon."""
         ...
 
 
 class Renames(Storage, Protocol):
-    """A storage on which a rename is one step."""
+    """A storage whose rename is atomic."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or folder in one step, never over another one, into a folder that is there."""
+        """Rename a file or folder in one step into an existing folder, never over an existing entry."""
         ...
 
     def same_file(self, one: str, other: str) -> bool:
-        """Whether two names are one file, as a rename may leave it that a process died in."""
+        """Whether two names are the same file, as a rename may leave them if its process dies."""
         ...
 
 
 class Objects(Storage, Protocol):
-    """A storage that makes each object whole, and only where there is none, in one step for all processes."""
+    """A storage that creates each object whole, and only if none exists, atomically for all processes."""
 
     def require_conditions(self, path: str) -> None:
-        """Check that it does, by an object that is made for it.
+        """Check that the store honours the condition, with a probe object.
+
+        Args:
+            path: the probe object's path.
 
         Raises:
-            ActionRequiredError: it doesn't.
+            ActionRequiredError: the store ignores the condition.
         """
         ...
 
     def replace(self, path: str, content: bytes) -> None:
-        """Make an object in place of the one that is there."""
+        """Overwrite an object."""
         ...
 
     def copy(self, files: Iterable[tuple[str, str, int]], tag: str) -> None:
-        """Copy objects, each given with its source, target and size; a copy carries the tag.
+        """Copy objects and tag the copies.
+
+        Args:
+            files: the source, target and size of each object.
+            tag: the tag that each copy carries.
 
         Raises:
-            FileNotFoundError: a source is not there; others may have been copied.
+            FileNotFoundError: a source doesn't exist; other objects may have been copied.
         """
         ...
 
     def is_copy(self, path: str, size: int, tag: str) -> bool | None:
-        """Whether an object is a copy of that size and tag; None if there is no object."""
+        """Whether an object is a copy with the given size and tag; None if there is no object."""
         ...
 
 
@@ -112,15 +119,15 @@ _LOCAL = "file://"
 
 
 def local_folder(path: str) -> Path | None:
-    """A table's folder on this machine, None if it is elsewhere."""
+    """A table's folder on this machine; None if it is elsewhere."""
     return Path(path.removeprefix(_LOCAL)) if path.startswith(_LOCAL) else None
 
 
 class LocalStorage:
-    """A folder of this machine's, or one that all machines mount at the same path.
+    """A folder on this machine, or on a file system that all machines mount at the same path.
 
-    Not by Hadoop: its local file system looks whether a target is there, and renames over one that came meanwhile.
-    A hard link is refused where there is a file of that name, whoever made it, and when.
+    Hadoop isn't used: its local file system checks that a target doesn't exist, and then renames over one created in
+    between. A hard link always fails if the name exists, no matter which process created it, or when.
     """
 
     def __init__(self, root: Path) -> None:
@@ -164,7 +171,7 @@ class LocalStorage:
             raise in_the_way(str(self._at(path))) from error
 
     def create(self, path: str, content: bytes) -> None:
-        """See `Storage`. It is on the disk when this returns."""
+        """See `Storage`. The file is on disk when this returns."""
         with self._errors(path), self._at(path).open("xb") as file:
             file.write(content)
             file.flush()
@@ -200,8 +207,8 @@ class LocalStorage:
                 return True
         except FileExistsError as error:
             raise RetryableError(
-                "Somebody still writes to a folder that is being deleted.",
-                next_step="the step is retried; a write job that goes on after its interval ends by itself.",
+                "Another process still writes to a folder that is being deleted.",
+                next_step="the step is retried; a write job that outlives its interval ends by itself.",
                 path=str(found),
             ) from error
 
@@ -214,7 +221,7 @@ class LocalStorage:
         return f"crc32:{value:08x}"
 
     def on_disk(self, path: str) -> Path:
-        """Where a file is."""
+        """A file's absolute path."""
         return self._at(path)
 
     def _at(self, path: str) -> Path:
@@ -227,7 +234,7 @@ class LocalStorage:
         except (FileNotFoundError, FileExistsError):
             raise
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):  # a folder renamed onto one, or onto a file
+            if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):  # a folder was renamed onto a folder or a file
                 raise FileExistsError(path) from error
             raise _classed(error, str(self._at(path))) from error
 
@@ -235,16 +242,16 @@ class LocalStorage:
 def _classed(error: OSError, path: str) -> ActionRequiredError | RetryableError:
     if error.errno in _NO_PERMISSION:
         return ActionRequiredError(
-            "The table's folder may not be written.",
-            next_step="give the user of Airflow's workers and of Spark the right to read and write it; the disk must "
-            "not be mounted for reading only, and must have hard links.",
+            "No permission to write to the table's folder.",
+            next_step="give the user of Airflow's workers and of Spark permission to read and write it; the disk must "
+            "not be mounted read-only, and must support hard links.",
             path=path,
             reason=error.strerror,
         )
     if error.errno in _FULL:
         return ActionRequiredError(
-            "The table's disk is full, or its quota is.",
-            next_step="make room. Nothing of the interval is visible, and the next one sweeps up what it has written.",
+            "The table's disk is full, or its quota is used up.",
+            next_step="make room. Nothing of the interval is visible, and the next interval deletes its files.",
             path=path,
             reason=error.strerror,
         )
@@ -254,7 +261,7 @@ def _classed(error: OSError, path: str) -> ActionRequiredError | RetryableError:
 
 
 def _size(file: Path) -> int | None:
-    """A file's size, None if there is none: another process may delete it at any time."""
+    """A file's size; None if there is no file, since another process may delete it at any time."""
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -263,13 +270,13 @@ def _size(file: Path) -> int | None:
 
 
 def _unless_gone(_call: object, _path: str, failed: tuple[object, BaseException, object]) -> None:
-    """Go on deleting where another process was faster."""
+    """Continue a deletion where another process has already deleted an entry."""
     if not isinstance(failed[1], FileNotFoundError):
         raise failed[1]
 
 
 def _to_disk(folder: Path) -> None:
-    """Have a folder's names outlive a power cut."""
+    """Write a folder's entries to disk, so that they survive a power cut."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -278,23 +285,23 @@ def _to_disk(folder: Path) -> None:
 
 
 def lost_jvm(path: str) -> RetryableError:
-    """The error of a call to a JVM that is gone."""
+    """The error for a call to a JVM that has ended."""
     return RetryableError(
         "The JVM that writes to the table's file system was lost.",
-        next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
+        next_step="the step is retried; if the error comes back, look for an out-of-memory kill on the worker.",
         path=path,
     )
 
 
 def in_the_way(path: str) -> ActionRequiredError:
-    """The error of a folder that can't be made."""
+    """The error for a folder that can't be created."""
     return ActionRequiredError(
-        "A folder of the table can't be made: there is a file of its name, or of one above it.",
-        next_step="give the pipeline a path of its own, or move that file away.",
+        "A folder of the table can't be created: there is a file of its name, or of a parent folder's.",
+        next_step="give the pipeline a separate path, or move that file away.",
         path=path,
     )
 
 
 def is_data(name: str) -> bool:
-    """Whether a file is one of a writer's, and not a checksum or a mark beside it."""
+    """Whether a file is a data file, and not a checksum or a marker beside one."""
     return not name.startswith((".", "_"))

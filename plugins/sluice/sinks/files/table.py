@@ -1,6 +1,6 @@
 """A folder of files as the coordinator sees it: its log, its checkpoint, and the steps of a two-phase commit.
 
-What of a commit and a roll-back wins is decided in one step, which depends on what the storage has: a rename
+Whether a commit or a roll-back wins is decided by one atomic step, which depends on the storage: a rename
 (`sluice.sinks.files.renames`) or a conditional PUT (`sluice.sinks.files.objects`).
 """
 
@@ -18,12 +18,13 @@ from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint, read_note
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.names import (
     ABORTING,
     COMMITTED,
+    INNER,
     LOG,
     PENDING,
     DataFile,
@@ -35,7 +36,7 @@ from sluice.sinks.files.names import (
 )
 from sluice.sinks.files.storage import Storage
 
-_RECENT = 3  # whoever completes an interval that was aborted is found by the very next START
+_RECENT = 3  # enough, since the next START already detects an aborted interval that a process completed
 
 
 class FilesTable(ABC):
@@ -43,14 +44,14 @@ class FilesTable(ABC):
 
     Args:
         storage: the folder.
-        writer: how intervals are written.
+        writer: the settings for writing intervals.
         clock_wait: how long to wait for this machine's clock to pass the last interval's instant.
-        process: the process that carries out commits.
-        based_on: the number of the interval whose checkpoint was read last; None if none was.
+        process: the identity of the process that carries out commits.
+        based_on: the log's last number when the checkpoint was last read; None if it wasn't read.
     """
 
     columns = None
-    """No column has to be in an interval because earlier ones have it: files keep their own schema."""
+    """No column is required because earlier intervals have it: each file has its own schema."""
 
     def __init__(
         self, storage: Storage, writer: TableSpec, clock_wait: timedelta, process: str, based_on: int | None = None
@@ -63,12 +64,12 @@ class FilesTable(ABC):
         self._based_on = based_on
 
     def prepare(self) -> None:
-        """Make the folders of the log."""
+        """Create the folders of the log."""
         for folder in (LOG, COMMITTED, PENDING, ABORTING):
             self._storage.make_folder(folder)
 
     def is_there(self) -> bool:
-        """Whether the folder is a table."""
+        """Whether the folder holds a table."""
         return self._storage.exists(LOG)
 
     @property
@@ -85,7 +86,7 @@ class FilesTable(ABC):
     # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the newest interval that holds a checkpoint. A commit has to follow on that interval."""
+        """Extra metadata of the newest interval with a checkpoint; the next commit must follow the last entry."""
         self._based_on = last = self._log.last()
         records = (record for _, record in self._log.newest_first(last))
         return next((dict(record.extra) for record in records if holds_checkpoint(record.extra)), None)
@@ -95,12 +96,12 @@ class FilesTable(ABC):
         return next((record.schema for _, record in self._log.newest_first() if record.schema), None)
 
     def bytes_per_row(self) -> float | None:
-        """How large a row is in files, on the average of the last interval that had some; None before that."""
+        """The average size of a row in the files of the last interval that had rows; None if there is none yet."""
         found = next((record for _, record in self._log.newest_first() if record.rows and record.files), None)
         return None if found is None else sum(one.bytes for one in found.files) / found.rows
 
     def published(self) -> Iterator[tuple[int, Record]]:
-        """The intervals whose files are all where readers look, newest first."""
+        """The intervals whose files are all visible to readers, newest first."""
         for number, record in self._log.newest_first():
             if self._storage.exists(committed_mark(number)):
                 yield number, record
@@ -110,30 +111,31 @@ class FilesTable(ABC):
         return next(self._log.newest_first(), None) is None
 
     def state_of(self, instant: str) -> InstantState:
-        """The log outranks the folder of an interval that is under way, which may be left behind."""
+        """See `Table`. The log outranks the folder of a pending interval, which may be left over."""
         if self._log.find(instant) is not None:
             return "completed"
         there = self._storage.exists(f"{PENDING}/{instant}") or self._storage.exists(f"{ABORTING}/{instant}")
-        if there and self._log.find(instant) is not None:  # committed between the two looks
+        if there and self._log.find(instant) is not None:  # committed between the two checks
             return "completed"
         return "pending" if there else "absent"
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """See `Table`. The files are the file groups."""
+        """See `Table`. Each file is a file group."""
         found = self._log.find(instant)
         if found is None or OFFSETS_KEY not in found[1].extra:
             return None
         record = found[1]
-        checkpoint = Checkpoint.model_validate_json(record.extra[OFFSETS_KEY])
-        note = json.loads(record.extra[TRANSACTION_KEY])
-        return WrittenInterval(instant, note, {"": tuple(one.path for one in record.files)}, checkpoint)
+        checkpoint = read_checkpoint(record.extra, "", ())
+        return WrittenInterval(
+            instant, read_note(record.extra), {"": tuple(one.path for one in record.files)}, checkpoint
+        )
 
     def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: nothing is replaced here."""
+        """None: no interval of files is ever replaced."""
         return None
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
-        """None: files stay as they were written."""
+        """None: files are never rewritten."""
         return {}
 
     # The two phases of a commit
@@ -144,7 +146,7 @@ class FilesTable(ABC):
         await_clock(last, self.clock_wait, self.writer.path)
 
     def new_instant(self) -> str:
-        """The time, in milliseconds."""
+        """See `Table`. The time in milliseconds."""
         self.await_clock()
         return instant_now()
 
@@ -152,7 +154,7 @@ class FilesTable(ABC):
         """See `Table`.
 
         Raises:
-            ActionRequiredError: it is to replace rows, and files that readers may have open stay as they are.
+            ActionRequiredError: the interval would replace rows, but files that readers may have open never change.
         """
         if replaces:
             raise ActionRequiredError(
@@ -169,15 +171,16 @@ class FilesTable(ABC):
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,
     ) -> None:
-        """Put the interval into the log. Its files become visible by `publish`.
+        """Put the interval into the log. `publish` makes its files visible.
 
         Raises:
-            RetryableError: another process has committed or rolled it back, or another interval came in between.
-            IntervalError: files are not as the participants have left them, or their names are taken.
+            RetryableError: another process has committed the interval or rolled it back, or has committed another one
+                in between.
+            IntervalError: files differ from the participants' reports, or their names are taken.
         """
         if replaced is not None:
             raise ValueError("nothing can be replaced: `open` has refused it")
-        # First the number: whoever rolls the interval back after this look at its state is noticed when it is taken.
+        # First the number: a roll-back after the check of the interval's state makes it impossible to take the number.
         number = (self._log.last() if self._based_on is None else self._based_on) + 1
         if not self._is_open(instant):
             raise self._overtaken(instant)
@@ -195,13 +198,13 @@ class FilesTable(ABC):
         self._based_on = number
 
     def publish(self, instant: str) -> None:
-        """Put a committed interval's files where readers look; whoever comes after a death goes on.
+        """Make a committed interval's files visible. If a process dies over it, the next one continues.
 
-        A file that is at its place already has been put there before. No other process may roll the interval back any
-        more: it is in the log, and the topic says so.
+        Files that are already visible are left alone. No process may roll the interval back any more: it is in the
+        log, and the control topic says that it is decided.
 
         Raises:
-            ActionRequiredError: a file is nowhere, or another one has its name.
+            ActionRequiredError: a file is missing, or another file has its name.
         """
         found = self._log.find(instant)
         if found is None:
@@ -219,8 +222,8 @@ class FilesTable(ABC):
         self._mark(number, record)
         self._clear(instant)
 
-    def _is_published(self, number: int, record: Record) -> bool:  # noqa: ARG002 - a folder may say it, too
-        """Whether a process that goes on with the same commit has done it all while this one stood still."""
+    def _is_published(self, number: int, record: Record) -> bool:  # noqa: ARG002 - subclasses use the record
+        """Whether another process completed the same commit while this process was suspended."""
         return self._storage.exists(committed_mark(number))
 
     def _mark(self, number: int, record: Record) -> None:
@@ -233,11 +236,11 @@ class FilesTable(ABC):
         try:
             self._make(record.instant, committed_mark(number), json.dumps(said).encode())
         except (FileNotFoundError, FileExistsError) as error:
-            if not self._storage.exists(committed_mark(number)):  # else whoever went on with the same commit was first
+            if not self._storage.exists(committed_mark(number)):  # else another process completed the same commit first
                 raise self._overtaken(record.instant) from error
 
     def _clear(self, instant: str) -> None:
-        """What a published interval needs no more."""
+        """Delete the folders that a published interval no longer needs."""
         self._storage.delete(staging(instant))
         self._storage.delete(f"{PENDING}/{instant}")
 
@@ -248,7 +251,7 @@ class FilesTable(ABC):
     # What processes leave behind that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
-        """Of the last intervals: one that the topic says was aborted is found by the next START, which looks here."""
+        """See `Table`. Only the last few: the next START already detects an interval aborted according to the topic."""
         return {
             record.instant: Completion("commit", [_name(log_entry(number))], requested=True)
             for number, record in reversed([*itertools.islice(self._log.newest_first(), _RECENT)])
@@ -261,11 +264,11 @@ class FilesTable(ABC):
         return Registered(len(files), lost)
 
     def take_off(self, instant: str, files: list[str]) -> None:
-        """Take an interval out of the log that was aborted while it was committed; `rollback` deletes its files.
+        """Take an interval out of the log that was aborted while it was being committed; `rollback` deletes its files.
 
         Raises:
-            ActionRequiredError: it is not the last one, or readers have seen its files. The protocol leaves no way to
-                that: files become visible when the topic has been read, and an abort looks into the log.
+            ActionRequiredError: it is not the last one, or its files are visible. Under the protocol this can't
+                happen: files become visible only after the topic was read again, and an abort checks the log first.
         """
         found = self._log.find(instant)
         if found is None:
@@ -274,7 +277,8 @@ class FilesTable(ABC):
         if number != self._log.last() or self._storage.exists(committed_mark(number)):
             raise ActionRequiredError(
                 "An interval that was aborted is in the table's log, and its files are visible.",
-                next_step="stop the pipeline, and find who else writes to the control topic or to the table's folder.",
+                next_step="stop the pipeline, and find out which other program writes to the control topic or to the "
+                "table's folder.",
                 table=self.writer.path,
                 instant=instant,
                 files=", ".join(files),
@@ -282,25 +286,30 @@ class FilesTable(ABC):
         self._take_out(number, instant)
 
     def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, where the interval has files: folders for readers are made by the commit."""
+        """The table itself if the interval has staged files: visible folders are created by the commit only."""
         return {""} if self._storage.exists(staging(instant)) else set()
+
+    def leftovers(self) -> set[str]:
+        """See `sluice.connectors.sink.ListsLeftovers`: folders of pending intervals, and the participants' folders."""
+        return {*self._under_way(), *self._storage.names(INNER)}
 
     def partitions_on_storage(self) -> set[str]:
         """The table itself."""
         return {""}
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
-        """Delete what participants have left of ended intervals; see `Table`. What readers see is never touched."""
+        """Delete the participants' files of ended intervals; see `Table`. Visible files are never touched."""
         swept: list[str] = []
-        for instant in committed:
+        there = set(self._storage.names(INNER)) if committed else set()
+        for instant in sorted(there & committed.keys()):
             folder = staging(instant)
-            if self._storage.exists(folder) and self._is_over(instant):
+            if self._is_over(instant):
                 swept += [f"{folder}/{path}" for path in self._storage.files(folder)]
                 self._storage.delete(folder)
         return swept
 
     def _is_over(self, instant: str) -> bool:
-        """Whether an interval needs nothing any more of what its participants wrote, whatever a message says."""
+        """Whether an interval no longer needs its participants' files, whatever a message says."""
         found = self._log.find(instant)
         if found is not None:
             return self._storage.exists(committed_mark(found[0]))
@@ -315,16 +324,16 @@ class FilesTable(ABC):
         return [*self._storage.names(PENDING), *self._storage.names(ABORTING)]
 
     def _is_taken(self, path: str) -> bool:
-        """Whether anything has a file's name."""
+        """Whether a file's name is taken."""
         return self._storage.exists(path)
 
     def _is_open(self, instant: str) -> bool:
-        """Whether an interval may be committed, as far as a look can say."""
+        """Whether an interval may be committed at the time of this check."""
         return self.state_of(instant) == "pending"
 
     @abstractmethod
     def _enter(self, number: int, record: Record) -> None:
-        """Put an interval into the log, under a number that nobody has taken: the one step that commits it.
+        """Put an interval into the log under a number that must be free: the one step that commits it.
 
         Raises:
             FileNotFoundError, FileExistsError: it was rolled back meanwhile, or the number is taken.
@@ -332,23 +341,23 @@ class FilesTable(ABC):
 
     @abstractmethod
     def _make(self, instant: str, path: str, content: bytes) -> None:
-        """Make a file that others see whole or not at all.
+        """Create a file that other processes see whole or not at all.
 
         Raises:
-            FileNotFoundError, FileExistsError: another process that goes on with the same interval was first.
+            FileNotFoundError, FileExistsError: another process that completes the same interval was first.
         """
 
     @abstractmethod
     def _show(self, record: Record) -> None:
-        """Put each file of a committed interval where readers look, unless it is there already.
+        """Make each file of a committed interval visible, unless it already is.
 
         Raises:
-            ActionRequiredError: a file is nowhere, or another one has its name.
+            ActionRequiredError: a file is missing, or another file has its name.
         """
 
     @abstractmethod
     def _take_out(self, number: int, instant: str) -> None:
-        """Take the last interval out of the log, which nobody has seen."""
+        """Take the last interval, whose files were never visible, out of the log."""
 
     @abstractmethod
     def rollback(self, instant: str) -> bool:
@@ -357,8 +366,8 @@ class FilesTable(ABC):
     def _cannot_be_placed(self, instant: str, one: DataFile, target: str) -> ActionRequiredError:
         return ActionRequiredError(
             "A committed interval's file can't be put in its place.",
-            next_step=f"the rows are committed, and other files of the interval may be visible. Move what is at "
-            f"{target} away if it is none of Sluice's, or put back {one.staged}; the next run goes on.",
+            next_step=f"the rows are committed, and other files of the interval may be visible. Move {target} away if "
+            f"Sluice didn't write it, or restore {one.staged}; the next run continues.",
             table=self.writer.path,
             instant=instant,
             path=target,
@@ -371,20 +380,20 @@ class FilesTable(ABC):
         return RetryableError(
             "Another process has changed the table's log meanwhile: it has committed this interval or another one, or "
             "rolled this one back.",
-            next_step="the step is retried, and looks again.",
+            next_step="the step is retried, and reads the log again.",
             table=self.writer.path,
             instant=instant,
         )
 
     def _require_there(self, instant: str, files: Iterable[DataFile]) -> None:
-        """The log must not name a file that isn't there, or isn't whole."""
+        """Check that each file exists with its reported size: the log must not name a missing or incomplete file."""
         there = self._storage.files(staging(instant))
         own = f"{staging(instant)}/"
         for one in files:
             size = there.get(one.staged.removeprefix(own))
             if size != one.bytes:
                 raise IntervalError(
-                    "A file is not as its participant has left it.",
+                    "A file is missing, or its size differs from its participant's report.",
                     next_step="nothing was committed; the next interval reads the same offsets.",
                     table=self.writer.path,
                     instant=instant,
@@ -394,15 +403,15 @@ class FilesTable(ABC):
                 )
 
     def _require_free(self, instant: str, layout: Layout, files: Iterable[DataFile]) -> None:
-        """Two files of one name: a topic that was made again has the same offsets once more."""
+        """Check that no file's name is taken: a topic that was deleted and created again repeats its offsets."""
         if layout == "interval":
             return
         taken = next((one.path for one in files if self._is_taken(one.path)), None)
         if taken is not None:
             raise IntervalError(
-                "There is a file already of the name that one of the interval's would get.",
-                next_step="if the topic was made again, its offsets are those of other records now: give the pipeline "
-                "another topics_dir, or `layout: interval`. Nothing was committed.",
+                "There is a file already of the name that one of the interval's files would get.",
+                next_step="if the topic was deleted and created again, its offsets now belong to other records: give "
+                "the pipeline another topics_dir, or `layout: interval`. Nothing was committed.",
                 table=self.writer.path,
                 instant=instant,
                 path=taken,

@@ -1,6 +1,6 @@
-"""Where Kafka Connect's HDFS sink has stopped, by the names of the files that it has left. Pure.
+"""The offsets at which Kafka Connect's HDFS sink stopped, by the names of its files. Pure.
 
-A name has topic, Kafka partition, and the first and last offset of its records:
+A name consists of topic, Kafka partition, and the first and last offset of the file's records:
 https://docs.confluent.io/kafka-connectors/hdfs/current/overview.html#exactly-once-delivery
 """
 
@@ -13,20 +13,20 @@ from itertools import pairwise
 from sluice.errors import ActionRequiredError
 
 _NAME = re.compile(r"(?P<topic>[\w.\-]+)\+(?P<partition>\d+)\+(?P<start>\d+)\+(?P<end>\d+)(\.[\w.]+)?", re.ASCII)
-_SHOWN = 5  # gaps and overlaps that an error names
+_SHOWN = 5  # how many gaps and overlaps an error names
 
 
 def next_offsets(files: Iterable[str], topic: str, folder: str) -> dict[int, int]:
-    """The offset after the last one that files have, by Kafka partition.
+    """The offset after the last one in the files, by Kafka partition.
 
     Args:
-        files: paths of files below the topic's folder. Of others than Connect's, nothing is read.
-        topic: whose records they have.
-        folder: where they lie, for errors.
+        files: paths of files below the topic's folder. Files with other names than Connect's are ignored.
+        topic: the topic of their records.
+        folder: the topic's folder, for errors.
 
     Raises:
         ActionRequiredError: files of one partition overlap, or offsets between them are missing, so that the last
-            offset doesn't say what was loaded.
+            offset doesn't say which records were loaded.
     """
     ranges: dict[int, list[tuple[int, int, str]]] = {}
     for path in files:
@@ -41,11 +41,11 @@ def next_offsets(files: Iterable[str], topic: str, folder: str) -> dict[int, int
     positions = {partition: max(end for _, end, _ in of_one) + 1 for partition, of_one in ranges.items()}
     if wrong:
         raise ActionRequiredError(
-            "The files that Kafka Connect has left don't say up to which offset all records are loaded.",
-            next_step="look at the offsets that are named. Those in between may have no record (a compacted topic, "
-            "or markers of transactions), and files may overlap where a partitioner spreads them over folders. If "
-            "everything is there, leave `takeover` out and set starting_offsets; the offsets after the last files are "
-            "below. If not, load what is missing first.",
+            "Kafka Connect's files don't say up to which offset all records are loaded.",
+            next_step="look at the offsets below. Missing offsets may have no record (a compacted topic, or "
+            "transaction markers), and files may overlap if a partitioner spreads them over folders. If all records "
+            "are loaded, leave `takeover` out and set starting_offsets to the offsets after the last files, given "
+            "below. If not, load the missing records first.",
             folder=folder,
             found="; ".join(wrong[:_SHOWN]) + (f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""),
             starting_offsets=f"{{{topic}: {dict(sorted(positions.items()))}}}",
@@ -54,7 +54,7 @@ def next_offsets(files: Iterable[str], topic: str, folder: str) -> dict[int, int
 
 
 def _unconnected(files: list[tuple[int, int, str]]) -> Iterable[str]:
-    """What of a partition's files, in the order of their offsets, doesn't follow each other."""
+    """The gaps and overlaps between a partition's files, which are given in the order of their offsets."""
     for start, end, path in files:
         if end < start:
             yield f"the name {path} ends before it begins"

@@ -1,7 +1,7 @@
-"""Writes an interval's rows as files, by Spark's own writers, where no reader looks yet.
+"""Writes an interval's rows as files with Spark's writers, to a folder that readers don't see yet.
 
-Spark splits rows into folders by columns that don't stand in the files. What these come to, and so each file's name,
-is known when it is written: by the stretch of offsets that it is for, not the first and last that it happens to have.
+Spark splits rows into folders by columns that are not part of the files. Their values determine each file's name, which
+gives the stretch of offsets planned for the file, not the first and last offset that it happens to contain.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.connectors.data import SinkWriter, Written
+from sluice.connectors.data import REFUSED, SinkWriter, Written
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import quoted
 from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
-from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
+from sluice.records.json_text import TIMES
 from sluice.rows.observed import observed
-from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME
+from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
 from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.names import (
     APART,
@@ -45,15 +47,16 @@ _TOPIC, _PARTITION, _STRETCH, _CHUNK = (f"_sluice_{name}" for name in ("topic", 
 _WRITTEN: Final = "sluice_written"
 _AT_ONCE: Final = "spark.sql.maxConcurrentOutputFileWriters"
 _SESSION: Final = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which few read
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # else INT96, which few readers support
 }
-# Days of before 1582 as everybody but an old Spark counts them; else Spark refuses to write them. Asked for by tasks,
-# which see what the job's thread says, and not the session: this is no query of Spark SQL's.
+# Dates before 1582 in the proleptic Gregorian calendar, which all programs but old releases of Spark use; by default
+# Spark refuses to write such dates. Tasks read these settings from the job thread's properties, not from the session,
+# since the write is no query of Spark SQL.
 _TASKS: Final = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.avro.datetimeRebaseModeInWrite": "CORRECTED",
 }
-_FEW: Final = "4"  # files that a task has open at once: of one Kafka partition it needs one
+_FEW: Final = "4"  # files that a task may have open at once; it needs one per Kafka partition
 _UNPACKED: Final = "uncompressed"
 _FORMATS: Final = {
     "avro": "org.apache.spark.sql.avro.AvroFileFormat",
@@ -61,34 +64,30 @@ _FORMATS: Final = {
     "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
     "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
 }
-"""Spark's writers of each format, one file for each task and folder."""
+"""Spark's writers of each format; they write one file for each task and folder."""
 
 
-_EXACT: Final = {  # Spark writes milliseconds else
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
 TEXT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "json": _EXACT,
-    # As RFC 4180 has it: a quote in a value is written twice, and blanks belong to the value.
+    "json": dict(TIMES),
+    # As in RFC 4180: a quote in a value is doubled, and blanks belong to the value.
     "csv": {
-        **_EXACT,
+        **TIMES,
         "header": "true",
         "escape": '"',
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     },
 }
-"""How values are written as text, by format; who reads them needs the same."""
+"""Spark's options for writing values as text, by format; a reader needs the same options."""
 
 
 class _Placed(NamedTuple):
-    """Rows as Spark writes them.
+    """Rows prepared for Spark's writer.
 
     Attributes:
-        frame: the rows, with the columns by which they are split.
+        frame: the rows, with the columns by which Spark splits them.
         by: these columns.
-        in_order: whether they are sorted by them.
+        in_order: whether the rows are sorted by these columns.
     """
 
     frame: DataFrame
@@ -119,7 +118,7 @@ class FilesWriter(SinkWriter):
         self.needs_record_time = self._partitioning.reads_record_time
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
-        """Write the rows. The frame is run once; very wide ranges are written part by part."""
+        """Write the rows. The frame is executed once; very large ranges are written in several calls."""
         folder = f"{self._folder}/{next(self._parts)}"
         placed = self._placed(rows)
         folders = self._run(placed, folder)
@@ -132,7 +131,7 @@ class FilesWriter(SinkWriter):
     # Rows
 
     def _placed(self, rows: DataFrame) -> _Placed:
-        """The rows with the columns by which Spark splits them, in an order that keeps one file open at a time."""
+        """The rows with the columns by which Spark splits them, sorted so that one file is open at a time."""
         hidden = {*KAFKA_COLUMNS, RECORD_TIME}
         types = {name: kind for name, kind in rows.dtypes if name not in hidden}
         levels = self._partitioning.columns(types, RECORD_TIME)
@@ -145,15 +144,15 @@ class FilesWriter(SinkWriter):
         }
         in_order = bool(levels or self._chunk)
         if in_order:
-            places = rows.selectExpr("*", *(f"{sql} AS `{name}`" for name, sql in by.items()))
+            places = rows.selectExpr("*", *(f"{sql} AS {quoted(name)}" for name, sql in by.items()))
             rows = places.sortWithinPartitions(*(F.col(name) for name in by), "_kafka_offset")
-            by = {name: f"`{name}`" for name in by}
-        own = [f"`{name.replace('`', '``')}`" for name in types]
-        placed = rows.selectExpr(*own, *(f"{sql} AS `{name}`" for name, sql in by.items()))
+            by = {name: quoted(name) for name in by}
+        own = [quoted(name) for name in types]
+        placed = rows.selectExpr(*own, *(f"{sql} AS {quoted(name)}" for name, sql in by.items()))
         return _Placed(placed.observe(_WRITTEN, F.count(F.lit(1)).alias("rows")), tuple(by), in_order=in_order)
 
     def _stretch(self) -> str:
-        """The number of a row's range among those of its Kafka partition: a backfill may read several of one."""
+        """SQL for the number of a row's range within its Kafka partition: a backfill may read several ranges."""
         cases = [
             f"WHEN `_kafka_topic` = {literal(topic)} AND `_kafka_partition` = {partition} "
             f"AND `_kafka_offset` >= {r.start} THEN {number}"
@@ -165,12 +164,12 @@ class FilesWriter(SinkWriter):
     # Spark
 
     def _run(self, placed: _Placed, folder: str) -> set[str]:
-        """Have Spark's file writer run the frame's own plan, by which its records are counted.
+        """Have Spark's file writer execute the frame's own plan, which also counts its records.
 
-        `DataFrame.write` would run another plan of the same rows, and its counts would be out of reach.
+        `DataFrame.write` would execute a new plan of the same rows, whose counts would be out of reach.
 
         Returns:
-            The folders in which its tasks say that they have written a file.
+            The folders in which the tasks report a file.
         """
         jvm: Any = self._spark._jvm
         session = self._spark._jsparkSession
@@ -206,12 +205,12 @@ class FilesWriter(SinkWriter):
         return set(filter(None, str(written.mkString("\n")).split("\n")))
 
     def _format_options(self) -> dict[str, str]:
-        """What Spark's writer of the format is told."""
+        """The options for Spark's writer of the format."""
         codec = self._options["codec"]
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
         if self._start.writer.path.startswith(OBJECTS):
-            # Tasks put their files into the attempt's folder themselves: a rename is a copy there, and once is enough.
-            # What one leaves that died over it is found when files and tasks are compared.
+            # Tasks put their files into the attempt's folder themselves: a rename is a copy on S3, and one is enough.
+            # The comparison of files and tasks detects the files of a task that died over it.
             options["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
         if self._options["format"] in ("avro", "parquet"):
             options["compression"] = _UNPACKED if codec == "none" else codec
@@ -219,15 +218,15 @@ class FilesWriter(SinkWriter):
             options["compression"] = codec
         if self._options["format"] == "avro":
             name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
-            options["recordName"] = f"_{name}" if name[0].isdigit() else name  # no name of Avro's begins with a digit
+            options["recordName"] = f"_{name}" if name[0].isdigit() else name  # Avro's names never begin with a digit
         return {**options, **TEXT_OPTIONS.get(self._options["format"], {})}
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:
-        """Settings of Spark's while it writes.
+        """Spark's settings while it writes.
 
-        With several writers open at once it doesn't sort rows, and needn't: a task's rows are of one Kafka partition.
-        Where they are of several folders they have been sorted.
+        If several writers may be open at once, Spark doesn't sort the rows, and needn't: a task's rows come from one
+        Kafka partition. Rows that go to several folders are already sorted.
         """
         wanted = {**_SESSION, _AT_ONCE: "0" if in_order else _FEW}
         before = {name: self._spark.conf.get(name, None) for name in wanted}
@@ -240,7 +239,7 @@ class FilesWriter(SinkWriter):
             yield
         finally:
             for name in _TASKS:
-                context.setLocalProperty(name, None)  # type: ignore[arg-type] # which takes it away
+                context.setLocalProperty(name, None)  # type: ignore[arg-type] # removes the property
             for name, known in before.items():
                 if known is None:
                     self._spark.conf.unset(name)
@@ -250,11 +249,11 @@ class FilesWriter(SinkWriter):
     # Files
 
     def _files(self, folder: str, written: set[str]) -> list[DataFile]:
-        """The files that Spark has written, by their names for readers.
+        """The files that Spark wrote, with their visible paths.
 
         Raises:
-            ActionRequiredError: they aren't where this process looks. Executors may write to disks of their own, and
-                Spark's driver finds nothing there, and nothing wrong.
+            ActionRequiredError: this process doesn't find them all. Executors may have written to their local disks,
+                which Spark's driver can't see, and which it doesn't report as an error.
         """
         storage = self._storage()
         texts = self._texts()
@@ -264,8 +263,8 @@ class FilesWriter(SinkWriter):
         if sorted(name.rpartition("/")[0] for name in sizes) != sorted(written):
             raise ActionRequiredError(
                 "The files that Spark's tasks have written are not all in the table's folder.",
-                next_step="give the pipeline a path that is the same place for all machines, such as hdfs://…: a local "
-                "one is each executor's own disk. Nothing was committed.",
+                next_step="give the pipeline a path that all machines share, such as hdfs://…: a local path is on each "
+                "executor's own disk. Nothing was committed.",
                 table=self._start.table,
                 instant=self._start.transaction,
                 written=len(written),
@@ -303,10 +302,10 @@ class FilesWriter(SinkWriter):
         return remote_storage(jvm, context.hadoopConfiguration(), self._start.writer.path)
 
     def _texts(self) -> Texts:
-        """The words of the pipeline's language, as Java has them.
+        """Java's names of months and days in the pipeline's language.
 
         Raises:
-            ActionRequiredError: this Java has no words of it.
+            ActionRequiredError: this Java runtime doesn't know the language.
         """
         language = self._options["locale"].replace("_", "-")
         if not self._partitioning.by_time or not self._partitioning.format.has_words or language == "en":
@@ -324,7 +323,7 @@ class FilesWriter(SinkWriter):
         symbols = jvm.java.text.DateFormatSymbols.getInstance(locale)
         months, short_months = list(symbols.getMonths())[:12], list(symbols.getShortMonths())[:12]
         days, short_days = list(symbols.getWeekdays()), list(symbols.getShortWeekdays())
-        order = (2, 3, 4, 5, 6, 7, 1)  # Java's weeks begin with a Sunday, at 1
+        order = (2, 3, 4, 5, 6, 7, 1)  # in Java, Sunday is 1
         return Texts(
             tuple(map(str, months)),
             tuple(map(str, short_months)),
@@ -334,12 +333,33 @@ class FilesWriter(SinkWriter):
         )
 
 
+class _ChecksTimes(FilesWriter):
+    """The writer for a table in which a row may have no folder, which makes its record a bad one."""
+
+    def checked(self, rows: DataFrame) -> DataFrame:
+        """See `sluice.connectors.data.ChecksRows`."""
+        return refused(self._start.writer, rows)
+
+
+def files_writer(spark: SparkSession, start: StartCommit, attempt: str) -> FilesWriter:
+    """The writer of one attempt; see `sluice.connectors.data.MakesWriter`."""
+    types = {field.name: field.dataType.simpleString() for field in parse_ddl(spark, start.writer.schema_ddl)}
+    checks = partitioning_of(start.writer.options).misplaced(types) is not None
+    return (_ChecksTimes if checks else FilesWriter)(spark, start, attempt)
+
+
+def refused(writer: TableSpec, rows: DataFrame) -> DataFrame:
+    """Rows with the column `sluice.connectors.data.REFUSED`: the reason why a row has no folder, else null."""
+    words = partitioning_of(writer.options).misplaced(dict(rows.dtypes)) or "cast(NULL AS STRING)"
+    return rows.withColumn(REFUSED, F.expr(words))
+
+
 @contextmanager
 def _refused(target: str) -> Iterator[None]:
-    """Say what a person has to do where Spark's tasks may not write; any other failure stays as it is.
+    """Turn a failure of Spark's tasks to write into an error with a remedy; other failures pass unchanged.
 
     Raises:
-        ActionRequiredError: permission is missing, or there is no room.
+        ActionRequiredError: permission is missing, or the file system is full.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Registers the table's columns and partitions in catalogs, by Hudi's own sync tools, in the coordinator's JVM."""
+"""Registers the table's columns and partitions in catalogs, with Hudi's sync tools, in the coordinator's JVM."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sluice.logs import log
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
+from sluice.records.folders import HIVE_STYLE, URL_ENCODED
 from sluice.sinks.hudi.options import hudi_options
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
@@ -24,13 +25,13 @@ _SOCKET_TIMEOUT = ("hive.metastore.client.socket.timeout", "60s")
 
 
 def sync_catalogs(jvm: HudiJvm, pipeline: Pipeline) -> list[str]:
-    """Tell each catalog that the pipeline names of the table, and return their names.
+    """Register the table in each catalog that the pipeline names, and return the catalogs' names.
 
-    Nothing of the table is changed, and what an earlier call has missed is made up: the tools compare the whole table
-    with what the catalog holds.
+    The table isn't changed. A call also catches up on earlier failed calls, since the tools compare the whole table
+    with the catalog's entry.
 
     Raises:
-        RetryableError: a catalog does not answer, or refuses for a reason that may pass.
+        RetryableError: a catalog doesn't answer, or refuses for a reason that may be temporary.
         ActionRequiredError: the catalog's tool is not among the jars, or permission is missing.
     """
     configured = pipeline.catalog_sync or CatalogSync.model_construct()
@@ -43,7 +44,7 @@ def sync_catalogs(jvm: HudiJvm, pipeline: Pipeline) -> list[str]:
 
 
 def sync_options(pipeline: Pipeline, catalog: Catalog) -> dict[str, str]:
-    """The tool's options; those of the pipeline file win."""
+    """The tool's options; options in the pipeline file take precedence."""
     hudi = hudi_options(pipeline.sink.options)
     options = {
         f"{_META}base.path": hudi.path,
@@ -52,12 +53,10 @@ def sync_options(pipeline: Pipeline, catalog: Catalog) -> dict[str, str]:
         f"{_HIVE}table": catalog.table or pipeline.table_name,
         f"{_HIVE}partition_fields": ",".join(hudi.partition_fields),
         f"{_HIVE}auto_create_database": "true",
-        f"{_HIVE}support_timestamp": "true",  # else a timestamp shows as a number
+        f"{_HIVE}support_timestamp": "true",  # else a timestamp appears as a number
         "hoodie.datasource.write.partitionpath.field": ",".join(hudi.partition_fields),
     }
-    hive_style = hudi.options.get("hoodie.datasource.write.hive_style_partitioning")
-    if hive_style is not None:
-        options["hoodie.datasource.write.hive_style_partitioning"] = hive_style
+    options |= {name: hudi.options[name] for name in (HIVE_STYLE, URL_ENCODED) if name in hudi.options}
     if isinstance(catalog, HiveMetastore):
         options |= {f"{_HIVE}mode": "hms", f"{_HIVE}metastore.uris": catalog.uris}
     if isinstance(catalog, Glue) and catalog.region:
@@ -84,20 +83,20 @@ def _sync(jvm: HudiJvm, pipeline: Pipeline, catalog: Catalog) -> None:
         text = " <- ".join(chain)[:2000]
         if is_refused(text):
             raise ActionRequiredError(
-                "The catalog gives no permission.",
-                next_step="grant the user of Airflow's workers leave to create and change the table in it.",
+                "No permission to register the table in the catalog.",
+                next_step="grant the user of Airflow's workers permission to create and alter the table in it.",
                 reason=text,
                 **where,
             ) from error
         raise RetryableError(
             "The catalog did not take what the table holds now.",
-            next_step="the step is retried, and the next interval makes up for it; the commit stands. If it comes "
+            next_step="the step is retried, and the next interval catches up; the commit stands. If the error comes "
             "back, check that the catalog is up, and its address in the pipeline's catalog_sync.",
             uris=getattr(catalog, "uris", None),
             reason=text,
             **where,
         ) from error
-    log.info("the catalog knows the table as it is now", **where)
+    log.info("the catalog is up to date", **where)
 
 
 def _tool(jvm: HudiJvm, name: str) -> Any:

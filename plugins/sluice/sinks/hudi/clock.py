@@ -1,11 +1,11 @@
-"""A table's own time, which no machine's clock may be behind.
+"""A table's time, behind which no machine's clock may be.
 
-Hudi puts a log file into a file slice by its commit's completion time, which is the clock of the machine that completed
-it. If one machine's clock is ahead when it compacts the metadata table, another machine's next commit would be
-completed "before" that compaction: its record would be in a slice that is no longer read, and its rows would be
+Hudi assigns a log file to a file slice by its commit's completion time, taken from the clock of the machine that
+completed it. If one machine's clock is ahead when it compacts the metadata table, another machine's next commit would
+be completed "before" that compaction: its record would be in a slice that is no longer read, and its rows would be
 invisible, although their offsets are committed. So nothing is requested or completed before the clock has passed every
-instant on the timelines of the table and its metadata table. Hudi's own solution, a lock provider shared by all
-machines, waits for a skew that must be known beforehand.
+instant on the timelines of the table and its metadata table. Hudi's solution, a lock provider shared by all machines,
+waits for a skew that must be known in advance.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sluice.logs import log
 from sluice.sinks.clock import time_of
 
 LONGEST_WAIT = timedelta(minutes=5)
-_LAYOUT_WITH_COMPLETION_TIMES = 2  # since table version 8; before, it is the time of the storage
+_LAYOUT_WITH_COMPLETION_TIMES = 2  # since table version 8; before, completion times are the storage's file times
 
 
 class TableClock:
-    """The clock of the JVM's machine, beside the timelines of one table.
+    """The clock of the JVM's machine, compared with the timelines of one table.
 
     Args:
         jvm: Py4J's view of the JVM in which Hudi works.
         metas: Hudi's meta clients of the table and of its metadata table, if it has one.
-        path: the table's.
+        path: the table's path.
         longest: the longest wait for the clock to pass the timelines.
     """
 
@@ -54,10 +54,11 @@ class TableClock:
             where = {"table": self._path, "last_instant": last, "behind": str(behind), "machine": socket.gethostname()}
             if behind.total_seconds() > until - time.monotonic():
                 raise RetryableError(
-                    "This machine's clock is behind the table's last instant: what it completed now would be seen by "
-                    "nobody.",
-                    next_step="set the clocks of all machines that write this table (NTP): this one's is behind, or "
-                    "that of whoever made the last instant was ahead. Till the clock has passed it, the step fails.",
+                    "This machine's clock is behind the table's last instant: readers would not see anything that is "
+                    "completed now.",
+                    next_step="synchronize the clocks of all machines that write this table (NTP): this machine's is "
+                    "behind, or that of the last instant's machine was ahead. Until the clock has passed that instant, "
+                    "the step fails.",
                     longest_wait=str(self._longest),
                     **where,
                 )
@@ -70,21 +71,12 @@ class TableClock:
         if not last:
             return timedelta(-1)
         generator = self._jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
-        now = str(generator.formatDateBasedOnTimeZone(self._jvm.java.util.Date()))  # as a completion time is made
+        now = str(generator.formatDateBasedOnTimeZone(self._jvm.java.util.Date()))  # as Hudi makes completion times
         return time_of(last) - time_of(now)
 
 
-def metadata_table(jvm: Any, storage: Any, meta: Any) -> Any:
-    """Hudi's meta client of a table's metadata table; None if it has none."""
-    if not meta.getTableConfig().isMetadataTableAvailable():
-        return None
-    hudi = jvm.org.apache.hudi
-    path = hudi.metadata.HoodieTableMetadata.getMetadataTableBasePath(str(meta.getBasePath().toString()))
-    return hudi.common.table.HoodieTableMetaClient.builder().setConf(storage).setBasePath(path).build()
-
-
 def _last_of(meta: Any) -> str:
-    """The greatest time at which anything was requested or completed, "" on an empty timeline."""
+    """The latest time at which an instant was requested or completed; "" on an empty timeline."""
     timeline = meta.reloadActiveTimeline()
     requested = timeline.lastInstant()
     last = str(requested.get().requestedTime()) if requested.isPresent() else ""

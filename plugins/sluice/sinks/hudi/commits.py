@@ -1,4 +1,4 @@
-"""What the completed commits of a table's timelines carry, of the active one and the archived one."""
+"""Reads the metadata of completed commits on a table's active and archived timelines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _END_OF_TIME = "9" * 17  # later than any instant
 
 
 def last_checkpoint(hudi: Any, meta: Any) -> dict[str, str] | None:
-    """Extra metadata of the newest commit that holds a checkpoint, walking back over other writers' commits.
+    """Extra metadata of the newest commit with a checkpoint, walking back over other writers' commits.
 
-    Looks through the active timeline, then the archived one. None where no commit holds any.
+    Searches the active timeline, then the archived one. None if no commit has a checkpoint.
 
     Args:
         hudi: the JVM's package `org.apache.hudi`.
@@ -29,10 +29,10 @@ def last_checkpoint(hudi: Any, meta: Any) -> dict[str, str] | None:
 
 
 def _archived_stretches(hudi: Any, meta: Any) -> Iterator[Any]:
-    """The archived timeline in stretches, newest first: it grows for ever, and the checkpoint is near its end.
+    """The archived timeline in stretches, newest first: it grows without limit, and the checkpoint is near its end.
 
-    Hudi's own limit on the number of instants takes the oldest of the newest file, so stretches are bounded by the
-    times in the files' names. Tables before version 8 have another archive, which is read as a whole.
+    Hudi's limit on the number of instants selects the oldest instants of the newest file, so stretches are bounded by
+    the times in the files' names instead. Tables before version 8 have another archive, which is read as a whole.
     """
     timelines = hudi.common.table.timeline
     if int(meta.getTimelineLayoutVersion().getVersion()) < _LSM_LAYOUT:
@@ -55,10 +55,10 @@ def _archived_stretches(hudi: Any, meta: Any) -> Iterator[Any]:
 
 def _newest_checkpoint(hudi: Any, timeline: Any) -> dict[str, str] | None:
     instants = timeline.getCommitsTimeline().filterCompletedInstants().getInstants()
-    to_json = hudi.common.util.JsonUtils.toString
+    text_of = hudi.common.util.JsonUtils.toString
     for i in range(instants.size() - 1, -1, -1):
         extra = timeline.readCommitMetadata(instants.get(i)).getExtraMetadata()
-        found = json.loads(to_json(extra))  # one call over the bridge
+        found = json.loads(text_of(extra))  # one call over the bridge
         metadata = {str(k): str(v) for k, v in found.items() if v is not None}
         if holds_checkpoint(metadata):
             return metadata
@@ -66,7 +66,7 @@ def _newest_checkpoint(hudi: Any, timeline: Any) -> dict[str, str] | None:
 
 
 def completed_commit(meta: Any, instant: str) -> Any | None:
-    """A completed commit's metadata, of the active timeline or the archived one."""
+    """A completed commit's metadata, from the active or the archived timeline."""
     archived = meta.getArchivedTimeline()
     if meta.reloadActiveTimeline().isBeforeTimelineStarts(instant):
         archived.loadCompletedInstantDetailsInMemory(_just_before(instant), instant)
@@ -79,5 +79,5 @@ def completed_commit(meta: Any, instant: str) -> Any | None:
 
 
 def _just_before(instant: str) -> str:
-    """Where a range of the archived timeline has to start that is to hold the instant: Hudi leaves the start out."""
+    """The start of a range of the archived timeline that includes the instant: Hudi excludes the start."""
     return str(int(instant) - 1)

@@ -1,8 +1,8 @@
-"""Which files complete a table's instants, as they lie in the timeline's folder.
+"""Lists the files in the timeline's folder that complete a table's instants.
 
 Hudi checks that an instant is pending, reads the clock, and creates the file that completes it, with that time in its
-name. These steps are not atomic: a process that was suspended in between creates its file when it wakes up, whatever
-has happened to the instant meanwhile. Hudi's own timeline shows one file per instant, and no trace of that.
+name. These steps are not atomic: a process that was suspended in between creates its file when it resumes, whatever
+has happened to the instant meanwhile. Hudi's timeline shows one file per instant, so it hides such files.
 """
 
 from __future__ import annotations

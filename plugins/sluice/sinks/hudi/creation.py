@@ -1,7 +1,7 @@
 """Creates a Hudi table so that only one of several concurrent processes ever writes its settings.
 
-Hudi's own `initTable` overwrites `hoodie.properties`. A START that was suspended between its check and that write would
-erase what Hudi has since noted there about a table in use: which parts of the metadata table exist.
+Hudi's `initTable` overwrites `hoodie.properties`. A START that was suspended between its check and that write would
+erase Hudi's later notes about a table in use: which parts of the metadata table exist.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.protocol.messages import TableSpec
+from sluice.records.folders import HIVE_STYLE, URL_ENCODED, is_on
 from sluice.sinks.hudi.write_config import key_generator
 
 _FOLDER = ".hoodie"
@@ -47,7 +48,7 @@ def create_table(jvm: HudiJvm, writer: TableSpec) -> None:
     reach("sink.before_create_table")
     if _write_alone(storage, path, settings) or _written_by_another(jvm, writer):
         return
-    # The process that created it must have died, since a write takes no seconds; if it wakes up, it has another file.
+    # Its process must have died, since the write takes less than a second; if it resumes, it writes to a deleted file.
     log.warning("removed the empty settings of a table whose creation was never finished", table=writer.path)
     storage.deleteFile(path)
     if not _write_alone(storage, path, settings):
@@ -55,13 +56,13 @@ def create_table(jvm: HudiJvm, writer: TableSpec) -> None:
 
 
 def _settings(jvm: HudiJvm, writer: TableSpec) -> tuple[Any, Any]:
-    """The storage of the table, and where its settings are."""
+    """The table's storage, and the path of its settings."""
     storage = jvm.jvm.org.apache.hudi.storage.HoodieStorageUtils.getStorage(writer.path, jvm.storage)
     return storage, jvm.jvm.org.apache.hudi.storage.StoragePath(f"{writer.path}/{_FOLDER}/{_SETTINGS}")
 
 
 def _write_alone(storage: Any, path: Any, content: bytes) -> bool:
-    """Write the file; False if there is one already."""
+    """Write the file; False if it exists already."""
     try:
         out = storage.create(path, False)
     except Py4JJavaError:
@@ -76,7 +77,7 @@ def _write_alone(storage: Any, path: Any, content: bytes) -> bool:
 
 
 def _written_by_another(jvm: HudiJvm, writer: TableSpec) -> bool:
-    """Wait for the settings that another process has begun to write; False if they never appear."""
+    """Wait for settings that another process has begun to write; False if they don't appear in time."""
     until = Retrying(
         stop=stop_after_delay(_PATIENCE), wait=wait_fixed(0.1), retry=retry_if_result(lambda there: not there)
     )
@@ -87,7 +88,7 @@ def _written_by_another(jvm: HudiJvm, writer: TableSpec) -> bool:
 
 
 def _initialize(jvm: HudiJvm, writer: TableSpec, path: str) -> None:
-    """Let Hudi lay out the table's folders and settings at the path."""
+    """Let Hudi create the table's folders and settings at the path."""
     builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.newTableBuilder()
     builder.setTableType(writer.table_type).setTableName(writer.name).setPopulateMetaFields(True)
     builder.setKeyGeneratorClassProp(key_generator(writer))
@@ -98,8 +99,8 @@ def _initialize(jvm: HudiJvm, writer: TableSpec, path: str) -> None:
     if writer.ordering_fields:
         builder.setOrderingFields(",".join(writer.ordering_fields))
     builder.setCommitTimezone(jvm.jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone.UTC)
-    hive_style = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false")
-    builder.setHiveStylePartitioningEnable(hive_style.lower() == "true")
+    builder.setHiveStylePartitioningEnable(is_on(writer.options, HIVE_STYLE))
+    builder.setUrlEncodePartitioning(is_on(writer.options, URL_ENCODED))
     version = writer.options.get("hoodie.write.table.version")
     if version:
         builder.setTableVersion(int(version))

@@ -1,4 +1,4 @@
-"""Hudi's and the file system's errors as ours."""
+"""Turns exceptions of Hudi and of the file system into Sluice's errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATH = ("UnsupportedFileSystemException", "No FileSystem for scheme", "UnknownH
 
 @contextmanager
 def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
-    """Turn a Java exception inside the block into a SluiceError that says what was being done, and where."""
+    """Turn a Java exception inside the block into a SluiceError with the failed action and its place."""
     try:
         yield
     except Py4JJavaError as error:
@@ -39,13 +39,13 @@ def hudi_errors(doing: str, **where: Any) -> Iterator[None]:
             ) from error
         raise RetryableError(
             f"Hudi failed ({doing}).",
-            next_step="the step is retried; if it comes back, look at the reason and at the table's timeline.",
+            next_step="the step is retried; if the error comes back, look at the reason and at the table's timeline.",
             reason=text[:2000],
             **where,
         ) from error
     except Py4JError as error:
         raise RetryableError(
             f"The coordinator's JVM was lost ({doing}).",
-            next_step="the step is retried; if it comes back, look for an out-of-memory kill on the worker.",
+            next_step="the step is retried; if the error comes back, look for an out-of-memory kill on the worker.",
             **where,
         ) from error

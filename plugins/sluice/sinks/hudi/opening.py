@@ -11,6 +11,7 @@ from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_hoodie, table_schema
 from sluice.protocol.messages import TableSpec
+from sluice.records.folders import URL_ENCODED, is_on
 from sluice.records.structs import Type
 from sluice.sinks.hudi.clock import LONGEST_WAIT
 from sluice.sinks.hudi.creation import create_table, table_exists
@@ -24,11 +25,11 @@ _MERGE_SETTINGS = ("hoodie.table.partial.update.mode", "hoodie.record.merge.prop
 def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_WAIT) -> HudiTable:
     """Open the pipeline's table, creating it on first use, and check that pipeline and table match.
 
-    Its `writer` has the schema of the table's last commit; an interval pins its own.
+    The result's `writer` has the schema of the table's last commit; each interval pins a schema for itself.
 
     Args:
-        jvm: where Hudi works.
-        writer: the pipeline's table, and how it is written.
+        jvm: the JVM with Hudi.
+        writer: the pipeline's table, and the settings for writing it.
         clock_wait: how long to wait for this machine's clock to pass the table's last instant.
 
     Raises:
@@ -40,7 +41,7 @@ def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(jvm.storage).setBasePath(writer.path).build()
     _check_configuration(meta, writer)
-    meta = _merging_as_written(jvm, meta, writer)
+    meta = _with_settings(jvm, meta, writer, {**_merging(writer), **_encoding(meta, writer)})
     columns = _committed_columns(jvm, meta, writer)
     writer = _as_the_table_has_it(meta, writer)
     if columns is not None:
@@ -49,12 +50,29 @@ def open_table(jvm: HudiJvm, writer: TableSpec, clock_wait: timedelta = LONGEST_
     return HudiTable(jvm, meta, writer, columns, clock_wait)
 
 
-def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
-    """The table with the writer's merge settings among its own, where its readers and compaction look for them.
+def _merging(writer: TableSpec) -> dict[str, str]:
+    """The writer's merge settings, which readers and compaction read from the table's settings."""
+    return {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
 
-    Written once in a table's life, or when the setting changes; Hudi replaces the whole settings file.
+
+def _encoding(meta: Any, writer: TableSpec) -> dict[str, str]:
+    """The setting that folders are URL-encoded, for a table of an earlier release, which encoded without setting it.
+
+    Only appends encoded in that release. An upsert's folders stay unencoded: a key's next version has to find its row.
     """
-    wanted = {name: value for name, value in writer.options.items() if name.startswith(_MERGE_SETTINGS)}
+    encodes = writer.operation == "append" and is_on(writer.options, URL_ENCODED)
+    return {URL_ENCODED: "true"} if encodes and not _encoded(meta) else {}
+
+
+def _encoded(meta: Any) -> bool:
+    return str(meta.getTableConfig().getUrlEncodePartitioning()).lower() == "true"
+
+
+def _with_settings(jvm: HudiJvm, meta: Any, writer: TableSpec, wanted: dict[str, str]) -> Any:
+    """The table, with additional settings in its `hoodie.properties`.
+
+    They are written once in a table's life, or when they change; Hudi replaces the whole settings file.
+    """
     properties = meta.getTableConfig().getProps()
     missing = {name: value for name, value in wanted.items() if properties.getProperty(name) != value}
     if not missing:
@@ -62,7 +80,7 @@ def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
     changed = jvm.jvm.java.util.Properties()
     for name, value in missing.items():
         changed.setProperty(name, value)
-    with hudi_errors("setting how the table merges changes", table=writer.path):
+    with hudi_errors("changing the table's settings", table=writer.path):
         config = jvm.jvm.org.apache.hudi.common.table.HoodieTableConfig
         config.update(meta.getStorage(), meta.getMetaPath(), changed)
         builder = jvm.jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
@@ -70,10 +88,15 @@ def _merging_as_written(jvm: HudiJvm, meta: Any, writer: TableSpec) -> Any:
 
 
 def _as_the_table_has_it(meta: Any, writer: TableSpec) -> TableSpec:
-    """The settings with column statistics if another writer has enabled them: our commits would drop them otherwise."""
-    if not meta.getTableConfig().getMetadataPartitions().contains("column_stats"):
-        return writer
-    return writer.model_copy(update={"options": {COLUMN_STATS: "true", **writer.options}})
+    """The writer with the settings that a table keeps for life, and with column statistics if another writer uses them.
+
+    Otherwise Sluice's commits would drop the statistics.
+    """
+    encoded = _encoded(meta)
+    kept = {URL_ENCODED: str(encoded).lower()} if encoded or URL_ENCODED in writer.options else {}
+    statistics = meta.getTableConfig().getMetadataPartitions().contains("column_stats")
+    found = {COLUMN_STATS: "true"} if statistics else {}
+    return writer.model_copy(update={"options": {**found, **writer.options, **kept}})
 
 
 def _check_configuration(meta: Any, writer: TableSpec) -> None:

@@ -1,4 +1,4 @@
-"""The section `sink.hudi`: the table that is written."""
+"""The section `sink.hudi`: a Hudi table."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _UPSERT = SinkCapabilities(
     services=frozenset({"compaction", "cleaning", "archiving", "metadata_compaction"}),
     catalogs=True,
     keeps_newer=True,
+    keeps_unavailable=True,
 )
 _UPSERT_BY_PARTITION = replace(_UPSERT, finds_keys_by_partition=True)
-_NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do it
+_NOT_INLINE = {"hoodie.clean.automatic": "false", "hoodie.archive.automatic": "false"}  # the table services do both
 _KEEPS_UNAVAILABLE = {"hoodie.table.partial.update.mode": "FILL_UNAVAILABLE"}
 _UNAVAILABLE = "hoodie.record.merge.property.hoodie.write.partial.update.unavailable.value"
 
@@ -59,14 +60,14 @@ class Hudi(SinkOptions):
     path: TablePath
     """The table's base path; `${SLUICE_NAME}` and `${SLUICE_NAME:-default}` are replaced."""
     connection: str | None = None
-    """Of a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
-    Hadoop's own settings."""
+    """For a table on s3a://: an Airflow connection of type `aws`, with login, role, endpoint and region. Default:
+    Hadoop's settings."""
     operation: Literal["append", "upsert"] = "append"
     """append: every record becomes a row (copy on write). upsert: one row per key, its last version (merge on read)."""
     key_placement: Literal["checked", "trusted", "hashed"] = "checked"
-    """How an upsert finds a key's rows. checked: by Kafka partition; every key must be in the partition
-    that Kafka's or librdkafka's own partitioner chooses. trusted: by Kafka partition, unchecked. hashed: by a hash of
-    the key, so keys may move and topics may grow; requires `buckets` and `write.ranges: 1`."""
+    """How an upsert finds a key's rows. checked: by Kafka partition; every key must be in the partition chosen by the
+    default partitioner of Kafka or librdkafka. trusted: by Kafka partition, unchecked. hashed: by a hash of the key, so
+    keys may move and topics may grow; requires `buckets` and `write.ranges: 1`."""
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """With key_placement hashed: the number of file groups per table partition. It can't change later."""
     options: Options = Field(default_factory=dict)
@@ -74,7 +75,7 @@ class Hudi(SinkOptions):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """What the Hudi table can do, which depends on its operation."""
+        """The Hudi table's capabilities, which depend on its operation."""
         if self.operation == "append":
             return _APPEND
         return _UPSERT if self.key_placement == "hashed" else _UPSERT_BY_PARTITION
@@ -99,7 +100,7 @@ class Hudi(SinkOptions):
         """Check that key placement and ordering fit the rest of the pipeline.
 
         Raises:
-            ValueError: the file's `changes` or `write.ranges` don't fit that.
+            ValueError: `changes` or `write.ranges` of the pipeline don't fit.
         """
         if self.key_placement == "hashed" and ranges > 1:
             raise ValueError("key_placement hashed needs write.ranges 1: two Spark jobs must not write one file group")
@@ -116,7 +117,7 @@ class Hudi(SinkOptions):
     def writer(
         self, name: str, changes: Changes | None, *, maintained: bool, schema_ddl: str = "", schema_avro: str = ""
     ) -> TableSpec:
-        """How an interval's rows are written; see `SinkOptions`."""
+        """The settings for writing an interval's rows; see `SinkOptions`."""
         return TableSpec(
             path=self.path,
             name=name,
@@ -147,10 +148,10 @@ class Hudi(SinkOptions):
 
 
 def hudi_options(options: SinkOptions) -> Hudi:
-    """A pipeline's section, known to be Hudi's.
+    """A pipeline's sink section, typed as Hudi's.
 
     Raises:
-        TypeError: it is another sink's.
+        TypeError: the section is another sink's.
     """
     if not isinstance(options, Hudi):
         raise TypeError(f"{type(options).__name__} is no section of Hudi's")
@@ -158,7 +159,7 @@ def hudi_options(options: SinkOptions) -> Hudi:
 
 
 def _merging(changes: Changes | None) -> dict[str, str]:
-    """How Hudi merges a change with the row before it: for a placeholder in the change, the row's value stays."""
+    """How Hudi merges a change with the row before it: a placeholder in the change keeps the row's value."""
     if changes is None or changes.format != "debezium":
         return {}
     return {**_KEEPS_UNAVAILABLE, _UNAVAILABLE: changes.unavailable_value}

@@ -1,4 +1,4 @@
-"""How the quarantine is written: a Hudi table beside the pipeline's own."""
+"""The settings of the quarantine: a Hudi table beside the pipeline's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _KEPT_OPTIONS = ("hoodie.write.table.version",)
 
 
 def quarantine_writer(table: TableSpec, errors: Errors, avro: str) -> TableSpec:
-    """How bad records of a table are written.
+    """The settings for writing a table's bad records.
 
     Args:
-        table: how the table's own rows are.
-        errors: what the pipeline says of bad records.
+        table: the settings for the table's rows.
+        errors: the pipeline's `errors` section.
         avro: `SCHEMA` as Hudi's Avro.
     """
     return TableSpec(

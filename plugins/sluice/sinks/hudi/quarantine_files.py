@@ -1,4 +1,4 @@
-"""Reads a quarantine's files without a JVM: what was set aside, and where."""
+"""Reads a quarantine's files, and so its bad records, without a JVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QuarantineFiles:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        file_url(path)  # refused at once, where it is no table's
+        file_url(path)  # refuses a path at once if no table can be there
 
     def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
         """The committed files by instant, relative to the table; of all instants if none is named."""
@@ -63,7 +63,7 @@ class QuarantineFiles:
             yield quarantined(row, row[_INSTANT])
 
     def _rows(self, paths: Sequence[str], columns: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-        """The rows of files, by column; see `sluice.sinks.quarantined.rows_in`."""
+        """The rows of files as dictionaries; see `sluice.sinks.quarantined.rows_in`."""
         try:
             files, root = file_system(self.path)
             for path in paths:

@@ -1,14 +1,13 @@
-"""What an interval wrote, where its rows are now, and which replay has replaced them."""
+"""Finds an interval's file groups, the present place of its rows, and the replay that replaced them."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sluice.connectors.sink import WrittenInterval
 from sluice.jvm.gateway import HudiJvm
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, read_checkpoint, read_note
 from sluice.sinks.hudi.commits import completed_commit
 from sluice.sinks.hudi.write_config import write_config, write_options
 
@@ -41,16 +40,16 @@ def _replays(timeline: Any, since: str) -> dict[str, str]:
     found = {}
     for instant in later:
         note = timeline.readCommitMetadata(instant).getExtraMetadata().get(TRANSACTION_KEY)
-        replays = json.loads(str(note)).get("replays") if note is not None else None
+        replays = read_note({TRANSACTION_KEY: str(note)}).get("replays") if note is not None else None
         if replays is not None:
             found[str(replays)] = str(instant.requestedTime())
     return found
 
 
 def written_by(meta: Any, instant: str) -> WrittenInterval | None:
-    """What a committed interval of ours wrote, None where the instant is no commit of ours (any more).
+    """The result of a committed interval; None if the instant is not, or no longer, a commit of Sluice's.
 
-    Looks through the active timeline, then the archived one.
+    Searches the active timeline, then the archived one.
     """
     metadata = completed_commit(meta, instant)
     if metadata is None:
@@ -62,12 +61,12 @@ def written_by(meta: Any, instant: str) -> WrittenInterval | None:
     for partition, stats in dict(metadata.getPartitionToWriteStats()).items():
         groups[str(partition)] = tuple(sorted({str(stat.getFileId()) for stat in stats}))
     offsets = metadata.getExtraMetadata().get(OFFSETS_KEY)
-    checkpoint = Checkpoint.model_validate_json(str(offsets)) if offsets is not None else Checkpoint()
-    return WrittenInterval(instant, json.loads(str(note)), groups, checkpoint)
+    checkpoint = Checkpoint() if offsets is None else read_checkpoint({OFFSETS_KEY: str(offsets)}, "", ())
+    return WrittenInterval(instant, read_note({TRANSACTION_KEY: str(note)}), groups, checkpoint)
 
 
 def moved_file_groups(jvm: HudiJvm, meta: Any, writer: TableSpec, written: WrittenInterval) -> dict[str, str | None]:
-    """File groups of an append interval that don't hold its rows any more, and the instant that took them away."""
+    """File groups of an append interval that no longer hold its rows, each with the instant that moved these."""
     hudi = jvm.jvm.org.apache.hudi
     context = hudi.client.common.HoodieJavaEngineContext(jvm.storage)
     config = write_config(jvm.jvm, writer, write_options(writer), hudi.common.engine.EngineType.JAVA)

@@ -1,4 +1,4 @@
-"""A Hudi table's rows as Spark reads them, for whoever compares them."""
+"""Reads a Hudi table's rows in Spark, for comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.protocol.messages import TableSpec
 def table_rows(
     spark: SparkSession,
     writer: TableSpec,
-    instants: Collection[str] | None = None,  # noqa: ARG001 - Spark reads the files that it needs
+    instants: Collection[str] | None = None,  # noqa: ARG001 - Spark selects the files by itself
 ) -> DataFrame:
-    """All rows, an append's each with the instant of the interval that wrote it; see `sluice.connectors.data`."""
+    """All rows, for appends with the instant of the interval that wrote each; see `sluice.connectors.data`."""
     return spark.read.format("hudi").load(writer.path).withColumn(INSTANT, F.col("_hoodie_commit_time"))

@@ -1,4 +1,4 @@
-"""Carries out planned compactions and clusterings by Hudi's Spark client: first the files, and the commit on call."""
+"""Carries out planned compactions and clusterings with Hudi's Spark client: writes files, and commits when called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from sluice.logs import log
 from sluice.protocol.messages import StartCommit
-from sluice.sinks.hudi.clock import TableClock, metadata_table
+from sluice.sinks.hudi.clock import TableClock
+from sluice.sinks.hudi.metadata_table import metadata_table
 from sluice.sinks.hudi.write_config import write_config, write_options
 
 _WRITE_CLIENT = "org.apache.hudi.client.BaseHoodieWriteClient"
@@ -32,11 +33,11 @@ class HudiServiceJob:
 
     @property
     def process(self) -> int:
-        """The driver's process number, in which the service is completed."""
+        """The process id of the driver, which completes the service."""
         return int(self._jvm.java.lang.ProcessHandle.current().pid())
 
     def await_clock(self) -> None:
-        """Wait until the driver's clock is later than all that stands on the table's timelines."""
+        """Wait until the driver's clock is later than every instant on the table's timelines."""
         builder = self._hudi.common.table.HoodieTableMetaClient.builder()
         meta = builder.setConf(self._storage).setBasePath(self._path).build()
         metas = filter(None, (meta, metadata_table(self._jvm, self._storage, meta)))
@@ -53,7 +54,7 @@ class HudiServiceJob:
         return [str(instant.requestedTime()) for instant in found.getInstants()]
 
     def write(self, instant: str) -> Callable[[], None]:
-        """Write the plan's files; what is returned commits them."""
+        """Write the plan's files; returns a function that commits them."""
         log.info("carrying out", service=self._service, instant=instant, table=self._path)
         if self._service == "compaction":
             metadata = self._client.compact(instant, False)
@@ -79,5 +80,5 @@ class HudiServiceJob:
         method.invoke(services, arguments.toArray())
 
     def close(self) -> None:
-        """Let go of what the client holds."""
+        """Close the client."""
         self._client.close()

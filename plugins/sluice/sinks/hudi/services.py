@@ -1,4 +1,4 @@
-"""Hudi's table services, by Hudi's Java client: plans, cleaning, archiving, and the metadata table's own compaction.
+"""Hudi's table services, through Hudi's Java client: plans, cleaning, archiving, and the metadata table's compaction.
 
 Compaction and clustering are only planned here; `sluice.sinks.hudi.service_job` carries the plans out in Spark.
 """
@@ -20,7 +20,7 @@ _SPARK_EXECUTION = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndS
 
 
 def service_options(services: TableServices) -> dict[str, str]:
-    """The services' settings as Hudi's; the file's own `options` win."""
+    """The services' settings as Hudi's options; `options` in the pipeline file take precedence."""
     options = {
         "hoodie.clean.policy": "KEEP_LATEST_COMMITS",
         "hoodie.clean.trigger.max.commits": "1",
@@ -29,7 +29,7 @@ def service_options(services: TableServices) -> dict[str, str]:
         "hoodie.keep.max.commits": str(services.keep_timeline + 1),
         "hoodie.metadata.compact.max.delta.commits": str(services.metadata_after_delta_commits),
         "hoodie.compact.inline.max.delta.commits": str(services.compaction.after_delta_commits),
-        # A second write to the metadata table, started during a compaction, would stay open beside the commits.
+        # Else a compaction would start a second write to the metadata table, which would stay open during commits.
         "hoodie.metadata.streaming.write.enabled": "false",
     }
     clustering = services.clustering
@@ -57,14 +57,16 @@ class ServiceClient:
 
     @property
     def writer(self) -> TableSpec:
-        """The table with the services' settings among its options."""
+        """The table's settings, with the services' options added."""
         writer = self._table.writer
         return writer.model_copy(update={"options": {**writer.options, **self._services}})
 
     # Plans -------------------------------------------------------------------------------------------------------
 
-    def pending(self, service: str) -> list[str]:
-        """Instants of plans that were made but not completed, oldest first."""
+    def pending(self, service: str, *, own: bool = False) -> list[str]:
+        """Instants of plans that are not completed yet, oldest first; see `sluice.connectors.sink`."""
+        if own:
+            return self._table.own_clusterings()
         timeline = self._table.timeline()
         if service == "compaction":
             found = timeline.filterPendingCompactionTimeline()
@@ -73,7 +75,7 @@ class ServiceClient:
         return [str(instant.requestedTime()) for instant in found.getInstants()]
 
     def plan(self, service: str) -> str | None:
-        """Plan a compaction or a clustering; its instant, or None where there is nothing to do yet."""
+        """Plan a compaction or a clustering; returns its instant, or None if nothing is due."""
         with self._client("planning a table service") as client:
             return self._table.schedule(client, "COMPACT" if service == "compaction" else "CLUSTER")
 
@@ -88,13 +90,13 @@ class ServiceClient:
     # What needs no Spark -----------------------------------------------------------------------------------------
 
     def clean(self) -> int:
-        """Delete file versions that no kept commit reads; the number of files deleted."""
+        """Delete file versions that no retained commit reads; returns the number of deleted files."""
         with self._client("cleaning") as client:
             done = client.clean()
             return int(done.getTotalFilesDeleted()) if done is not None else 0
 
     def archive(self) -> int:
-        """Move old instants from the active timeline into the archived one; how many fewer are active."""
+        """Move old instants from the active timeline to the archive; returns how many."""
         before = int(self._table.timeline().countInstants())
         with self._client("archiving the timeline") as client:
             client.archive()
@@ -103,8 +105,8 @@ class ServiceClient:
     def serve_metadata_table(self) -> None:
         """Compact, clean and archive the metadata table, each if it is due.
 
-        Its compaction also lets the table's own timeline be archived: Hudi keeps instants that the metadata table's
-        last compaction doesn't include yet. A Java client never does this by itself in a commit.
+        Its compaction is also a condition for archiving the table's timeline: Hudi keeps instants that the metadata
+        table's last compaction doesn't include yet. In a commit, a Java client never does this by itself.
         """
         with self._client("compacting the metadata table") as client:
             self._table.serve_metadata_table(client)

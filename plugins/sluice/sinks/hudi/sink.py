@@ -1,4 +1,4 @@
-"""Hudi as a sink of the coordinator's: opens the table, pins its rows, and finds the quarantine."""
+"""The coordinator's sink of Hudi tables: opens the table and its quarantine, and pins the rows' schema and settings."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from sluice.sinks.hudi.write_config import write_options
 
 
 class HudiSink:
-    """One pipeline's Hudi table, in a JVM that lives as long as the table is open.
+    """One pipeline's Hudi table, in a JVM that is held as long as the table is open.
 
     Args:
-        pipeline: whose table it is.
-        jvm: where Hudi runs; a lean JVM by default, which other steps may find when this one is done.
-        registries: where a schema registry is, by its connection's id.
+        pipeline: the pipeline that writes the table.
+        jvm: opens a JVM for Hudi; by default a lean one that is kept for later steps.
+        registries: returns a schema registry, given its connection's id.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class HudiSink:
     def _jvm(self) -> AbstractContextManager[HudiJvm]:
         if self._given is not None:
             return self._given()
-        # Hudi makes one generator of times for a table and keeps it, with the options of whoever asked first.
+        # In a JVM, Hudi keeps one generator of times per table, with the options of its first use.
         options = {**self._pipeline.writer().options, **PrivateSettings.from_environment().hudi}
         return kept_jvm(hadoop_settings(self._pipeline.write.conf), options)
 
@@ -56,12 +56,12 @@ class HudiSink:
         """The table, created on first use; see `sluice.connectors.sink`."""
         with self._jvm() as jvm:
             writer = self._pipeline.writer()
-            write_options(writer)  # refuses options that would break the commit, before anything is opened
+            write_options(writer)  # refuses options that would break the commit before anything is opened
             yield open_table(jvm, writer, self._pipeline.control.clock_wait)
 
     @contextmanager
     def look(self) -> Iterator[HudiTable | None]:
-        """The table for looking only, None where it was never written."""
+        """The table for reading only; None if it was never written to."""
         with self._jvm() as jvm:
             writer = self._pipeline.writer()
             write_options(writer)
@@ -75,11 +75,11 @@ class HudiSink:
     def pin_by_cluster(
         self, table: HudiTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
         return RecordPinner(self._pipeline, (), self._registries, clusters).pin(table, last)
 
     def pin_quarantine(self, table: HudiTable, writer: TableSpec) -> TableSpec:
-        """The quarantine of a table that is written so, as START-COMMIT names it."""
+        """The quarantine as START-COMMIT names it, given the table's settings; see `sluice.connectors.sink`."""
         columns = struct_of_ddl(table.jvm, SCHEMA)
         avro = table_schema(table.jvm, f"{writer.name}_quarantine", columns).avro
         return quarantine_writer(writer, self._pipeline.errors, avro)
@@ -90,7 +90,7 @@ class HudiSink:
         if quarantine.name != pinned.name:
             raise ActionRequiredError(
                 "The quarantine's path holds another table.",
-                next_step="name a path of its own for each pipeline in errors.quarantine.",
+                next_step="give each pipeline a separate path in errors.quarantine.",
                 quarantine=pinned.path,
                 holds=quarantine.name,
                 expected=pinned.name,
@@ -99,15 +99,15 @@ class HudiSink:
         return quarantine.written_as(pinned)
 
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records in files of the quarantine; see `sluice.connectors.sink`. They are read without a JVM."""
+        """The records in files of the quarantine, read without a JVM; see `sluice.connectors.sink`."""
         return QuarantineFiles(quarantine_path(self._pipeline.table_id, self._pipeline.errors)).records(paths)
 
     def sync_catalogs(self) -> list[str]:
-        """Tell each catalog that the pipeline names of the table, and return their names."""
-        # Clients of catalogs keep sessions and log-ins for the whole JVM, so it serves nothing else.
+        """Register the table in each catalog that the pipeline names, and return the catalogs' names."""
+        # Clients of catalogs keep sessions and log-ins for the whole JVM, so that JVM is used for nothing else.
         with self._given() if self._given else lean_jvm(hadoop_settings(self._pipeline.write.conf)) as jvm:
             return sync_catalogs(jvm, self._pipeline)
 
     def maintenance(self, table: HudiTable) -> ServiceClient:
-        """The table's services, for whoever holds the table."""
+        """The table's services, for the process that holds the table."""
         return ServiceClient(table, self._pipeline.table_services or TableServices())

@@ -8,21 +8,25 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal
 
+from sluice import __version__
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.jvm.gateway import HudiJvm
 from sluice.process import identity
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type
-from sluice.sinks.hudi.clock import LONGEST_WAIT, TableClock, metadata_table
+from sluice.sinks.hudi.clock import LONGEST_WAIT, TableClock
 from sluice.sinks.hudi.commits import completed_commit, last_checkpoint
 from sluice.sinks.hudi.completions import STATE, completions, delete, registered
 from sluice.sinks.hudi.failures import hudi_errors
+from sluice.sinks.hudi.metadata_table import forget_missing_partitions, metadata_table
+from sluice.sinks.hudi.plans import PLANNED_BY, own_clusterings, planned_by_others
 from sluice.sinks.hudi.replays import last_replay, moved_file_groups, written_by
 from sluice.sinks.hudi.strays import Strays
 from sluice.sinks.hudi.write_config import ARCHIVES_ITSELF, write_config, write_options
 
 _REPLACE = "replacecommit"
+_WRITES = ("commit", "deltacommit")
 
 
 class HudiTable:
@@ -38,18 +42,18 @@ class HudiTable:
         """How long to wait for this machine's clock to pass the table's last instant."""
         self.writer = writer
         self.columns = columns
-        """Spark's type of the rows that are committed, None before the first commit."""
+        """Spark's type of the committed rows; None before the first commit."""
         self._hudi = jvm.jvm.org.apache.hudi
         self._action = "commit" if writer.table_type == "COPY_ON_WRITE" else "deltacommit"
 
     @property
     def process(self) -> str:
-        """The process in which this table's commits are carried out."""
+        """The process that carries out this table's commits."""
         return identity(self._jvm.pid)
 
     @property
     def name(self) -> str:
-        """The table's own name."""
+        """The table's name in its settings."""
         return str(self._meta.getTableConfig().getTableName())
 
     @property
@@ -58,13 +62,13 @@ class HudiTable:
         return self._jvm
 
     def written_as(self, writer: TableSpec) -> HudiTable:
-        """The same table, written as an interval has pinned it."""
+        """The same table, written with the settings that an interval pinned."""
         return HudiTable(self._jvm, self._meta, writer, self.columns, self.clock_wait)
 
     # The timeline ------------------------------------------------------------------------------------------------
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the newest commit that holds a checkpoint, walking back over other writers' commits."""
+        """Extra metadata of the newest commit with a checkpoint, walking back over other writers' commits."""
         return last_checkpoint(self._hudi, self._meta)
 
     def is_empty(self) -> bool:
@@ -73,7 +77,7 @@ class HudiTable:
         return bool(timeline.empty()) and bool(self._meta.getArchivedTimeline().getCommitsTimeline().empty())
 
     def state_of(self, instant: str) -> InstantState:
-        """Where an instant stands on the timeline now."""
+        """An instant's present state on the timeline."""
         timeline = self._meta.reloadActiveTimeline()
         if timeline.getCommitsTimeline().filterCompletedInstants().containsInstant(instant):
             return "completed"
@@ -85,17 +89,17 @@ class HudiTable:
         return "absent"
 
     def completions(self) -> dict[str, Completion]:
-        """The completed commits on the active timeline as their files lie there, by instant."""
+        """The completed commits on the active timeline, by instant, with the files that complete them."""
         with hudi_errors("looking at what is completed", table=self.writer.path):
             return completions(self._meta)
 
     def registered(self, completion: str) -> Registered:
-        """What a file of the timeline's folder that completes an instant names."""
+        """The data files named by a timeline file that completes an instant."""
         with hudi_errors("looking at what a completion names", table=self.writer.path, completion=completion):
             return registered(self._jvm, self._meta, completion)
 
     def take_off(self, instant: str, files: list[str]) -> None:
-        """Delete files that complete an instant; in the metadata table, those of a second completion.
+        """Delete files that complete an instant; in the metadata table, only the files of a second completion.
 
         Readers ignore the metadata table's entries for instants that the table doesn't have.
 
@@ -120,17 +124,17 @@ class HudiTable:
     # The two phases ----------------------------------------------------------------------------------------------
 
     def await_clock(self) -> None:
-        """Wait until this machine's clock is later than all that stands on the table's timelines.
+        """Wait until this machine's clock is later than every instant on the table's timelines.
 
         Raises:
-            RetryableError: it is too far behind to wait for.
+            RetryableError: the clock is too far behind to wait for.
         """
         with hudi_errors("comparing the clock with the timeline", table=self.writer.path):
             metas = filter(None, (self._meta, self._metadata_table()))
             TableClock(self._jvm.jvm, metas, self.writer.path, self.clock_wait).wait()
 
     def new_instant(self) -> str:
-        """A new instant time, of Hudi's own generator, later than all that stands on the timeline. Nothing is written.
+        """A new instant from Hudi's generator, later than every other on the timeline. Nothing is written.
 
         The clocks of two workers may differ, and the newest checkpoint is found by the order of instants.
 
@@ -148,7 +152,7 @@ class HudiTable:
 
         Args:
             instant: the transaction's id.
-            replaces: whether its commit will remove file groups, for which Hudi has an action of its own.
+            replaces: whether its commit will remove file groups, for which Hudi has a separate action.
         """
         action = _REPLACE if replaces else self._action
         with hudi_errors("opening the instant", table=self.writer.path, instant=instant):
@@ -165,14 +169,25 @@ class HudiTable:
             if not self._meta.getTableConfig().isMetadataTableAvailable():
                 self._create_metadata_table(instant)
 
+    def mend(self) -> list[str]:
+        """See `sluice.connectors.sink.Mends`. Prepares missing parts of the metadata table for being created again.
+
+        Hudi creates them by listing the table, in `open` or in the next other write.
+        """
+        with hudi_errors("comparing the metadata table with the table's settings", table=self.writer.path):
+            missing = forget_missing_partitions(self._jvm, self._meta)
+        if missing:
+            self._metadata = None
+        return [f"metadata table: {partition}" for partition in missing]
+
     def ensure_metadata_table(self) -> None:
-        """Create the metadata table, if there is none, of a table without any data."""
+        """Create the metadata table of a table without data, unless it exists."""
         if not self._meta.getTableConfig().isMetadataTableAvailable():
             with hudi_errors("creating the metadata table", table=self.writer.path):
                 self._create_metadata_table(None)
 
     def _create_metadata_table(self, instant: str | None) -> None:
-        """Once in a table's life, by the coordinator: participants would each create it and break each other's."""
+        """Create the metadata table, once in a table's life, in the coordinator: participants would interfere."""
         client = self._client()
         try:
             client.initTable(self._operation(), self._jvm.Option.ofNullable(instant))
@@ -199,7 +214,7 @@ class HudiTable:
         Args:
             instant: the transaction's id.
             committables: Hudi's write stats of all ranges.
-            extra: offsets and our own note.
+            extra: offsets and Sluice's note.
             replaced: ids of the file groups that the same commit removes, by table partition; not None if the instant
                 was opened to replace.
         """
@@ -224,15 +239,14 @@ class HudiTable:
                     gone = {partition: list(ids) for partition, ids in replaced.items()}
                     client.commitStats(instant, java_stats, option.of(metadata), _REPLACE, gone, option.empty())
                 if write_options(self.writer)[ARCHIVES_ITSELF] == "true":
-                    self.serve_metadata_table(client)  # a Java client never does it by itself
+                    self.serve_metadata_table(client)  # a Java client never does this by itself
             finally:
                 client.close()
 
     def rollback(self, instant: str) -> bool:
-        """Roll a pending instant back with all its files; False where it is not pending (any more).
+        """Roll a pending instant back with all its files; False if it is not, or no longer, pending.
 
-        A process may have died between taking the instant off the timeline and completing its roll-back: that is
-        finished here.
+        If a process died between taking the instant off the timeline and completing its roll-back, this finishes it.
         """
         if self.state_of(instant) != "pending":
             return instant in self.finish_rollbacks()
@@ -246,10 +260,10 @@ class HudiTable:
         return True
 
     def finish_rollbacks(self) -> list[str]:
-        """Finish roll-backs that were begun and never completed; the instants that they took off the timeline.
+        """Finish roll-backs that were begun but never completed; returns the instants that they removed.
 
-        Left alone, one stops the metadata table's compaction, and with it the archiving of the table's own timeline:
-        Hudi looks at pending roll-backs only where it is about to roll back.
+        An unfinished roll-back would block the metadata table's compaction, and with it the archiving of the table's
+        timeline: Hudi looks at pending roll-backs only when it is about to roll back.
         """
         begun = self._meta.reloadActiveTimeline().filterPendingRollbackTimeline()
         if bool(begun.empty()):
@@ -259,7 +273,7 @@ class HudiTable:
         with hudi_errors("finishing a roll-back", table=self.writer.path):
             client = self._client()
             try:
-                client.rollbackFailedWrites(self._meta)  # under the policy NEVER, only roll-backs that were begun
+                client.rollbackFailedWrites(self._meta)  # with policy NEVER, it only finishes roll-backs already begun
             finally:
                 client.close()
             timeline = self._meta.reloadActiveTimeline()
@@ -276,12 +290,12 @@ class HudiTable:
     # Table services ----------------------------------------------------------------------------------------------
 
     def timeline(self) -> Any:
-        """Hudi's active timeline as it is now."""
+        """Hudi's active timeline, reloaded."""
         return self._meta.reloadActiveTimeline()
 
     @contextmanager
     def service_client(self, options: dict[str, str]) -> Iterator[Any]:
-        """Hudi's Java write client with the table services' options, for whoever holds the table."""
+        """Hudi's Java write client with the table services' options, for the process that holds the table."""
         self.await_clock()
         context = self._hudi.client.common.HoodieJavaEngineContext(self._jvm.storage)
         config = write_config(self._jvm.jvm, self.writer, options, self._hudi.common.engine.EngineType.JAVA)
@@ -292,9 +306,11 @@ class HudiTable:
             client.close()
 
     def schedule(self, client: Any, service: Literal["COMPACT", "CLUSTER"]) -> str | None:
-        """Have the client put a plan on the timeline; its instant, or None where there is nothing to do yet."""
+        """Have the client put a plan on the timeline; returns its instant, or None if nothing is due."""
         kind = getattr(self._hudi.common.model.TableServiceType, service)
-        made = client.scheduleTableService(self._jvm.Option.empty(), kind)
+        note = self._jvm.jvm.java.util.HashMap()
+        note.put(PLANNED_BY, __version__)
+        made = client.scheduleTableService(self._jvm.Option.of(note), kind)
         return str(made.get()) if made.isPresent() else None
 
     def serve_metadata_table(self, client: Any) -> None:
@@ -304,33 +320,54 @@ class HudiTable:
     # Replays -----------------------------------------------------------------------------------------------------
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """What a committed interval of ours wrote, None where the instant is no commit of ours (any more).
+        """The result of a committed interval; None if the instant is not, or no longer, a commit of Sluice's.
 
-        Looks through the active timeline, then the archived one.
+        Searches the active timeline, then the archived one.
         """
         return written_by(self._meta, instant)
 
     def replayed_by(self, instant: str) -> str | None:
-        """The committed replay that has put its rows in place of an interval's, of several the last; None if none has.
+        """The last committed replay that replaced an interval's rows; None if there is none.
 
-        Looks through all commits since, as far back as the archived timeline has them.
+        Searches all commits since the interval, including the archived timeline.
         """
         with hudi_errors("looking for replays of the interval", table=self.writer.path, instant=instant):
             return last_replay(self._meta, instant)
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:
-        """File groups of an append interval that don't hold its rows any more, and the instant that took them away.
+        """File groups of an append interval that no longer hold its rows, each with the instant that moved these.
 
-        Clustering moves rows to other file groups, a replay replaces them, an update rewrites them under its own
-        instant. Only where nothing of that has happened can the interval's rows be replaced as files.
+        Clustering moves rows to other file groups, a replay replaces them, and an update rewrites them under its
+        instant. Only if none of this has happened can the interval's rows be replaced as files.
         """
         with hudi_errors("looking for the interval's files", table=self.writer.path, instant=written.instant):
             return moved_file_groups(self._jvm, self._meta, self.writer, written)
 
+    def pending_writes(self) -> list[str]:
+        """Instants of pending commits, oldest first, without plans of table services."""
+        with hudi_errors("looking for pending instants", table=self.writer.path):
+            pending = self._meta.reloadActiveTimeline().filterInflightsAndRequested().getInstants()
+            return sorted({str(i.requestedTime()) for i in pending if str(i.getAction()) in _WRITES})
+
+    def leftovers(self) -> set[str]:
+        """See `sluice.connectors.sink.ListsLeftovers`. Lists the timeline and the markers' folders once each."""
+        with hudi_errors("looking for what intervals have left", table=self.writer.path):
+            pending = self._meta.reloadActiveTimeline().filterInflightsAndRequested().getInstants()
+            return {str(i.requestedTime()) for i in pending} | self._strays().marked()
+
+    def planned_by_others(self, written: WrittenInterval) -> dict[str, str]:
+        """File groups of an interval that another writer has planned to cluster, each with the plan's instant."""
+        with hudi_errors("looking for pending clusterings", table=self.writer.path, instant=written.instant):
+            return planned_by_others(self._jvm, self._meta, written)
+
+    def own_clusterings(self) -> list[str]:
+        """Instants of pending clusterings that `schedule` planned, oldest first."""
+        return own_clusterings(self._jvm, self._meta)
+
     # Strays ------------------------------------------------------------------------------------------------------
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
-        """Delete files that a zombie finished after its interval was over; see `Strays.sweep`."""
+        """Delete files that a zombie finished after its interval had ended; see `Strays.sweep`."""
         return self._strays().sweep(committed, partitions)
 
     def marker_partitions(self, instant: str) -> set[str]:
@@ -338,7 +375,7 @@ class HudiTable:
         return self._strays().marker_partitions(instant)
 
     def partitions_on_storage(self) -> set[str]:
-        """The table's partitions as they lie on storage, also those that no commit has named."""
+        """The table's partitions on storage, including partitions that no commit names."""
         with hudi_errors("listing the table's partitions", table=self.writer.path):
             return self._strays().partitions_on_storage()
 
@@ -348,7 +385,7 @@ class HudiTable:
     def _registered_by(self, instant: str) -> set[str] | None:
         """The files named by an instant's commit on the timeline; empty if it has none.
 
-        None if the commit can't be read any more: any file may be one of its own.
+        None if the commit can no longer be read, so that any file may belong to it.
         """
         state = self.state_of(instant)
         if state == "absent":

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.connectors.data import VoidChanges
+from sluice.identifiers import quoted
 from sluice.records.changes import DELETED, POSITION, POSITION_TYPE
 from sluice.rows.changes import CHANGE, DELETE, MOVE
 from sluice.rows.observed import observed
@@ -31,7 +32,7 @@ def after(frame: DataFrame, emptied_at: str) -> DataFrame:
 
 
 def void(dataset: Any) -> VoidChanges:
-    """What `after` dropped, as counted by the run that wrote the dataset."""
+    """The changes that `after` dropped, as counted by the run that wrote the dataset."""
     counts = observed(dataset, _VOID)
     return VoidChanges(int(counts["records"]), int(counts["deleted"]), int(counts["moved"]))
 
@@ -43,15 +44,15 @@ def emptied(
 
     Args:
         table: the table as readers see it.
-        columns: the columns to write; the table may not have the newest yet.
+        columns: the columns to write; the table may lack the newest.
         emptied_at: the truncate's position.
         meta: Hudi's columns of each row.
-        soft: rows stay, marked.
+        soft: whether rows stay, marked as deleted.
     """
     there = F.col(POSITION) < _position(emptied_at)
     if soft and DELETED in table.columns:
         there &= ~F.coalesce(F.col(DELETED), F.lit(False))
-    made = {f.name: F.col(f"`{f.name}`") if f.name in table.columns else F.lit(None) for f in columns.fields}
+    made = {f.name: F.col(quoted(f.name)) if f.name in table.columns else F.lit(None) for f in columns.fields}
     made[POSITION] = _position(emptied_at)
     if soft:
         made[DELETED] = F.lit(True)

@@ -1,4 +1,4 @@
-"""Hudi's settings for a pipeline's table: what the two-phase commit needs, our defaults, and the user's on top."""
+"""Hudi's settings for a pipeline's table: requirements of the two-phase commit, defaults, and the user's options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_GENERATORS = {
     "nonpartitioned": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
 }
 
-# The commit over several processes depends on these. Another value of the user's is refused, not silently overruled.
+# The commit over several processes depends on these. A user's different value is refused, not silently overridden.
 REQUIRED = {
     "hoodie.allow.multi.write.on.same.instant": "true",  # several participants write under one instant
     "hoodie.write.markers.type": "DIRECT",  # the coordinator must see the participants' markers, on storage
@@ -30,17 +30,19 @@ COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
 DEFAULTS = {
     "hoodie.parquet.compression.codec": "zstd",
     "hoodie.bulkinsert.sort.mode": "NONE",
-    # Our writes look nothing up by key, but the row writer always adds a bloom filter, by default of 431 KB a file and
-    # 30 hashes a record. This one is as small and cheap as it can be; a filter that is too full only says "maybe".
+    # Sluice's writes look nothing up by key, but the row writer always adds a bloom filter, by default with 431 KB per
+    # file and 30 hashes per record. This one is as small and cheap as possible; an overfull filter only says "maybe".
     "hoodie.bloom.index.filter.type": "SIMPLE",
     "hoodie.index.bloom.num_entries": "1",
     "hoodie.index.bloom.fpp": "0.5",
-    # With it, Hudi also keeps statistics of each table partition, for which a commit reads those of all its files: 40 %
-    # of a commit's time after 15 intervals, and growing. A table that has them already keeps them (`open_table`).
+    # With column statistics, Hudi also keeps statistics of each table partition, for which a commit reads those of all
+    # its files: 40 % of a commit's time after 15 intervals, and growing. A table with statistics keeps them; see
+    # `open_table`.
     COLUMN_STATS: "false",
-    # One record that can't be written fails the job. Hudi would bring each tenth of them to the driver, with its error.
+    # A single record that can't be written fails the job. By default Hudi sends each tenth one to the driver, with its
+    # error.
     "hoodie.memory.writestatus.failure.fraction": "0.0",
-    # For pipelines without table services; each tenth commit plans a cleaning, which costs as much as half a commit.
+    # For pipelines without table services: each tenth commit plans a cleaning, which costs half as much as a commit.
     "hoodie.clean.automatic": "true",
     "hoodie.clean.trigger.max.commits": "10",
     ARCHIVES_ITSELF: "true",
@@ -49,13 +51,13 @@ UPSERT_DEFAULTS = {
     # Never used: the file group is known from the Kafka partition. But with an index outside of the files, such as
     # INMEMORY, each write status would bring every record's key and place to the driver: docs/performance.md.
     "hoodie.index.type": "SIMPLE",
-    "hoodie.parquet.small.file.limit": "0",  # nor are small files searched for new records
-    # Nor is it known where in its base file a record's old version is: positions are never written. To say which base
-    # file they would be of, each log file's task would read the metadata table all the same: docs/performance.md.
+    "hoodie.parquet.small.file.limit": "0",  # nor are small files filled up with new records
+    # The position of a record's old version in its base file is unknown, so no positions can be written. But with this
+    # setting, each log file's task would read the metadata table to find the base file: docs/performance.md.
     "hoodie.write.record.positions": "false",
     "hoodie.logfile.data.block.format": "parquet",
-    # Hudi keeps the records between two passes over them, and a block's records until it is full. Both on the heap cost
-    # a third of the job's CPU time in garbage collection; see docs/performance.md.
+    # Hudi keeps the records between two passes over them, and a block's records until the block is full. On the heap,
+    # both cost a third of the job's CPU time in garbage collection; see docs/performance.md.
     "hoodie.write.tagged.record.storage.level": "DISK_ONLY",
     "hoodie.logfile.data.block.max.size": str(32 * 1024 * 1024),
     "hoodie.write.record.merge.custom.implementation.classes": "org.apache.hudi.DefaultSparkRecordMerger",
@@ -67,7 +69,7 @@ def write_options(writer: TableSpec) -> dict[str, str]:
     """All Hudi options for an interval's writers and its commit, the same in every process.
 
     Raises:
-        ActionRequiredError: the pipeline sets an option with which the two-phase commit would not work.
+        ActionRequiredError: the pipeline sets an option that would break the two-phase commit.
     """
     for name, value in REQUIRED.items():
         wanted = writer.options.get(name)
@@ -105,7 +107,7 @@ def write_options(writer: TableSpec) -> dict[str, str]:
 
 
 def key_generator(writer: TableSpec) -> str:
-    """Hudi's key generator class for the pipeline's keys, which becomes part of the table's own configuration."""
+    """Hudi's key generator class for the pipeline's keys, which becomes part of the table's configuration."""
     if not writer.partition_fields:
         return KEY_GENERATORS["nonpartitioned"]
     simple = len(writer.partition_fields) == 1 and len(writer.record_key) <= 1
@@ -113,7 +115,7 @@ def key_generator(writer: TableSpec) -> str:
 
 
 def write_config(jvm: Any, writer: TableSpec, options: dict[str, str], engine: Any = None) -> Any:
-    """A `HoodieWriteConfig` in either JVM."""
+    """A `HoodieWriteConfig` in the JVM of the coordinator or of Spark."""
     # As JSON, in one call to the JVM instead of one per option.
     mapper = jvm.org.apache.hudi.common.util.JsonUtils.getObjectMapper()
     properties = mapper.readValue(json.dumps(options), jvm.java.util.Properties().getClass())

@@ -1,4 +1,4 @@
-"""Writes a decoded range under an instant that the coordinator opened, through Hudi's own Spark writers."""
+"""Writes a decoded range under an instant that the coordinator opened, through Hudi's Spark writers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import Written
+from sluice.identifiers import quoted
 from sluice.jvm.sql import adaptive, literal
 from sluice.logs import log
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.changes import POSITION
-from sluice.records.transforms import quoted
+from sluice.records.folders import HIVE_STYLE, URL_ENCODED, folder, is_on
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, parse_ddl
+from sluice.sinks.hudi.attempts import allow_several_writers, number_tasks_apart
 from sluice.sinks.hudi.truncate import after, emptied, rows_truncated, void
 from sluice.sinks.hudi.write_config import KEY_GENERATORS, key_generator, write_config, write_options
 
@@ -32,24 +34,23 @@ _IN_ORDER = "_sluice_in_order"
 _IS_DELETED = "_hoodie_is_deleted"
 _DELETED_AT = "_sluice_deleted_at"
 _FEW = 500_000
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _IDENTITY = ("_hoodie_record_key", "_hoodie_partition_path")
 _RECORD_ARGS = "org.apache.hudi.HoodieCreateRecordUtils$createHoodieRecordRddArgs"
 
 
 @dataclass(frozen=True)
 class HudiWritten(Written):
-    """What Hudi's writers left behind: write stats are the committables.
+    """The result of Hudi's writers, with write stats as committables.
 
     Attributes:
-        named_by: what a file group's name says about its source. An append's files have the Spark task, an upsert's
-            file groups the Kafka partition in their first eight digits; names for hashed keys say nothing.
+        named_by: the source of a file group's rows in its name: the Spark task for an append, the Kafka partition in
+            the first eight digits for an upsert; None for hashed keys, whose names don't have it.
     """
 
     named_by: Literal["task", "partition"] | None = None
 
     def file_groups(self, ranges: Sequence[PlannedRange], tasks: Sequence[int | None]) -> dict[int, Sequence[str]]:
-        """See `Written`; by the names of files and file groups."""
+        """See `Written`. By the names of files and file groups."""
         if self.named_by is None:
             return {}
         groups: dict[int, list[str]] = {}
@@ -67,7 +68,8 @@ class HudiWritten(Written):
 class HudiWriter:
     """The writer of one interval in this Spark application."""
 
-    def __init__(self, spark: SparkSession, start: StartCommit, attempt: str = "") -> None:  # noqa: ARG002 - Hudi numbers tasks
+    def __init__(self, spark: SparkSession, start: StartCommit, attempt: str = "") -> None:  # noqa: ARG002 - see attempts.py
+        number_tasks_apart(spark)
         self._spark = spark
         self._start = start
         self._writer = writer = start.writer
@@ -76,16 +78,21 @@ class HudiWriter:
         self._jvm = jvm
         self._hudi = jvm.org.apache.hudi
         self._options = write_options(writer)
-        # Hudi recognizes deletes by a column of the written records, which the table's own schema, in commits, lacks.
+        # Hudi recognizes deletes by a column of the written records, which the table's schema in commits doesn't have.
         changes = start.records.changes is not None
         self._schema_avro = _with_deleted(writer.schema_avro) if changes else writer.schema_avro
         given = writer.model_copy(update={"schema_avro": self._schema_avro})
         self._config = write_config(self._jvm, given, self._options)
         self._later_deletes: DataFrame | None = None
         self._context = self._hudi.client.common.HoodieSparkEngineContext(spark._jsc)
-        # Not through a write client: its initTable sets up and compacts the metadata table, in which concurrent
-        # participants would conflict. The coordinator does that, at START.
+        # Not through a write client: its initTable creates and compacts the metadata table, in which concurrent
+        # participants would conflict. The coordinator does that at START.
         self._table = self._hudi.table.HoodieSparkTable.create(self._config, self._context)
+        allow_several_writers(self._config, self._table.getMetaClient())
+        if writer.operation == "upsert":
+            # Earlier releases pinned the pipeline file's option in START-COMMIT, but upserts didn't obey it.
+            encoded = str(self._table.getMetaClient().getTableConfig().getUrlEncodePartitioning())
+            self._writer = writer.model_copy(update={"options": {**writer.options, URL_ENCODED: encoded}})
         if self._table.shouldTrackSuccessRecords():
             log.warning(
                 "the table has an index of its records, or is said to: every key written comes to the driver, whose "
@@ -99,8 +106,8 @@ class HudiWriter:
 
         Args:
             frame: the rows, with `KAFKA_COLUMNS`, and `CHANGE` where the pipeline has changes.
-            emptied_at: rows before this position are void: the source's table was emptied there.
-            truncates: that is news to the table, which still has such rows.
+            emptied_at: the position at which the source's table was emptied; earlier rows are void.
+            truncates: whether the table may still have such rows, since the truncate is in this interval.
         """
         if self._writer.operation == "append":
             return self._append(frame)
@@ -118,15 +125,15 @@ class HudiWriter:
         return replace(written, void=void(written.dataset), truncated=truncated, soft_truncated=soft)
 
     def remember_deletes(self, later: DataFrame) -> None:
-        """Leave out records whose row was deleted later: Hudi itself orders them only until it compacts.
+        """Leave out records whose row was deleted later: Hudi remembers the order only until it compacts.
 
         Args:
-            later: the rows of offsets that the table has already.
+            later: the rows of offsets that are already in the table.
         """
         tagged = self._tag(later).where(F.col(_IS_DELETED))
         with adaptive(self._spark):  # otherwise a few deletes become 200 tasks
             newest = tagged.groupBy(*_IDENTITY).agg(F.max(POSITION).alias(_DELETED_AT))
-            newest = newest.localCheckpoint()  # its plan observes under the names of the write's own
+            newest = newest.localCheckpoint()  # its plan has observations with the same names as the write's
             few = newest.limit(_FEW + 1).count() <= _FEW
         self._later_deletes = F.broadcast(newest) if few else newest
 
@@ -134,7 +141,7 @@ class HudiWriter:
         joined = tagged.join(deletes, list(_IDENTITY), "left")
         lost = F.coalesce(~F.col(_IS_DELETED) & (F.col(_DELETED_AT) > F.col(POSITION)), F.lit(False))
         counted = joined.withColumn(_WINS, ~lost).observe(_KEPT, F.count(F.when(lost, 1)).alias("skipped"))
-        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns))
+        return counted.where(F.col(_WINS)).select(*(F.col(quoted(name)) for name in tagged.columns))
 
     def _has_rows(self) -> bool:
         """Whether anything is committed: without a commit the table has no columns to read."""
@@ -150,7 +157,7 @@ class HudiWriter:
             "_hoodie_commit_seqno": F.lit(""),
             "_hoodie_record_key": F.col("_hoodie_record_key"),
             "_hoodie_partition_path": F.col("_hoodie_partition_path"),
-            # In a log file it is the file group's id alone.
+            # For a row in a log file, this column has only the file group's id.
             "_hoodie_file_name": F.concat(
                 F.substring_index("_hoodie_file_name", "_", 1), F.lit(f"_0-0-0_{self._instant}.parquet")
             ),
@@ -170,15 +177,15 @@ class HudiWriter:
         partitioner = self._hudi.execution.bulkinsert.NonSortPartitionerWithRows()
         table_config = self._table.getMetaClient().getTableConfig()
         prepared = helper.prepareForBulkInsert(frame._jdf, self._config, table_config, partitioner, self._instant)
-        rows = self._named(DataFrame(prepared, self._spark))  # Hudi runs the frame's query, and one of its own on these
+        rows = self._named(DataFrame(prepared, self._spark))  # Hudi executes the frame's query, and another on its rows
         statuses = helper.bulkInsert(rows._jdf, self._instant, self._table, self._config, False, True).collectAsList()
         return HudiWritten(self._committables(statuses), frame._jdf, named_by="task")
 
     def _named(self, prepared: DataFrame) -> DataFrame:
-        """Rows with keys made of their records' places, which are unique in the table.
+        """Rows with keys made of topic, partition and offset of their records, which are unique in the table.
 
-        Hudi numbers the rows of each Spark task, from 0 in every application: two ranges of one interval would give
-        their rows the same keys and sequence numbers.
+        Hudi numbers the rows of each Spark task, from 0 in every application: rows of two ranges of an interval would
+        get the same keys and sequence numbers.
         """
         topics = sorted({r.named_topic for group in self._start.ranges for r in group})
         number = "0"
@@ -195,8 +202,8 @@ class HudiWriter:
     def _upsert(self, tagged: DataFrame) -> Written:
         """Write records that are tagged with their file group, so that Hudi needs no index lookup.
 
-        Kafka sends a key to one partition, so (topic, partition, table partition) names the file group of a key, as
-        RFC-32 has it.
+        Kafka sends a key to one partition, so (topic, partition, table partition) determines the key's file group, as
+        in RFC-32.
         """
         operation = self._hudi.common.model.WriteOperationType.UPSERT_PREPPED
         by_arrival = _IN_ORDER in tagged.columns
@@ -224,7 +231,7 @@ class HudiWriter:
             self._table.getMetaClient().getTableConfig(),
         )
         joined = by_arrival or self._later_deletes is not None
-        with adaptive(self._spark) if joined else nullcontext():  # here Spark plans, for Hudi's steps, too
+        with adaptive(self._spark) if joined else nullcontext():  # Spark plans here, also for Hudi's later steps
             rdd = self._hudi.HoodieCreateRecordUtils.createHoodieRecordRdd(arguments)
         records = self._hudi.data.HoodieJavaRDD.of(rdd)
         result = self._table.upsertPrepped(self._context, self._instant, records)
@@ -249,9 +256,9 @@ class HudiWriter:
             *(quoted(c) for c in frame.columns if c not in (*KAFKA_COLUMNS, CHANGE)),
         ]
         if CHANGE in frame.columns:
-            wanted.append(f"`{CHANGE}` IN ({', '.join(map(literal, DELETES))}) AS `{_IS_DELETED}`")
+            wanted.append(f"`{CHANGE}` IN ({', '.join(map(literal, DELETES))}) AS {quoted(_IS_DELETED)}")
         elif self._start.keep_newer:
-            wanted.append(f"{_in_order(self._start.out_of_order)} AS `{_IN_ORDER}`")
+            wanted.append(f"{_in_order(self._start.out_of_order)} AS {quoted(_IN_ORDER)}")
         return frame.selectExpr(*wanted)
 
     def _file_group(self, key: str, path: str) -> str:
@@ -259,32 +266,34 @@ class HudiWriter:
 
     @property
     def _buckets(self) -> int | None:
-        """The number of file groups of a table partition that keys are hashed to; None if their partition decides."""
+        """The number of file groups per table partition for hashed keys; None if the Kafka partition decides."""
         placement = self._start.placement
         return None if placement is None else placement.buckets
 
     def _without_older(self, tagged: DataFrame) -> DataFrame:
-        """Leave out the records of which the table has a version that isn't older.
+        """Leave out records if the table has a version of their key that isn't older.
 
-        They were read out of order: later offsets are in the table. A record's row is written if the table has none
-        with its key, has one that the replayed interval wrote, or has one with a smaller value of the ordering fields.
-        Hudi's own merge would let the record win a tie, since it is committed later. That is right for the partitions
-        that are read in order, so all their records are written.
+        These records are read out of order: later offsets are in the table. A record's row is written if the table has
+        no row with its key, or one that the replayed interval wrote, or one with smaller values of the ordering fields.
+        In Hudi's merge the record would win a tie, since it is committed later. That is right for partitions that are
+        read in order, so all their records are written.
         """
         known = ("_hoodie_commit_time", *self._writer.ordering_fields)
         table = self._spark.read.format("hudi").load(self._writer.path)
-        there = table.select(*(F.col(f"`{name}`").alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
+        there = table.select(*(F.col(quoted(name)).alias(f"_there_{name}") for name in (*_IDENTITY, *known)))
         same = [F.col(name) == F.col(f"_there_{name}") for name in _IDENTITY]
         joined = tagged.join(there, same, "left")
         wins = F.col(_IN_ORDER) | F.col("_there__hoodie_record_key").isNull()
         wins |= F.col("_there__hoodie_commit_time") == F.lit(self._start.replays or "")
         if self._writer.ordering_fields:
-            ours = F.struct(*(F.col(f"`{name}`").alias(name) for name in self._writer.ordering_fields))
+            ours = F.struct(*(F.col(quoted(name)).alias(name) for name in self._writer.ordering_fields))
             theirs = F.struct(*(F.col(f"`_there_{name}`").alias(name) for name in self._writer.ordering_fields))
             wins |= ours > theirs
         marked = joined.withColumn(_WINS, F.coalesce(wins, F.lit(False)))
         counted = marked.observe(_KEPT, F.count(F.when(~F.col(_WINS), 1)).alias("skipped"))
-        return counted.where(F.col(_WINS)).select(*(F.col(f"`{name}`") for name in tagged.columns if name != _IN_ORDER))
+        return counted.where(F.col(_WINS)).select(
+            *(F.col(quoted(name)) for name in tagged.columns if name != _IN_ORDER)
+        )
 
     def _committables(self, statuses: Any) -> tuple[Committable, ...]:
         found = self._jvm.java.util.ArrayList()
@@ -303,29 +312,29 @@ def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_deleted(schema_avro: str) -> str:
-    """The schema with Hudi's own column for deletes appended."""
+    """The schema with Hudi's column for deletes appended."""
     schema = json.loads(schema_avro)
     schema["fields"].append({"name": _IS_DELETED, "type": ["null", "boolean"], "default": None})
     return json.dumps(schema)
 
 
 def hashed_file_group(key: str, partition_path: str, buckets: int) -> str:
-    """File group id: the bucket in front, for people, then a hash of the table partition. The bucket is crc32's.
+    """SQL for a file group's id: the bucket by crc32, for readability, and a hash of the table partition.
 
-    All of these are SQL.
+    The arguments `key` and `partition_path` are SQL, too.
     """
     bucket = f"lpad(cast(crc32(cast({key} AS BINARY)) % {buckets} AS STRING), 8, '0')"
     return f"concat({bucket}, '-', md5(concat_ws('/', 'hashed over {buckets}', {partition_path})), '-0')"
 
 
 def file_group_column(partition_path: str) -> str:
-    """File group id: Kafka partition in front, for people, then a hash of topic and table partition."""
+    """SQL for a file group's id: the Kafka partition, for readability, and a hash of topic and table partition."""
     number = "lpad(cast(`_kafka_partition` AS STRING), 8, '0')"
     return f"concat({number}, '-', md5(concat_ws('/', `_kafka_topic`, {partition_path})), '-0')"
 
 
 def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> str:
-    """Whether the table has no row of a later offset of the record's partition."""
+    """SQL for whether a record's partition is read in order: the table has no rows of its later offsets."""
     late = ["true"] if not out_of_order else []
     for topic, partitions in out_of_order.items():
         among = f"`_kafka_partition` IN ({', '.join(map(str, partitions))})" if partitions else "false"
@@ -334,7 +343,7 @@ def _in_order(out_of_order: Mapping[str, Sequence[int]]) -> str:
 
 
 def _key_column(writer: TableSpec) -> str:
-    """Hudi's record key as the table's key generator makes it: the value, or `name:value,…` for the complex one."""
+    """SQL for Hudi's record key, as made by the table's key generator: a value, or `name:value,…` for complex keys."""
     fields = writer.record_key
     if len(fields) == 1 and key_generator(writer) != KEY_GENERATORS["complex"]:
         return f"cast({quoted(fields[0])} AS STRING)"
@@ -343,14 +352,13 @@ def _key_column(writer: TableSpec) -> str:
 
 
 def _partition_path(writer: TableSpec) -> str:
-    """Hudi's partition path, hive style (`name=value`) where the table asks for it.
+    """SQL for Hudi's partition path, in hive style (`name=value`) if the table's options say so.
 
-    An empty value has the folder that Hudi's own key generators give it: else its rows would stand in the table's root.
+    An empty value gets the same folder as from Hudi's key generators: else its rows would be in the table's root.
     """
-    hive = writer.options.get("hoodie.datasource.write.hive_style_partitioning", "false").lower() == "true"
+    hive, encoded = (is_on(writer.options, option) for option in (HIVE_STYLE, URL_ENCODED))
     parts = []
     for name in writer.partition_fields:
-        value = f"cast({quoted(name)} AS STRING)"
-        value = f"CASE WHEN {value} = '' THEN '{_NO_VALUE}' ELSE {value} END"
+        value = folder(f"cast({quoted(name)} AS STRING)", encoded=encoded)
         parts.append(f"concat({literal(f'{name}=')}, {value})" if hive else value)
     return f"concat_ws('/', {', '.join(parts)})" if parts else "''"

@@ -1,4 +1,4 @@
-"""Where a database is and how to log in there, from an Airflow connection. Pure."""
+"""A database's address and login, from an Airflow connection. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluice.sinks.jdbc.dialects import DIALECTS
 
 _POSTGRES_TYPES = ("postgres", "postgresql")
 _MARIADB_TYPES = ("mysql", "mariadb")
-# Of a postgres connection's extra field, which is libpq's: what the JDBC driver calls by the same name, and by another.
+# libpq's names in a postgres connection's extra field, and the JDBC driver's names for them.
 _EXTRA = MappingProxyType(
     {
         **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "options")},
@@ -31,9 +31,9 @@ class JdbcAddress:
 
     Attributes:
         connection: the Airflow connection's id.
-        dialect: the database's.
-        url: for the driver; it may hold a password.
-        properties: for the driver, login and password among them.
+        dialect: the database's dialect.
+        url: the URL for the driver, which may contain a password.
+        properties: the driver's properties, including login and password.
     """
 
     connection: str
@@ -42,7 +42,7 @@ class JdbcAddress:
     properties: Mapping[str, str] = field(repr=False)
 
     def hidden(self, text: str) -> str:
-        """A driver's own words, without what they quote of URL, login and password."""
+        """A driver's message, without any URL, login or password that it quotes."""
         secrets = {self.url, self.url.partition("?")[2], *secret_values(dict(self.properties))}
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
@@ -50,10 +50,10 @@ class JdbcAddress:
 
 
 def address_of(connection: ConnectionSettings) -> JdbcAddress:
-    """The address that an Airflow connection has.
+    """The address of a database, from an Airflow connection.
 
     Raises:
-        ActionRequiredError: it has none, or it is that of a database that isn't known here.
+        ActionRequiredError: the connection has no address, or one of an unknown kind of database.
     """
     url = _url(connection)
     if not url.startswith("jdbc:"):
@@ -96,7 +96,7 @@ def _url(connection: ConnectionSettings) -> str:
 
 
 def _extra(connection: ConnectionSettings) -> dict[str, str]:
-    """The driver's properties: `properties` of the extra field, and libpq's names that the driver knows."""
+    """The driver's properties: `properties` of the extra field, and libpq's settings that the driver supports."""
     own = connection.extra.get("properties", {})
     if not isinstance(own, Mapping):
         raise ActionRequiredError(

@@ -1,4 +1,4 @@
-"""Compares a pipeline's columns with those of a table: what is created, what is added, what doesn't fit. Pure."""
+"""Compares a pipeline's columns with a table's: which to create or to add, and which don't fit. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type, in_words
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
 from sluice.sinks.jdbc.fits import Fit, literal
 
 PLACE_TYPES = ("string", "integer", "long")
-"""Of topic, partition and offset, with pk_mode kafka."""
+"""The types of topic, partition and offset, with pk_mode kafka."""
 _PLACE_VALUES = ("`_kafka_topic`", "`_kafka_partition`", "`_kafka_offset`")
 
 
@@ -21,7 +22,7 @@ class RowColumn:
     """A column of the rows that a pipeline writes.
 
     Attributes:
-        name: as the pipeline has it.
+        name: its name in the pipeline.
         kind: its type, as in Spark's JSON.
         nullable: whether it may be null.
         value: its value as Spark SQL.
@@ -35,12 +36,12 @@ class RowColumn:
 
 @dataclass(frozen=True)
 class Matched:
-    """A pipeline's columns beside a table's.
+    """A pipeline's columns, matched with a table's.
 
     Attributes:
-        found: for each column of the rows the table's, by the name in the pipeline.
-        missing: those that the table lacks.
-        problems: why rows can't be written, in words.
+        found: the table's column for each column of the rows, by its name in the pipeline.
+        missing: the rows' columns that the table lacks.
+        problems: the reasons why rows can't be written.
     """
 
     found: Mapping[str, DatabaseColumn] = field(default_factory=lambda: MappingProxyType({}))
@@ -52,12 +53,12 @@ def row_columns(writer: TableSpec, fields: Iterable[Mapping[str, Type]]) -> list
     """The columns of an interval's rows.
 
     Args:
-        writer: how they are written.
-        fields: of the pinned schema, as in Spark's JSON.
+        writer: the settings for writing the rows.
+        fields: the pinned schema's fields, as in Spark's JSON.
     """
     key = {*writer.record_key}
     found = [
-        RowColumn(str(f["name"]), f["type"], bool(f["nullable"]) and f["name"] not in key, f"`{f['name']}`")
+        RowColumn(str(f["name"]), f["type"], bool(f["nullable"]) and f["name"] not in key, quoted(str(f["name"])))
         for f in fields
         if f["name"] != writer.options["without"]
     ]
@@ -105,7 +106,7 @@ def matched(dialect: Dialect, rows: Sequence[RowColumn], table: Sequence[Databas
 def created(
     dialect: Dialect, rows: Iterable[RowColumn], key: Sequence[str] = ()
 ) -> tuple[list[tuple[str, str, bool]], list[str]]:
-    """Names, types and nullability of columns that are created; and in words those for which there is no type."""
+    """Names, types and nullability of columns to create; and in words, the columns for which there is no type."""
     columns, problems = [], []
     for row in rows:
         kind = dialect.made(row.kind, len(key) if row.name in key else 0)
@@ -117,10 +118,10 @@ def created(
 
 
 def sent(dialect: Dialect, row: RowColumn, column: DatabaseColumn, zone: str) -> Fit:
-    """How a column's values are sent, and in words what is wrong with one.
+    """SQL for sending a column's values, and for the reason why one doesn't fit.
 
     Raises:
-        ValueError: they don't fit, which was to be looked at before.
+        ValueError: the types don't fit, which the caller should have checked before.
     """
     fit = dialect.fit(row.value, row.kind, column, zone)
     if isinstance(fit, str):

@@ -1,8 +1,7 @@
-"""The intervals of a database's table without a JVM, for the page: the rows of `_sluice_instants`."""
+"""Reads the intervals of a database's table without a JVM, for the page: the rows of `_sluice_instants`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from sluice.databases.client import Ask, asked
 from sluice.errors import ActionRequiredError
 from sluice.sinks.clock import time_of
 from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.names import INSTANTS, KEPT
+from sluice.sinks.jdbc.metadata import kept_metadata
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, schema_and_name
 from sluice.sinks.jdbc.statements import Target
 
 _ID = "jdbc://"
@@ -21,7 +21,7 @@ _ID = "jdbc://"
 
 @dataclass(frozen=True)
 class _Intervals:
-    """The rows of one table: how to ask for them, where they are, and the table's name there."""
+    """A table's intervals: a function that runs queries, the SQL name of their table, and the key of their rows."""
 
     ask: Ask
     sql: str
@@ -39,7 +39,7 @@ class DatabaseCommits:
         self._table = table
 
     def read(self) -> Timeline | None:
-        """The intervals that are kept, pending ones among them; None where nothing was ever written."""
+        """The intervals in the database, including pending ones; None if nothing was ever written."""
         with self._intervals() as found:
             if found is None:
                 return None
@@ -50,15 +50,15 @@ class DatabaseCommits:
         return Timeline(instants, archives=committed >= KEPT)
 
     def facts(self, instant: Instant) -> CommitFacts:
-        """An interval's row; rows that it deleted count as rows that it has changed."""
+        """An interval's facts, from its row; deleted rows count as rows."""
         with self._intervals() as found:
             columns = "rows_written, rows_deleted, metadata"
             sql = f"SELECT {columns} FROM {found.sql} WHERE sink_table = ? AND instant = ?" if found else ""
             rows = found.ask(sql, found.key, instant.requested) if found else []
         if not rows:
             raise ActionRequiredError(
-                "The interval is not among those that the database keeps any more.",
-                next_step=f"the last {KEPT:,} stay; the control topic tells of older ones.",
+                "The interval is no longer in the database.",
+                next_step=f"the database keeps the last {KEPT:,} intervals; look for older ones in the control topic.",
                 table=self._table,
                 instant=instant.requested,
             )
@@ -69,7 +69,7 @@ class DatabaseCommits:
             bytes_written=0,
             files=0,
             table_partitions=0,
-            extra=tuple(sorted(json.loads(metadata or "{}"))),
+            extra=tuple(sorted(kept_metadata(metadata))),
         )
 
     @contextmanager
@@ -78,12 +78,13 @@ class DatabaseCommits:
         if not (self._table.startswith(_ID) and connection_id and table):
             raise ActionRequiredError(
                 "This is no id of a database's table.",
-                next_step="it is jdbc://<connection>/<table>; find who writes to the control topic.",
+                next_step="an id is jdbc://<connection>/<table>; find out which other program writes to the control "
+                "topic.",
                 table=self._table,
             )
         address = address_of(connection(connection_id))
         dialect = address.dialect
-        schema, _, name = table.rpartition(".")
+        schema, name = schema_and_name(table)
         with asked(address) as ask:
             if dialect.schema_query is not None and not schema:
                 schema = str(ask(dialect.schema_query)[0][0] or "")

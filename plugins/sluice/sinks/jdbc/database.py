@@ -1,4 +1,4 @@
-"""One connection to a database by JDBC, in the JVM of a coordinator or of a Spark driver."""
+"""A JDBC connection to a database, in the JVM of a coordinator or of a Spark driver."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Row = tuple[str | None, ...]
 
 
 class Database:
-    """An open connection; each statement is its own transaction outside of `transaction`.
+    """An open connection; outside of `transaction`, each statement is a separate transaction.
 
     Raises (all methods):
-        RetryableError, ActionRequiredError: as `database_errors` has it.
+        RetryableError, ActionRequiredError: as for `database_errors`.
     """
 
     def __init__(self, jvm: Any, address: JdbcAddress, connection: Any) -> None:
@@ -34,11 +34,11 @@ class Database:
 
     @property
     def dialect(self) -> Dialect:
-        """The database's."""
+        """The database's dialect."""
         return self.address.dialect
 
     def rows(self, sql: str, *values: str | None, doing: str = "reading its tables") -> list[Row]:
-        """What a query finds, all of it as text; for few rows, since each value is a call of the JVM."""
+        """A query's rows, with all values as text; for few rows only, since each value is a call of the JVM."""
         with self._statement(sql, values, doing) as statement:
             found = statement.executeQuery()
             number = range(1, int(found.getMetaData().getColumnCount()) + 1)
@@ -48,20 +48,20 @@ class Database:
             return rows
 
     def run(self, sql: str, *values: str | int | None, doing: str = "writing its tables") -> int:
-        """Carry out a statement that changes something; returns the number of rows."""
+        """Execute a statement that changes something; returns the number of affected rows."""
         with self._statement(sql, values, doing) as statement:
             return int(statement.executeUpdate())
 
     @contextmanager
     def transaction(self, doing: str) -> Iterator[None]:
-        """One transaction: all that is done in the block, or, where it raises anything, nothing of it."""
+        """A transaction around the block, rolled back if the block raises anything."""
         with database_errors(doing, self._jvm, self.address):
             self._connection.setAutoCommit(False)
         try:
             yield
             self.end_transaction(doing)
         except BaseException:
-            with suppress(Py4JError, OSError):  # the connection is gone, and with it the transaction
+            with suppress(Py4JError, OSError):  # the connection is lost, and with it the transaction
                 self._connection.rollback()
             raise
         finally:
@@ -70,7 +70,7 @@ class Database:
 
     @contextmanager
     def changing(self, doing: str) -> Iterator[None]:
-        """A transaction that may create tables, as one process does at a time.
+        """A transaction that may create tables, in one process at a time.
 
         MariaDB commits each statement that defines a table by itself.
         """
@@ -91,17 +91,17 @@ class Database:
             with self.transaction(doing):
                 yield
         finally:
-            with suppress(SluiceError):  # the connection is gone, and with it the lock
+            with suppress(SluiceError):  # the connection is lost, and with it the lock
                 self.rows(dialect.unlock_schema, doing=doing)
 
     def end_transaction(self, doing: str) -> None:
-        """Commit; whether it was, an error doesn't say: the connection may be lost on the way back."""
+        """Commit. After an error the outcome is unknown: the connection may be lost before the answer arrives."""
         with database_errors(doing, self._jvm, self.address):
             self._connection.commit()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part of a transaction that can fail by itself."""
+        """A part of a transaction that can fail alone."""
         with database_errors("setting a savepoint", self._jvm, self.address):
             point = self._connection.setSavepoint()
         try:

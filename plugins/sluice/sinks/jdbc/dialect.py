@@ -1,4 +1,4 @@
-"""What a kind of database says of itself: its names for things, and which of our types its columns hold. Pure."""
+"""The properties of a kind of database: its SQL, and the types that its columns can hold. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,29 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
+from sluice.identifiers import sql_quoted
 from sluice.records.structs import Type, in_words
 from sluice.sinks.jdbc.fits import Fit
-from sluice.sinks.jdbc.names import quoted
 
 Kind = Literal["passing", "login", "refused", "data", "other"]
-"""What an error of a database is: it may go by itself, the login is refused, a right is missing, rows are refused."""
+"""The kind of a database's error: it may pass, the login is refused, a permission is missing, or rows are refused."""
+
+
+# Prefixes of SQLSTATE, for classes and for some states of PostgreSQL. Errors that may pass: a lost or refused
+# connection, a lock held by another transaction, a server that is starting or has no room, an internal error.
+_STATES: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {
+        "refused": ("42501",),
+        "login": ("28", "3D"),
+        "data": ("22", "23"),
+        "passing": ("08", "40", "53", "57", "58", "55P03", "25P03", "XX000"),
+    }
+)
+
+
+def kind_of_state(state: str) -> Kind:
+    """An error's kind by its SQLSTATE (ISO/IEC 9075-2); `other` is a mistake in the statement, which doesn't pass."""
+    return next((kind for kind, beginnings in _STATES.items() if state.startswith(beginnings)), "other")
 
 
 @dataclass(frozen=True)
@@ -22,11 +39,11 @@ class DatabaseColumn:
     """A column of a table, as its database describes it.
 
     Attributes:
-        name: its name, as the database writes it.
-        type: its type in the database's own words, such as `character varying(10)`.
+        name: its name, as spelled in the database.
+        type: its type, as named by the database, such as `character varying(10)`.
         nullable: whether it may be null.
-        filled: whether the database fills it where a row doesn't say it: it has a default, or is an identity.
-        generated: whether the database alone may fill it.
+        filled: whether the database fills it if a row has no value for it: it has a default, or is an identity.
+        generated: whether only the database may fill it.
     """
 
     name: str
@@ -42,113 +59,126 @@ class Dialect(ABC):
     name: ClassVar[str]
     driver: ClassVar[str]
     properties: ClassVar[Mapping[str, str]]
-    """What its driver is always told."""
+    """The driver's properties for every connection."""
     isolation: ClassVar[str]
     """Spark's name for the isolation of a write job's transactions."""
     one_writer: ClassVar[bool]
     """Whether one transaction at a time may write."""
     session: ClassVar[Sequence[str]] = ()
-    """Statements with which the coordinator's connections begin."""
+    """Statements that the coordinator executes at the beginning of each connection."""
     batch_properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What its driver is told besides where rows are staged."""
+    """Additional driver properties for staging rows."""
     hidden_causes: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """What went wrong, and may go by itself, by the words that Spark's writer has in its place: those of the roll-back
-    that it tries then, and that fails."""
+    """Causes of errors that may pass, by the message that hides them: after such an error, Spark's writer tries a
+    roll-back, which fails, and reports the failure of that."""
     row_limit_query: ClassVar[str | None] = None
-    """A query for the bytes that a row may have, where the connection breaks at a longer one."""
+    """A query for the maximum size of a row in bytes, for databases that break the connection at a larger one."""
     lock_schema: ClassVar[str | None] = None
     """A query that keeps two processes from creating the same table, until their transaction ends."""
     unlock_schema: ClassVar[str | None] = None
-    """Where the lock isn't the transaction's: a query that gives it back. `lock_schema` finds 1 where it has it."""
+    """A query that releases the lock, if it isn't bound to the transaction; `lock_schema` then returns 1 on success."""
     refusal_query: ClassVar[str | None] = None
-    """A query for why a server isn't one that the sink writes to, in words; null where it is."""
+    """A query for the reason why the sink doesn't support a server; null if it does."""
     unfit_query: ClassVar[str | None] = None
-    """A query for why a table can't have rows and offsets in one transaction, in words, given schema and name."""
+    """A query, given schema and name, for the reason why a table's rows and offsets can't share a transaction."""
     lock_row: ClassVar[str]
     """The end of a query that locks the rows it finds."""
     staging_begins: ClassVar[str]
     """The beginning of a statement that creates a staging table."""
     temporary: ClassVar[str]
-    """The beginning of a statement that makes a table of a query, which ends with the transaction or the connection."""
+    """The beginning of a statement that creates a table from a query, until the transaction or the connection ends."""
     drop_temporary: ClassVar[str] = "DROP TABLE"
-    """The beginning of a statement that drops one."""
+    """The beginning of a statement that drops a temporary table."""
     table_options: ClassVar[str] = ""
     """The end of a statement that creates a table."""
     long_text: ClassVar[str] = "TEXT"
-    """The type of a text of any length."""
+    """The type for texts of any length."""
     joins: ClassVar[bool] = False
     """Whether UPDATE and DELETE name a second table by JOIN; otherwise by FROM and a subquery."""
     joined: ClassVar[str]
-    """An aggregate that puts texts of several rows into one, with commas between."""
+    """An aggregate that joins the texts of several rows with commas."""
     analyze: ClassVar[bool] = False
-    """Whether a new table is to be analyzed before it is joined."""
+    """Whether a new table should be analyzed before it is joined."""
 
     @abstractmethod
     def table(self, schema: str, name: str) -> str:
-        """A table's name in a statement."""
+        """A table's name as SQL."""
 
     @abstractmethod
     def canonical(self, schema: str, name: str) -> str:
-        """One name for a table, however a pipeline file spells it."""
+        """A table's canonical name, which doesn't depend on its spelling in the pipeline file."""
 
     schema_query: ClassVar[str | None]
-    """A query for the schema of tables that are named without one; None where there are no schemas."""
+    """A query for the schema of tables that are named without one; None if the database has no schemas."""
     table_query: ClassVar[str]
-    """A query for a table's name, given schema and name; no row if it isn't there."""
+    """A query for a table's name, given schema and name; it returns no row if the table doesn't exist."""
     tables_query: ClassVar[str]
-    """A query for the names of tables, given schema and what these begin with."""
+    """A query for the names of tables, given a schema and a prefix."""
     columns_query: ClassVar[str]
     """A query for name, type, nullable, filled and generated of a table's columns, given schema and name; the last
     three are 0 or 1."""
 
     def staging(self, name: str, table: str, columns: str, places: Mapping[str, int | None]) -> str:
-        """A statement that makes a staging table, whose columns have the table's own types and may be null.
+        """A statement that creates a staging table, whose columns have the table's types and may be null.
 
         Args:
             name: the staging table, as SQL.
             table: the table, as SQL.
             columns: its columns, as SQL.
-            places: the names of columns beside them; by each the length of its text, or None for a whole number.
+            places: additional columns by name, each with its text's length, or None for a whole number.
         """
         nulls = ", ".join(
-            f"CAST(NULL AS {'BIGINT' if length is None else f'VARCHAR({length})'}) AS {quoted(place)}"
+            f"CAST(NULL AS {'BIGINT' if length is None else f'VARCHAR({length})'}) AS {sql_quoted(place)}"
             for place, length in places.items()
         )
         return f"{self.staging_begins} {name} AS SELECT {columns}, {nulls} FROM {table} WHERE 1 = 0"
 
-    def temporary_table(self, schema: str, name: str) -> str:  # noqa: ARG002 - it is in no schema of a user's
-        """A temporary table of a commit."""
-        return quoted(name)
+    def temporary_table(self, schema: str, name: str) -> str:  # noqa: ARG002 - temporary tables are in a special schema
+        """The name of a commit's temporary table as SQL."""
+        return sql_quoted(name)
 
     def kind_of(self, code: int) -> Kind | None:  # noqa: ARG002
-        """What an error of the database's own number is; None where its SQLSTATE says it."""
+        """The kind of an error by the database's error number; None if its SQLSTATE decides."""
         return None
+
+    def refused(self, said: str, code: int, state: str) -> str:  # noqa: ARG002 - other databases quote values
+        """What the database says of rows that it refuses, without their values.
+
+        A value may have line breaks, quotes, and the database's words, so that it can't be cut out of any text: a text
+        that isn't known is replaced by its number.
+
+        Args:
+            said: the database's text.
+            code: the database's number.
+            state: the SQLSTATE.
+        """
+        return " ".join(said.split())
 
     @abstractmethod
     def made(self, kind: Type, in_key: int = 0) -> str | None:
-        """The type of a column that is created for one of Spark's types; None if there is none.
+        """The type of a column created for one of Spark's types; None if there is none.
 
         Args:
             kind: the type, as in Spark's JSON.
-            in_key: of a column of the primary key, how many columns that has.
+            in_key: for a column of the primary key, the number of the key's columns; else 0.
         """
 
     @abstractmethod
     def fit(self, value: str, kind: Type, column: DatabaseColumn, zone: str) -> Fit | str:
-        """How values of one of Spark's types become a column's.
+        """The conversion of values of one of Spark's types to a column's type.
 
         Args:
             value: the value as Spark SQL.
             kind: its type, as in Spark's JSON.
             column: the database's column.
-            zone: the time zone of columns that have times without one.
+            zone: the time zone for columns with times that have none.
 
         Returns:
-            A `Fit`, or in words why they don't fit.
+            A `Fit`, or the reason why the types don't fit.
         """
 
     def misfit(self, kind: Type, column: DatabaseColumn) -> str:
-        """In words that a column doesn't hold a type."""
+        """The message that a column can't hold a type."""
         return f"`{column.name}` is {column.type} in the database, which doesn't hold {in_words(kind)}"
 
 
@@ -156,7 +186,7 @@ _NUMBERS = re.compile(r"\(([\d, ]+)\)")
 
 
 def parts_of_type(declared: str) -> tuple[str, list[int]]:
-    """A declared type's name in lower case, without its numbers, and these: `numeric(10,2)`, `timestamp(6) with …`."""
+    """A declared type's name in lower case, and its numbers, as in `numeric(10,2)` or `timestamp(6) with …`."""
     numbers = _NUMBERS.search(declared)
     name = " ".join(_NUMBERS.sub(" ", declared.lower()).split())
     return name, [int(n) for n in numbers[1].split(",")] if numbers else []

@@ -13,4 +13,4 @@ from sluice.sinks.jdbc.sqlite import Sqlite
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {"mariadb": MariaDb(), "postgresql": PostgreSql(), "sqlite": Sqlite()}
 )
-"""By what comes after `jdbc:` in a URL."""
+"""The dialects, by the part of a URL after `jdbc:`."""

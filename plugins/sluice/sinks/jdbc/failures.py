@@ -1,4 +1,4 @@
-"""Turns what a database or its driver throws into errors that say what to do next."""
+"""Turns exceptions of a database or its driver into errors that say what to do next."""
 
 from __future__ import annotations
 
@@ -8,44 +8,35 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.sinks.jdbc.address import JdbcAddress
-from sluice.sinks.jdbc.dialect import Dialect, Kind
-
-_SQL_EXCEPTION = "java.sql.SQLException"
-# SQLSTATE's classes, and some states of PostgreSQL's, which may go by themselves: a connection lost or refused, a lock
-# that another holds, a server that starts or has no room.
-_PASSING = ("08", "40", "53", "57", "58", "55P03", "25P03", "XX000")
-_LOGIN = ("28", "3D")
-_REFUSED = ("42501",)
-_DATA = ("22", "23")
-_WHOLE_ROW = "Detail: Failing row contains"  # PostgreSQL's words for a row that a CHECK refuses, all of its values
 
 
 class RowsRefusedError(ActionRequiredError):
-    """The database refuses rows: a constraint, or a type that they don't fit."""
+    """The database refuses rows, by a constraint or since they don't fit a type."""
 
 
 @contextmanager
 def database_errors(doing: str, jvm: Any, address: JdbcAddress, **where: Any) -> Iterator[None]:
-    """Classify what the database throws in this block.
+    """Classify the database's exceptions in this block.
 
     Args:
-        doing: what the block does, in words.
+        doing: the block's purpose, in words.
         jvm: Py4J's view of the JVM.
-        address: the database's; its secrets show in no error.
+        address: the database's address; its secrets show in no error.
         where: the place, for the error.
 
     Raises:
-        RetryableError: the database doesn't answer, or something that may pass by itself is in the way.
-        ActionRequiredError: it refuses, and will again.
+        RetryableError: the database doesn't answer, or fails for a reason that may pass.
+        ActionRequiredError: the database refuses, and will refuse again.
     """
     try:
         yield
     except Py4JJavaError as error:
         found = sql_exception(jvm, error.java_exception)
         if found is None:
-            # A driver that isn't there, or a bug: no cause of its own is to be hidden.
+            # A missing driver, or a bug: there is no SQLException whose text would have to be hidden.
             reason = address.hidden(str(error.java_exception.toString()).splitlines()[0])
             raise ActionRequiredError(
                 f"The JDBC driver failed while {doing}.",
@@ -54,7 +45,7 @@ def database_errors(doing: str, jvm: Any, address: JdbcAddress, **where: Any) ->
                 **where,
                 reason=reason[:1000],
             ) from None
-        raise classified(found, doing, address, **where) from None  # its text may quote rows and addresses
+        raise classified(found, doing, address, **where) from None  # the exception's text may quote rows and addresses
     except (Py4JError, OSError) as error:
         raise RetryableError(
             f"The JVM was lost while {doing}.",
@@ -64,30 +55,12 @@ def database_errors(doing: str, jvm: Any, address: JdbcAddress, **where: Any) ->
         ) from error
 
 
-def sql_exception(jvm: Any, exception: Any) -> Any | None:
-    """The SQLException among an exception and its causes that the server itself has sent; None if there is none.
-
-    A batch's own quotes the rows of the batch, and what it failed of comes after it.
-    """
-    is_instance = jvm.py4j.reflection.TypeUtil.isInstanceOf
-    found, depth = None, 0
-    while exception is not None and depth < 12:
-        if is_instance(_SQL_EXCEPTION, exception):
-            found = exception
-            exception = exception.getNextException() or exception.getCause()
-        else:
-            exception = exception.getCause()
-        depth += 1
-    return found
-
-
 def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -> SluiceError:
-    """The error for an SQLException."""
+    """The error for an SQLException; what it says quotes no value of a row that the database refuses."""
     place = {"connection": address.connection, "database": address.dialect.name, **where}
     said = address.hidden(str(exception.getMessage() or exception.toString()))
-    lines = (line.strip() for line in said.splitlines())
-    reason = " ".join(line for line in lines if line and not line.startswith(_WHOLE_ROW))[:1000]
-    kind = _kind(exception, address.dialect)
+    kind = kind_of(exception, address.dialect)
+    reason = (refusal_of(exception, address.dialect, said) if kind == "data" else " ".join(said.split()))[:1000]
     for words, cause in address.dialect.hidden_causes.items():
         if words in reason:
             kind, reason = "passing", f"{cause}: {reason}"
@@ -126,17 +99,3 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
         **place,
         reason=reason,
     )
-
-
-def _kind(exception: Any, dialect: Dialect) -> Kind:
-    found = dialect.kind_of(int(exception.getErrorCode()))
-    if found is not None:
-        return found
-    state = str(exception.getSQLState() or "")
-    starts: dict[Kind, tuple[str, ...]] = {
-        "refused": _REFUSED,
-        "login": _LOGIN,
-        "data": _DATA,
-        "passing": _PASSING,
-    }
-    return next((kind for kind, beginnings in starts.items() if state.startswith(beginnings)), "other")

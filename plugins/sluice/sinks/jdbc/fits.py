@@ -1,4 +1,4 @@
-"""How values of Spark's types are sent to a database, and which of them don't fit: as Spark SQL. Pure."""
+"""Spark SQL that converts values for a database, and that finds values which don't fit. Pure."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sluice.records.json_text import json_sql
 from sluice.records.structs import Type
 
 INTEGERS = ("byte", "short", "integer", "long")
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _FRACTION_DIGITS = 6
+_DIGITS_BEFORE, _DIGITS_AFTER = 131_072, 16_383  # https://www.postgresql.org/docs/current/datatype-numeric.html
 _MICROSECONDS = "HH:mm:ss.SSSSSS"
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a value is sent.
+    """The conversion of a value for the database.
 
     Attributes:
-        value: Spark SQL of what is sent.
-        problem: Spark SQL of what is wrong with a value, in words, null where nothing is; None if all values fit.
+        value: Spark SQL of the converted value.
+        problem: Spark SQL of the reason why a value doesn't fit, null if it does; None if all values fit.
     """
 
     value: str
@@ -30,12 +32,12 @@ class Fit:
 
 
 def as_is(value: str) -> Fit:
-    """As Spark's own JDBC writer sends it."""
+    """A value as Spark's JDBC writer sends it."""
     return Fit(value)
 
 
 def checked(value: str, condition: str, words: str) -> Fit:
-    """As it is, unless a condition holds."""
+    """An unchanged value, which doesn't fit if a condition holds."""
     return Fit(value, f"CASE WHEN {condition} THEN '{words}' END")
 
 
@@ -52,15 +54,15 @@ def decimal_of(kind: Type) -> tuple[int, int] | None:
 
 def as_json(value: str) -> Fit:
     """A struct, array or map as JSON."""
-    return Fit(f"to_json({value})")
+    return Fit(json_sql(value))
 
 
 def as_array(value: str, element: Fit) -> Fit:
-    """An array of single values as text, as PostgreSQL reads it: each in quotes, NULL without.
+    """An array of single values as text, in PostgreSQL's syntax: each value in quotes, NULL without.
 
     Args:
         value: the array.
-        element: its elements, of which one is `x` in their Spark SQL.
+        element: the conversion of an element, which is `x` in its Spark SQL.
     """
     escaped = f"cast({element.value} AS STRING)"
     for character in ("\\", '"'):
@@ -73,7 +75,7 @@ def as_array(value: str, element: Fit) -> Fit:
 
 
 def as_text(value: str, kind: Type, zone: str) -> Fit | None:
-    """Any single value but bytes as text."""
+    """Any single value except bytes as text."""
     if kind == "binary":
         return None
     if kind == "date":
@@ -84,17 +86,17 @@ def as_text(value: str, kind: Type, zone: str) -> Fit | None:
 
 
 def date_text(value: str) -> Fit:
-    """A date as ISO 8601 has it."""
+    """A date in ISO 8601."""
     return Fit(f"date_format({value}, 'yyyy-MM-dd')")
 
 
 def instant_text(value: str) -> Fit:
-    """A moment as text in UTC with microseconds, and with its offset."""
+    """An instant as text in UTC with microseconds and offset."""
     return Fit(f"concat({_local(_in_zone(value, 'UTC'))}, '+00')")
 
 
 def as_local_time(value: str, kind: Type, zone: str) -> Fit:
-    """A time as the clocks of a zone show it, with microseconds; one that has no zone stays as it is."""
+    """A local time in a time zone, with microseconds; a timestamp without a zone is unchanged."""
     return Fit(_local(_in_zone(value, zone) if kind == "timestamp" else value))
 
 
@@ -107,45 +109,45 @@ def _local(value: str) -> str:
 
 
 def fits_in_years(fit: Fit, value: str) -> Fit:
-    """Years that all databases write alike."""
+    """A date or time within the years that all databases write alike."""
     outside = f"year({value}) NOT BETWEEN {_FIRST_YEAR} AND {_LAST_YEAR}"
     return _and(fit, outside, f"its year is not from {_FIRST_YEAR} to {_LAST_YEAR}")
 
 
 def without_nul(fit: Fit) -> Fit:
-    """PostgreSQL keeps no character of code 0 in a text, nor does its JSON."""
+    """A text without a character of code 0, which PostgreSQL can store neither in texts nor in JSON."""
     return _and(fit, f"contains({fit.value}, decode(X'00', 'UTF-8'))", "it has a character of code 0")
 
 
 def within_length(fit: Fit, characters: int | None) -> Fit:
-    """A text of so many characters at most."""
+    """A text of limited length, in characters."""
     if characters is None:
         return fit
     return _and(fit, f"char_length({fit.value}) > {characters}", f"it is longer than {characters} characters")
 
 
 def within_octets(fit: Fit, octets: int) -> Fit:
-    """A text, in UTF-8, or bytes of so many octets at most."""
+    """A text in UTF-8, or bytes, of limited length in octets."""
     return _and(fit, f"octet_length({fit.value}) > {octets}", f"it is longer than {octets} bytes")
 
 
 def without_blanks_at_end(fit: Fit) -> Fit:
-    """A column that fills texts up with blanks, and shows none of those at the end."""
+    """A text that doesn't end with a blank, for columns that pad texts with blanks and strip these when read."""
     return _and(fit, f"endswith({fit.value}, ' ')", "it ends with a blank")
 
 
 def one_of(value: str, members: Iterable[str]) -> Fit:
-    """One of an enumeration's texts: MariaDB takes another one for a member's number, if it is one."""
+    """One of an enumeration's texts: MariaDB would take a text of digits for a member's number."""
     return checked(value, f"{value} NOT IN ({', '.join(map(literal, members))})", "it is none of its members")
 
 
 def literal(text: str) -> str:
-    """A text as Spark SQL, whatever is in it."""
+    """A text as a Spark SQL literal, with any characters."""
     return "decode(X'" + text.encode().hex() + "', 'UTF-8')"
 
 
 def finite(value: str, kind: Type) -> Fit:
-    """A number that isn't NaN and not infinite."""
+    """A number that is neither NaN nor infinite."""
     if kind not in ("float", "double"):
         return Fit(value)
     infinite = f"abs({value}) = double('infinity')"
@@ -153,13 +155,13 @@ def finite(value: str, kind: Type) -> Fit:
 
 
 def until_2038(fit: Fit, value: str) -> Fit:
-    """A moment in 32 bits of seconds; 0 is none."""
+    """An instant that fits into 32 bits of seconds; 0 is not allowed."""
     outside = f"unix_micros(cast({value} AS TIMESTAMP)) NOT BETWEEN 1000000 AND 2147483647999999"
     return _and(fit, outside, "it is before 1970-01-01 00:00:01 or after 2038-01-19 03:14:07")
 
 
 def within_microseconds(fit: Fit, value: str, digits: int) -> Fit:
-    """A time in a column that has so many digits of the second's fraction."""
+    """A time for a column with a number of fractional digits of the second."""
     if digits >= _FRACTION_DIGITS:
         return fit
     finer = f"cast(date_format({value}, 'SSSSSS') AS INT) % {10 ** (_FRACTION_DIGITS - digits)} <> 0"
@@ -167,7 +169,7 @@ def within_microseconds(fit: Fit, value: str, digits: int) -> Fit:
 
 
 def integer_in(value: str, kind: Type, bits: int, *, signed: bool = True) -> Fit | None:
-    """A whole number in a column of so many bits."""
+    """A whole number for a column with a number of bits."""
     if kind not in INTEGERS:
         return None
     if not signed:
@@ -179,8 +181,30 @@ def integer_in(value: str, kind: Type, bits: int, *, signed: bool = True) -> Fit
     return checked(value, f"{value} NOT BETWEEN {-last - 1} AND {last}", f"it is not from {-last - 1} to {last}")
 
 
+def decimal_text(value: str, numbers: list[int], others: tuple[str, ...] = ()) -> Fit | None:
+    """A text of digits for a column, which may have a precision and a scale; digits are never rounded.
+
+    A source's decimals that don't fit into Spark's types come as such texts.
+
+    Args:
+        value: a STRING.
+        numbers: precision and scale; empty if the column has none.
+        others: other texts that the column can hold, such as NaN.
+    """
+    whole, fraction, words = f"0*[0-9]{{0,{_DIGITS_BEFORE}}}", f"[0-9]{{0,{_DIGITS_AFTER}}}", "it is no decimal number"
+    if numbers:
+        precision, scale = numbers[0], (numbers[1] if len(numbers) > 1 else 0)
+        if not 0 <= scale <= precision:
+            return None
+        whole, fraction = f"0*[0-9]{{0,{precision - scale}}}", f"[0-9]{{0,{scale}}}0*"
+        words = f"it is no decimal number, or more than {precision} digits with {scale} after the point hold"
+    digits = rf"(?=[+-]?[.]?[0-9])[+-]?{whole}([.]{fraction})?"
+    pattern = literal(rf"^({'|'.join([digits, *others])})\z")
+    return checked(value, f"NOT {value} RLIKE {pattern}", words)
+
+
 def within_decimal(value: str, kind: Type, numbers: list[int]) -> Fit | None:
-    """A decimal or whole number in a column of a precision and a scale, if it has these; it is never rounded."""
+    """A decimal or whole number for a column, which may have a precision and a scale; it is never rounded."""
     if decimal_of(kind) is None and kind not in INTEGERS:
         return None
     if not numbers:

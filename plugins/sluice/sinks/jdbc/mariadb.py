@@ -1,7 +1,7 @@
-"""MariaDB, as the sink speaks to it. Pure.
+"""The dialect of MariaDB. Pure.
 
-Statements that define tables commit by themselves there, so none of them is in a commit's transaction but for those
-of temporary tables, which don't (https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/).
+In MariaDB, statements that define tables commit implicitly, so a commit's transaction contains only statements for
+temporary tables, which don't (https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from sluice.identifiers import dotted, sql_quoted
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind, parts_of_type
 from sluice.sinks.jdbc.fits import (
@@ -20,6 +21,7 @@ from sluice.sinks.jdbc.fits import (
     as_text,
     date_text,
     decimal_of,
+    decimal_text,
     finite,
     fits_in_years,
     integer_in,
@@ -31,26 +33,45 @@ from sluice.sinks.jdbc.fits import (
     within_octets,
     without_blanks_at_end,
 )
-from sluice.sinks.jdbc.names import quoted
 
-_COLLATION = "utf8mb4_nopad_bin"  # texts that differ in anything are different keys
-_KEY_CHARACTERS = 768  # of InnoDB's 3,072 bytes, four for each
-# Quotes are as in other databases' SQL, nothing is cut or rounded without a word, and texts of keys are sorted whole.
+_COLLATION = "utf8mb4_nopad_bin"  # texts that differ in any way are different keys
+_KEY_CHARACTERS = 768  # InnoDB's 3,072 bytes, at four bytes per character
+# Quotes are as in standard SQL, no value is truncated or rounded silently, and whole texts of keys are compared.
 _SESSION = (
     "sql_mode='STRICT_ALL_TABLES,ANSI_QUOTES,PIPES_AS_CONCAT,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_ENGINE_SUBSTITUTION',"
     "time_zone='+00:00',max_sort_length=4096,group_concat_max_len=1048576,innodb_lock_wait_timeout=60,"
     "lock_wait_timeout=60"
 )
-# https://mariadb.com/kb/en/mariadb-error-code-reference/, those whose SQLSTATE says less.
+# Errors whose SQLSTATE is less specific: https://mariadb.com/kb/en/mariadb-error-code-reference/
 _KINDS: Mapping[int, Kind] = MappingProxyType(
     {
-        # No room, too many connections, a shutdown, a lock's time is up, killed, a network that fails.
+        # No room, too many connections, a shutdown, a lock timeout, a killed connection, a failing network.
         **dict.fromkeys((3, 1021, 1026, 1030, 1040, 1053, 1077, 1114, 1152, 1180, 1205, 1213), "passing"),
         **dict.fromkeys((1158, 1159, 1160, 1161, 1317, 1927, 1969), "passing"),
         **dict.fromkeys((1044, 1045, 1049, 1698), "login"),
         **dict.fromkeys((1142, 1143, 1227, 1370), "refused"),
         **dict.fromkeys((1048, 1062, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 4025), "data"),
+        **dict.fromkeys((1411, 1525, 1918), "data"),
     }
+)
+_CONNECTION = re.compile(r"\(conn=\d+\) ")  # the driver puts it before each message
+_NAME = r"""['"`][^'"`\n]*['"`]"""
+_COLUMN = rf"column (?:{_NAME}\.)*{_NAME} at row \d+"
+# Messages that name columns and constraints alone. A value between quotes may have the words of another message, so a
+# message is known from its beginning to its end.
+_PLAIN = re.compile(
+    rf"Column {_NAME} cannot be null|Field {_NAME} doesn't have a default value|"
+    rf"(?:Data too long|Out of range value|Data truncated) for {_COLUMN}|"
+    r"Cannot (?:add or update a child|delete or update a parent) row: a foreign key constraint fails \([^'\n]*\)|"
+    rf"CONSTRAINT {_NAME} failed for [^'\n]*|Got a packet bigger than 'max_allowed_packet' bytes"
+)
+_QUOTING = tuple(
+    re.compile(words, re.DOTALL)
+    for words in (
+        rf"(?P<before>Duplicate entry) '.*'(?P<after> for key {_NAME})",
+        rf"(?P<before>Incorrect [\w ]+ value:) '.*'(?P<after> for {_COLUMN})",
+        r"(?P<before>Truncated incorrect [\w ]+ value:) '.*'(?P<after>)",
+    )
 )
 
 
@@ -60,12 +81,12 @@ class MariaDb(Dialect):
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
-    # Values in their own form: as text, quotes in them would count twice against the longest packet.
+    # Values are sent in binary form: as text, quotes in them would count twice against max_allowed_packet.
     batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
     row_limit_query = "SELECT @@max_allowed_packet"
     isolation = "READ_COMMITTED"
     one_writer = False
-    # REPEATABLE READ, its default, would read positions as they were before it waited for another's lock.
+    # REPEATABLE READ, the default, would read positions from before it waited for another process's lock.
     session = ("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "SET idle_transaction_timeout = 60")
     lock_schema = "SELECT get_lock('sluice', 60)"
     unlock_schema = "SELECT release_lock('sluice')"
@@ -79,7 +100,7 @@ class MariaDb(Dialect):
         "FROM information_schema.tables WHERE table_schema = ? AND table_name = ? AND coalesce(engine, '') <> 'InnoDB'"
     )
     staging_begins = "CREATE TABLE"
-    # One that a transaction has left, which was rolled back, is still there.
+    # OR REPLACE: a temporary table remains after its transaction was rolled back.
     temporary = "CREATE OR REPLACE TEMPORARY TABLE {} ENGINE=InnoDB AS"
     drop_temporary = "DROP TEMPORARY TABLE"
     table_options = f" ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={_COLLATION}"
@@ -100,7 +121,7 @@ class MariaDb(Dialect):
     _MADE = MappingProxyType(
         {
             "boolean": "BOOLEAN", "byte": "TINYINT", "short": "SMALLINT", "integer": "INTEGER", "long": "BIGINT",
-            # Its FLOAT is shown with six digits; its TIMESTAMP ends in 2038.
+            # FLOAT is read with six digits only; TIMESTAMP ends in 2038.
             "float": "DOUBLE", "double": "DOUBLE", "string": "LONGTEXT", "binary": "LONGBLOB", "date": "DATE",
             "timestamp": "DATETIME(6)", "timestamp_ntz": "DATETIME(6)",
         }
@@ -110,32 +131,43 @@ class MariaDb(Dialect):
     _READ = ("uuid", "inet4", "inet6")
 
     def table(self, schema: str, name: str) -> str:
-        """With its schema, which is a database here."""
-        return f"{quoted(schema)}.{quoted(name)}"
+        """See `Dialect`. With the schema, which is a database in MariaDB."""
+        return f"{sql_quoted(schema)}.{sql_quoted(name)}"
 
     def canonical(self, schema: str, name: str) -> str:
-        """With its schema, too."""
-        return f"{schema}.{name}"
+        """See `Dialect`. With the schema."""
+        return dotted(schema, name)
 
     def temporary_table(self, schema: str, name: str) -> str:
-        """It is in a schema, too."""
+        """See `Dialect`. Temporary tables are in a schema, too."""
         return self.table(schema, name)
 
     def staging(self, name: str, table: str, columns: str, places: Mapping[str, int | None]) -> str:
-        """See `Dialect`. Columns may be null only as those of an outer join."""
+        """See `Dialect`. An outer join makes all columns nullable."""
         own = ", ".join(
-            f"{quoted(place)} {'BIGINT' if length is None else f'VARCHAR({length})'}"
+            f"{sql_quoted(place)} {'BIGINT' if length is None else f'VARCHAR({length})'}"
             for place, length in places.items()
         )
         nothing = f"FROM (SELECT 1 AS one) n LEFT JOIN {table} AS t ON 1 = 0 WHERE 1 = 0"
         return f"CREATE TABLE {name} ({own}){self.table_options} AS SELECT {columns} {nothing}"
 
     def kind_of(self, code: int) -> Kind | None:
-        """Of numbers whose SQLSTATE says less."""
+        """See `Dialect`. Only for numbers whose SQLSTATE is less specific."""
         return _KINDS.get(code)
 
+    def refused(self, said: str, code: int, state: str) -> str:
+        """See `Dialect`."""
+        text = said.strip()
+        before = _CONNECTION.match(text)
+        text = text[before.end() :] if before else text
+        for quoting in _QUOTING:
+            found = quoting.fullmatch(text)
+            if found is not None:
+                return f"{found['before']} …{found['after']}"
+        return text if _PLAIN.fullmatch(text) else f"error {code}, SQLSTATE {state or 'unknown'}"
+
     def made(self, kind: Type, in_key: int = 0) -> str | None:
-        """Nested values are JSON; texts and bytes of a key have a length, since InnoDB's keys have one."""
+        """See `Dialect`. Nested values are JSON; a key's texts and bytes are limited by the length of InnoDB's keys."""
         if isinstance(kind, Mapping):
             return None if in_key else "JSON"
         length = min(255, _KEY_CHARACTERS // max(in_key, 1))
@@ -170,6 +202,8 @@ class MariaDb(Dialect):
         if bits is not None:
             return as_is(value) if kind == "boolean" else integer_in(value, kind, bits, signed=" " not in name)
         if name == "decimal":
+            if kind == "string":
+                return decimal_text(value, numbers)
             return within_decimal(value, kind, numbers)
         if name in ("float", "double"):
             held_by = ("float", "double", "byte", "short", "integer") if name == "double" else ("float",)

@@ -1,4 +1,4 @@
-"""Moves what participants have staged into the table, within the commit's transaction."""
+"""Moves the participants' staged rows into the table, within the commit's transaction."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from sluice.sinks.jdbc.failures import RowsRefusedError
 from sluice.sinks.jdbc.statements import Target
 
 COMMITTING = "committing the interval"
-"""What statements of a commit are doing, for errors."""
+"""The purpose of a commit's statements, for errors."""
 
 
 def merge(database: Database, tables: Sequence[Merge]) -> None:
     """Merge the rows of an interval's tables, all or none.
 
-    Deletes come first, in the tables' order from the last to the first; then what changes and what is new, from the
-    first to the last. So a foreign key holds all along whose table stands after the one that it refers to.
+    Deletes come first, from the last table to the first; then updates and inserts, from the first to the last. So
+    foreign keys hold at all times if each table comes after the tables to which it refers.
 
     Args:
-        database: where they are; a transaction of it is open.
-        tables: each table's part, in the order of the pipeline file.
+        database: the database, with an open transaction.
+        tables: the tables' merges, in the order of the pipeline file.
 
     Raises:
-        IntervalError: rows that were reported aren't there.
-        ActionRequiredError: the database refuses them, or nothing says which version of a key is the last.
+        IntervalError: reported rows are missing.
+        ActionRequiredError: the database refuses rows, or a key's last version can't be determined.
         RetryableError: the database doesn't answer.
     """
     for table in tables:
@@ -59,17 +59,17 @@ def _steps(tables: Sequence[Merge], in_order: Sequence[Merge]) -> Iterator[tuple
 
 
 class Merge:
-    """One table's rows of an interval, from their staging tables into the table, in steps for `merge`.
+    """Merges one table's rows of an interval from staging tables into the table, in steps for `merge`.
 
     Args:
-        database: where both are; a transaction of it is open.
-        target: the table, with the columns that rows have.
-        writer: how it is written.
-        interval: the canonical name of the interval's first table, and its instant: whose staging tables these are.
+        database: the database, with an open transaction.
+        target: the table, with the columns of the rows.
+        writer: the settings for writing the table.
+        interval: the canonical name of the interval's first table, and the instant, which identify its staging tables.
         staged: the staging tables to merge, and no others.
 
     Attributes:
-        absent: how many rows the merge has deleted since the interval's snapshot hasn't their keys.
+        absent: the number of rows deleted because the interval's snapshot lacks their keys.
     """
 
     def __init__(
@@ -91,32 +91,32 @@ class Merge:
 
     @property
     def has_versions(self) -> bool:
-        """Whether the last version of a key is its row, so that rows can be merged in their order."""
+        """Whether a key's row is its last version, so that rows can be merged in order."""
         return self._writer.upserts
 
     def __len__(self) -> int:
-        """How many staging tables it merges."""
+        """The number of staging tables to merge."""
         return len(self._staged)
 
     def require_staged(self) -> None:
-        """Check that what was reported is there.
+        """Check that all reported rows exist.
 
         Raises:
-            IntervalError: it isn't.
+            IntervalError: rows or staging tables are missing.
         """
         names = self._database.staging_tables(self._target, self._first, self._instant)
         missing = set(self._names) - set(names)
         if missing:
             raise self._gone(sorted(missing))
-        for one in self._staged if self.has_versions else ():  # of others the merge itself counts the rows
+        for one in self._staged if self.has_versions else ():  # for appends, the merge itself counts the rows
             sql = f"SELECT count(*) FROM {self._target.own(one.path)}"
             there = int(self._database.rows(sql)[0][0] or 0)
             if there < one.rows + one.deletes:
                 raise self._gone([one.path], there, one.rows + one.deletes)
-            if self._mirrors and there > one.rows:  # of two moments: which rows are gone, none of both says
+            if self._mirrors and there > one.rows:  # two reads at different times: neither tells which rows are gone
                 raise IntervalError(
                     "A snapshot was staged twice, since a task of Spark's was run again.",
-                    next_step="nothing was committed; the next interval reads the table anew.",
+                    next_step="nothing was committed; the next interval reads the table again.",
                     table=self.name,
                     instant=self._instant,
                     found=there,
@@ -133,7 +133,7 @@ class Merge:
         self._analyze()
 
     def delete(self) -> None:
-        """Take the rows away of keys whose last version is a delete, or which a snapshot hasn't."""
+        """Delete rows whose key's last version is a delete, or whose key is missing from a snapshot."""
         self._delete_last()
         if self._mirrors:
             self._delete_absent(self._target.latest)
@@ -145,10 +145,10 @@ class Merge:
     def _delete_absent(self, snapshot: str) -> None:
         self.absent = self._run(statements.delete_absent(self._target, snapshot))
         if self.absent:
-            log.info("rows were deleted that the snapshot hasn't", table=self.name, rows=self.absent)
+            log.info("deleted rows whose keys the snapshot lacks", table=self.name, rows=self.absent)
 
     def put(self) -> None:
-        """Change rows, and add new ones."""
+        """Update existing rows, and insert new ones."""
         if self.has_versions:
             self._put_latest()
             return
@@ -182,11 +182,11 @@ class Merge:
         self._run(statements.drop_temporary(target, target.latest))
 
     def put_in_order(self) -> None:
-        """Merge versions in runs, in the order in which they came, deletes among them.
+        """Merge versions, including deletes, in runs in the order of their arrival.
 
-        A constraint that holds after each record needn't hold between the steps of a merge of all of them: a value that
-        is unique may have gone from one row to another. A run that is refused is halved, down to single records; what
-        is refused then, the database refuses of the records one by one, too.
+        A constraint that holds after each record needn't hold between the steps of a merge of all records: a unique
+        value may have moved from one row to another. A refused run is halved, down to single records; the database
+        would refuse a single record as well if the records were written one by one.
         """
         target = self._target
         self._run(statements.ordered(target, self._names))
@@ -210,22 +210,23 @@ class Merge:
 
     @staticmethod
     def _halves(first: int, last: int) -> list[tuple[int, int]]:
-        """Two runs, the one that comes first at the end."""
+        """Two halves of a run, the first half last."""
         middle = (first + last) // 2
         return [(middle + 1, last), (first, middle)]
 
     def _refuse_scattered(self) -> None:
-        """Which of two versions is the last, their offsets say only within one partition."""
+        """Refuse a key with versions in several partitions: offsets order versions within one partition only."""
         found = self._database.rows(statements.scattered(self._target))
         if found:
-            first, second, *key = found[0]
+            first, second, log_, offset = found[0]
             raise ActionRequiredError(
                 f"A key is in two partitions, {first} and {second}, and nothing says which version is the last.",
                 next_step="nothing was committed. Name a column by which versions are ordered in `ordering_field`, or "
                 "have the producer send a key to one partition.",
                 table=self.name,
                 instant=self._instant,
-                key=", ".join(f"{name}={value}" for name, value in zip(self._target.key, key, strict=True)),
+                key=", ".join(self._target.key),
+                one_of_its_versions=f"{log_}@{offset}",
             )
 
     def _run(self, sql: str) -> int:
@@ -234,7 +235,7 @@ class Merge:
     def _gone(self, names: Sequence[str], found: int | None = None, reported: int | None = None) -> IntervalError:
         return IntervalError(
             "Rows that participants have staged are gone: the database may have been restarted after a crash, or "
-            "somebody has dropped a staging table.",
+            "a staging table was dropped.",
             next_step="nothing was committed; the next interval reads the same offsets.",
             table=self.name,
             instant=self._instant,

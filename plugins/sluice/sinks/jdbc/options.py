@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 from zoneinfo import available_timezones
 
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import FurtherTableOptions, SinkOptions
@@ -17,48 +17,49 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Transform
 from sluice.sections import OneOrMore, Section
+from sluice.sinks.jdbc.names import schema_and_name, table_name
 
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
-"""With pk_mode kafka: the columns of a record's place, as Confluent's sink names them."""
+"""With pk_mode kafka: the columns of a record's topic, partition and offset, with the names of Confluent's sink."""
 _INHERITED = ("insert_mode", "pk_mode", "delete_enabled", "auto_create", "auto_evolve")
 _BY_COLUMNS = ("record_key", "record_value")
 _INSERT = SinkCapabilities(atomic_with_checkpoint=True, quarantine=True)
 _UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=True)
 _UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
-_TABLE = r"^[A-Za-z_]\w{0,62}(\.[A-Za-z_]\w{0,62})?$"
+_Table = Annotated[str, AfterValidator(table_name)]
 _MOST_TABLES = 100
 FIRST_TABLE, NUMBER = "first_table", "number"
-"""Options of a further table's writer: the interval's first table, by which its staging tables are named; and its own
-place in the list."""
+"""Options of a further table's writer: the interval's first table, which determines the names of staging tables, and
+the further table's number in the list."""
 
 
 class TableBeside(Section):
-    """A further table of the same schema, with topics of its own, that is committed together with the first one."""
+    """A further table of the same schema, with separate topics, committed together with the first table."""
 
-    table: Annotated[str, Field(pattern=_TABLE)]
-    """The table, as `table` of the section has it."""
+    table: _Table
+    """The table, written like the section's `table`."""
     topics: Annotated[OneOrMore, Field(min_length=1)]
-    """The topics whose records are its rows. Those of no table here are rows of the section's own."""
+    """The topics whose records become rows of this table. Records of all other topics go to the section's table."""
     insert_mode: Literal["insert", "upsert", "update"] | None = None
-    """As of the section, whose own is the default."""
+    """As in the section, whose value is the default."""
     pk_mode: Literal["none", "kafka", "record_key", "record_value"] | None = None
-    """As of the section, whose own is the default."""
+    """As in the section, whose value is the default."""
     pk_fields: OneOrMore = ()
     """The columns of this table's primary key."""
     delete_enabled: bool | None = None
-    """As of the section, whose own is the default."""
+    """As in the section, whose value is the default."""
     ordering_field: OneOrMore = ()
     """The columns that order a key's versions in this table."""
     auto_create: bool | None = None
-    """As of the section, whose own is the default."""
+    """As in the section, whose value is the default."""
     auto_evolve: bool | None = None
-    """As of the section, whose own is the default."""
+    """As in the section, whose value is the default."""
     schema_: Annotated[str | None, Field(alias="schema")] = None
     """The columns of this table as Spark DDL."""
     schema_file: Path | None = None
     """Instead of `schema`: a file with an Avro schema (.avsc), relative to the pipeline file."""
     transforms: tuple[Transform, ...] | None = None
-    """Steps for this table's records, in place of the pipeline's `transforms`."""
+    """Steps for this table's records, instead of the pipeline's `transforms`."""
 
 
 class Jdbc(SinkOptions):
@@ -79,15 +80,16 @@ class Jdbc(SinkOptions):
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
     """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
-    with a whole JDBC URL as its host. It has login and password; nothing of it stands here."""
-    table: Annotated[str, Field(pattern=_TABLE)]
-    """The table, `flights` or with its schema `public.flights`; upper and lower case as they are in the database."""
+    with a whole JDBC URL as its host. Login and password are in the connection, not in this file."""
+    table: _Table
+    """The table: `flights`, or with its schema `public.flights`, in the database's upper and lower case. A name with a
+    dot or a double quote must be in double quotes, as in `public."orders.eu"`."""
     insert_mode: Literal["insert", "upsert", "update"] = "insert"
-    """insert: every record becomes a row. upsert: one row per key, its last version. update: as upsert, but only rows
-    that are there are changed."""
+    """insert: every record becomes a row. upsert: one row per key, its last version. update: as upsert, but only
+    existing rows are changed."""
     pk_mode: Literal["none", "kafka", "record_key", "record_value"] = "none"
-    """Where the primary key comes from. none: there is none. kafka: topic, partition and offset. record_key: fields of
-    the record's key, which `key` of the source reads. record_value: columns of the row."""
+    """The source of the primary key. none: no key. kafka: topic, partition and offset. record_key: fields of the
+    record's key, as read by `key` of the source. record_value: columns of the row."""
     pk_fields: OneOrMore = ()
     """The columns of the primary key; with pk_mode kafka the names of its three columns."""
     record_key: OneOrMore = ()
@@ -95,23 +97,23 @@ class Jdbc(SinkOptions):
     delete_enabled: bool = False
     """Whether `changes` may delete rows. Requires insert_mode upsert."""
     auto_create: bool = False
-    """Create the table if it isn't there."""
+    """Create the table if it doesn't exist."""
     auto_evolve: bool = False
-    """Add columns that the table lacks, as nullable ones. Nothing else of it is ever changed."""
+    """Add missing columns to the table as nullable ones. Existing columns are never changed."""
     batch_size: Annotated[int, Field(gt=0, le=100_000)] = 3000
     """The number of rows that a write job sends to the database at a time."""
     db_timezone: str = "UTC"
-    """The time zone in which times are written to columns that have none, an IANA name such as Europe/Berlin."""
+    """The time zone of times in columns that have none: an IANA name, such as Europe/Berlin."""
 
     tables: Annotated[tuple[TableBeside, ...], Field(max_length=_MOST_TABLES)] = ()
-    """Further tables of the same schema, each with topics of its own, committed in the same transaction."""
+    """Further tables of the same schema, each with separate topics, committed in the same transaction."""
 
     _further: tuple[FurtherTableOptions, ...] = PrivateAttr(())
     _first: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """One transaction of the database has rows and checkpoint. Rows that were committed are never taken back."""
+        """A single database transaction has rows and checkpoint. Committed rows are never taken back."""
         tables = [self, *(table.section for table in self._further)]
         if all(isinstance(table, Jdbc) and table.insert_mode == "insert" for table in tables):
             return _INSERT
@@ -121,37 +123,37 @@ class Jdbc(SinkOptions):
 
     @property
     def further_tables(self) -> tuple[FurtherTableOptions, ...]:
-        """What `tables` says, each as the section that would stand there for it alone."""
+        """The entries of `tables`, each as the section of a sink with that table alone."""
         return self._further
 
     @property
     def table_id(self) -> str:
-        """The connection and the table; where the database is, the connection alone says."""
+        """The connection and the table; the database's address is in the connection only."""
         return f"jdbc://{self.connection}/{self.table}"
 
     @property
     def connections(self) -> tuple[str, ...]:
-        """The database's."""
+        """The database's connection."""
         return (self.connection,)
 
     @property
     def rows_are_told_apart(self) -> bool:
-        """With pk_mode kafka each row has the place of its record."""
+        """Whether rows can be distinguished: with pk_mode kafka each has its record's topic, partition and offset."""
         return self.insert_mode == "insert" and self.pk_mode == "kafka"
 
     @property
     def not_comparable(self) -> str:
-        """An update leaves no trace of a record whose key had no row."""
+        """Why rows can't be compared: an update leaves no trace of a record whose key has no row."""
         tables = (self, *(table.section for table in self._further))
         if not any(isinstance(table, Jdbc) and table.insert_mode == "update" for table in tables):
             return ""
         return "insert_mode update changes rows that others have added, and which these were the records don't say"
 
     def require(self, changes: Changes | None, ranges: int) -> None:  # noqa: ARG002 - any number of jobs may write
-        """Check that versions have an order.
+        """Check that versions have only one order.
 
         Raises:
-            ValueError: the section names one, and `changes` bring their own.
+            ValueError: the section has an `ordering_field`, although `changes` have an order by themselves.
         """
         if changes is not None and self.ordering_field:
             raise ValueError("`changes` are ordered by their position in the source: leave ordering_field out")
@@ -165,7 +167,7 @@ class Jdbc(SinkOptions):
         schema_ddl: str = "",
         schema_avro: str = "",
     ) -> TableSpec:
-        """How an interval's rows are written; see `SinkOptions`."""
+        """The settings for writing an interval's rows; see `SinkOptions`."""
         debezium = changes is not None and changes.format == "debezium"
         return TableSpec(
             path=self.table_id,
@@ -174,7 +176,7 @@ class Jdbc(SinkOptions):
             operation="append" if self.insert_mode == "insert" else "upsert",
             record_key=self.record_key,
             partition_fields=(),
-            # A tombstone's position is its offset, which says nothing of a record in another partition.
+            # A tombstone's position is its offset, which can't be compared with a record's in another partition.
             ordering_fields=(POSITION,) if debezium else self.ordering_field,
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
@@ -193,13 +195,13 @@ class Jdbc(SinkOptions):
 
     @classmethod
     def for_route(cls, section: dict[str, Any], pipeline: str, table: str) -> None:  # noqa: ARG003 - the table's own name
-        """The tables of `routes` have the names that they have there."""
+        """Tables of `routes` keep their names."""
         section.setdefault("table", table)
 
     @model_validator(mode="before")
     @classmethod
     def _key_columns(cls, data: Any) -> Any:
-        """`record_key`, which all sinks have, is what `pk_fields` names, unless these are names for the place."""
+        """Set `record_key`, which all sinks have, to `pk_fields`, unless these name topic, partition and offset."""
         if not isinstance(data, Mapping):
             return data
         if data.get("record_key"):
@@ -225,19 +227,19 @@ class Jdbc(SinkOptions):
         return self
 
     def _require_apart(self) -> None:
-        """Check that no two tables are the same, nor two take one topic, and that all are in one schema."""
-        schema = self.table.rpartition(".")[0]
+        """Check that all tables are different and in one schema, and that no topic goes to two tables."""
+        schema, name = schema_and_name(self.table)
         tables, topics = {self.table}, set[str]()
         for number, one in enumerate(self.tables):
             place = f"sink.jdbc.tables.{number}"
             if one.table in tables:
                 raise ValueError(f"{place}.table: {one.table} is named twice; one table may have several `topics`")
-            if one.table.rpartition(".")[0] != schema:
+            if schema_and_name(one.table)[0] != schema:
                 raise ValueError(
                     f"{place}.table: {one.table} is not in the schema of {self.table}. All tables of a transaction are "
                     "in one, and named alike"
                 )
-            if one.table == f"{self.table}_quarantine":
+            if schema_and_name(one.table)[1] == f"{name}_quarantine":
                 raise ValueError(f"{place}.table: {one.table} is where bad records are set aside")
             for topic in one.topics:
                 if topic in topics:

@@ -1,10 +1,11 @@
-"""PostgreSQL, as the sink speaks to it. Pure."""
+"""The dialect of PostgreSQL. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from sluice.identifiers import dotted, sql_quoted
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, parts_of_type
 from sluice.sinks.jdbc.fits import (
@@ -16,6 +17,7 @@ from sluice.sinks.jdbc.fits import (
     as_text,
     date_text,
     decimal_of,
+    decimal_text,
     fits_in_years,
     instant_text,
     integer_in,
@@ -23,7 +25,20 @@ from sluice.sinks.jdbc.fits import (
     within_length,
     without_nul,
 )
-from sluice.sinks.jdbc.names import quoted
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html, of class 22, whose messages quote the value.
+_VALUES: Mapping[str, str] = MappingProxyType(
+    {
+        "22001": "a value is longer than its column",
+        "22003": "a number is outside of its column's range",
+        "22007": "a text is no date or time",
+        "22008": "a date or time is outside of its column's range",
+        "22012": "it would divide by zero",
+        "22021": "a text has a character that the database's encoding hasn't",
+        "22P02": "a text isn't of its column's type",
+        "22P05": "a text has a character that the database's encoding hasn't",
+    }
+)
 
 
 class PostgreSql(Dialect):
@@ -33,18 +48,19 @@ class PostgreSql(Dialect):
     driver = "org.postgresql.Driver"
     properties = MappingProxyType(
         {
-            "stringtype": "unspecified",  # a text is of the column's type: uuid, jsonb, timestamptz
+            "stringtype": "unspecified",  # the server converts a text to the column's type: uuid, jsonb, timestamptz
             "reWriteBatchedInserts": "true",
             "tcpKeepAlive": "true",
+            "logServerErrorDetail": "false",  # where the server quotes rows
         }
     )
     isolation = "READ_COMMITTED"
     one_writer = False
-    # A process that stands still in its transaction loses it, and with it the locks that others wait for.
+    # A process that is suspended in a transaction loses it, and with it the locks that other processes wait for.
     session = ("SET lock_timeout = '60s'", "SET idle_in_transaction_session_timeout = '60s'")
     lock_schema = "SELECT pg_advisory_xact_lock(736217551)"
     lock_row = " FOR UPDATE"
-    # Its rows are lost if the server crashes, and the commit, which counts them, then refuses the interval.
+    # UNLOGGED: rows are lost if the server crashes, and the commit, which counts them, then refuses the interval.
     staging_begins = "CREATE UNLOGGED TABLE"
     temporary = "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
     joined = "string_agg({}, ',')"
@@ -71,27 +87,33 @@ class PostgreSql(Dialect):
     )  # fmt: skip
     _BITS = MappingProxyType({"smallint": 16, "integer": 32, "bigint": 64})
     _TEXTS = ("text", "character varying", "character", "citext", "name", "bpchar")
-    # Anything else that isn't one of these is sent as text, which the server reads: uuid, inet, an enumeration.
+    # Columns of all other types, such as uuid, inet or an enumeration, get texts, which the server converts.
     _NO_TEXTS = ("boolean", "numeric", "real", "double precision", "bytea", "date", "json", "jsonb", "money", "bit",
                  "smallint", "integer", "bigint", "interval")  # fmt: skip
 
     def table(self, schema: str, name: str) -> str:
-        """With its schema."""
-        return f"{quoted(schema)}.{quoted(name)}"
+        """See `Dialect`. With the schema."""
+        return f"{sql_quoted(schema)}.{sql_quoted(name)}"
 
     def canonical(self, schema: str, name: str) -> str:
-        """With its schema, too."""
-        return f"{schema}.{name}"
+        """See `Dialect`. With the schema, too."""
+        return dotted(schema, name)
+
+    def refused(self, said: str, code: int, state: str) -> str:  # noqa: ARG002
+        """The first line of a message of class 23 names constraint and columns; what follows quotes the row."""
+        if state.startswith("23"):
+            return said.strip().partition("\n")[0]
+        return f"{_VALUES.get(state, 'a value does not fit')} (SQLSTATE {state})"
 
     def made(self, kind: Type, in_key: int = 0) -> str | None:  # noqa: ARG002
-        """Nested values are JSON."""
+        """See `Dialect`. Nested values are JSON."""
         if isinstance(kind, Mapping):
             return "JSONB"
         decimal = decimal_of(kind)
         return f"NUMERIC({decimal[0]},{decimal[1]})" if decimal else self._MADE.get(str(kind))
 
     def fit(self, value: str, kind: Type, column: DatabaseColumn, zone: str) -> Fit | str:
-        """See `Dialect`. Times travel as text, so that no clock but the pipeline's has a say in them."""
+        """See `Dialect`. Times are sent as text, so that no time zone but the pipeline's affects them."""
         name, numbers = parts_of_type(column.type)
         found = self._fit(value, kind, name, numbers, zone)
         return self.misfit(kind, column) if found is None else found
@@ -109,6 +131,8 @@ class PostgreSql(Dialect):
         if name in self._BITS:
             return integer_in(value, kind, self._BITS[name])
         if name == "numeric":
+            if kind == "string":
+                return decimal_text(value, numbers, ("NaN",) if numbers else ("NaN", "-?Infinity"))
             return within_decimal(value, kind, numbers)
         if name in ("real", "double precision"):
             held = ("float", "double", "byte", "short", "integer") if name == "double precision" else ("float",)

@@ -1,4 +1,4 @@
-"""Bad records of a pipeline that writes to a database: a table beside its own, committed as that is."""
+"""Bad records of a pipeline that writes to a database: a table beside the pipeline's, committed in the same way."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pydantic import ValidationError
 from sluice.connectors.connections import connection
 from sluice.databases.client import Ask, asked
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.identifiers import sql_quoted
 from sluice.jvm.schema import struct_of_ddl
 from sluice.protocol.identity import LogId
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
 from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.names import instant_of_staging, quoted
+from sluice.sinks.jdbc.names import LONGEST, instant_of_staging, schema_and_name
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable
 
 _ID = "jdbc://"
 _DDL = f"{SCHEMA}, {INSTANT} STRING"
-_LONGEST = 63  # bytes of a name that PostgreSQL keeps
-_PAGE = 500  # records that are asked for at a time
+_PAGE = 500  # records read at a time
 _ORDER = ("range_number", "attempt", "kafka_topic", "kafka_partition", "kafka_offset")
 _SHORT = (*_ORDER, "kafka_timestamp", "reason", "stage", "run_id", "kafka_topic_id", "kafka_cluster_id", INSTANT)
 _BYTES = ("kafka_key", "kafka_value")
-# A row as one text, since each value is a call where the client is a JVM's: JSON, with bytes as hexadecimal digits.
+# A row as a single JSON text with bytes as hexadecimal digits, since each value may be a call of the JVM.
 _OBJECT = MappingProxyType(
     {
         "PostgreSQL": "CAST(json_build_object({0}) AS TEXT)",
@@ -41,7 +41,7 @@ _OBJECT = MappingProxyType(
         "MariaDB": "CAST(json_object({0}) AS CHAR)",
     }
 )
-_COLLATE = " COLLATE utf8mb4_nopad_bin"  # texts of two collations can't be in one of its objects
+_COLLATE = " COLLATE utf8mb4_nopad_bin"  # a JSON object in MariaDB can't have texts of two collations
 _HEX = MappingProxyType(
     {
         "PostgreSQL": "encode({0}, 'hex')",
@@ -59,10 +59,10 @@ _TIME = MappingProxyType(
 
 
 class QuarantineTable(JdbcTable):
-    """The table of bad records, whose instants are opened by the commit itself."""
+    """The table of bad records, in which the commit itself opens instants."""
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
-        """See `sluice.connectors.sink.Table`. One that a process left which died before its commit is opened anew.
+        """See `sluice.connectors.sink.Table`. An instant left by a process that died before its commit is opened again.
 
         Raises:
             RetryableError: another process has committed it meanwhile.
@@ -80,10 +80,10 @@ class QuarantineTable(JdbcTable):
         super().open(instant, replaces=replaces)
 
     def create(self) -> None:
-        """Create the table where it isn't there.
+        """Create the table if it doesn't exist.
 
         Raises:
-            ActionRequiredError: there is another one of its name.
+            ActionRequiredError: another table has its name.
         """
         self.prepare_bookkeeping()
         fields = struct_of_ddl(self.jvm, self.writer.schema_ddl)["fields"]
@@ -91,14 +91,14 @@ class QuarantineTable(JdbcTable):
 
 
 def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
-    """How bad records of a table are written.
+    """The settings for writing a table's bad records.
 
     Args:
-        table: how the table's own rows are.
-        errors: what the pipeline says of bad records.
+        table: the settings for the table's rows.
+        errors: the pipeline's `errors` section.
 
     Raises:
-        ActionRequiredError: errors.quarantine names no table of the same connection, or its name is too long.
+        ActionRequiredError: errors.quarantine isn't a table on the same connection, or its name is too long.
     """
     path = quarantine_path(table.path, errors)
     there = table.options["connection"]
@@ -107,11 +107,11 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
         section = Jdbc.model_validate({"connection": there, "table": name, "schema": _DDL})
     except ValidationError:
         section = None
-    if section is None or section.table_id != path or len(name.rpartition(".")[2]) > _LONGEST:
+    if section is None or section.table_id != path:
         raise ActionRequiredError(
             "Bad records can't be set aside in a table of that name.",
-            next_step=f"name one in errors.quarantine as {_ID}{there}/<table>, of {_LONGEST} characters at most; by "
-            "default it is the table's own name with `_quarantine` behind it.",
+            next_step=f"name one in errors.quarantine as {_ID}{there}/<table>, of {LONGEST} bytes at most; by "
+            "default it is the table's name followed by `_quarantine`.",
             quarantine=path,
         )
     return section.writer(name, None, maintained=False, schema_ddl=_DDL)
@@ -121,21 +121,21 @@ def bad_records(ask: Ask, target: Target, paths: Sequence[str], *, whole: bool =
     """Committed bad records, a page at a time, in the same order each time.
 
     Args:
-        ask: the database.
+        ask: a function that runs queries.
         target: the table of bad records.
-        paths: instants, or names of staging tables, which have an instant's name in theirs.
-        whole: with key, value and headers.
+        paths: instants, or names of staging tables, which contain an instant.
+        whole: whether to read key, value and headers, too.
     """
     kind = target.dialect.name
-    values = {name: quoted(name) for name in _SHORT}
-    values["kafka_timestamp"] = _TIME[kind].format(quoted("kafka_timestamp"))
+    values = {name: sql_quoted(name) for name in _SHORT}
+    values["kafka_timestamp"] = _TIME[kind].format(sql_quoted("kafka_timestamp"))
     if whole:
-        values |= {name: _HEX[kind].format(quoted(name)) for name in _BYTES}
-        values["kafka_headers"] = quoted("kafka_headers")
+        values |= {name: _HEX[kind].format(sql_quoted(name)) for name in _BYTES}
+        values["kafka_headers"] = sql_quoted("kafka_headers")
     row = ", ".join(f"'{name}', {value}" for name, value in values.items())
-    order = ", ".join(map(quoted, _ORDER))
+    order = ", ".join(map(sql_quoted, _ORDER))
     sql = (
-        f"SELECT {_OBJECT[kind].format(row)} FROM {target.sql} WHERE {quoted(INSTANT)} = ? "
+        f"SELECT {_OBJECT[kind].format(row)} FROM {target.sql} WHERE {sql_quoted(INSTANT)} = ? "
         f"ORDER BY {order} LIMIT {_PAGE} OFFSET "
     )
     for instant in dict.fromkeys(instant_of_staging(path) or path for path in paths):
@@ -148,7 +148,7 @@ def bad_records(ask: Ask, target: Target, paths: Sequence[str], *, whole: bool =
 def _record(row: Mapping[str, Any]) -> Quarantined:
     time = row["kafka_timestamp"]
     headers = row.get("kafka_headers") or []
-    if isinstance(headers, str):  # where the database's JSON is text
+    if isinstance(headers, str):  # in databases whose JSON type is text
         headers = json.loads(headers)
     key, value = (bytes.fromhex(row[name]) if row.get(name) is not None else None for name in _BYTES)
     return Quarantined(
@@ -173,7 +173,7 @@ def _empty(header: Mapping[str, Any]) -> bytes | None:
 
 
 class QuarantineRows:
-    """The bad records of a pipeline without a JVM; see `sluice.connectors.views.QuarantineReader`.
+    """Reads the bad records of a pipeline without a JVM; see `sluice.connectors.views.QuarantineReader`.
 
     Args:
         path: the table's id, `jdbc://<connection>/<table>`.
@@ -183,16 +183,16 @@ class QuarantineRows:
         self.path = path
 
     def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
-        """The instants that have bad records; of each its own name is the only path."""
+        """The instants with bad records; the only path of each is the instant itself."""
         wanted = frozenset(instants)
         with self._asked() as (ask, target):
             if not ask(target.dialect.table_query, target.schema, target.name):
                 return {}
-            found = ask(f"SELECT DISTINCT {quoted(INSTANT)} FROM {target.sql} ORDER BY {quoted(INSTANT)}")
+            found = ask(f"SELECT DISTINCT {sql_quoted(INSTANT)} FROM {target.sql} ORDER BY {sql_quoted(INSTANT)}")
         return {str(i): [str(i)] for (i,) in found if not wanted or i in wanted}
 
     def records(self, paths: Sequence[str], *, whole: bool = True) -> Iterator[Quarantined]:
-        """The records of instants, in their order."""
+        """The records of instants, in order."""
         with self._asked() as (ask, target):
             yield from bad_records(ask, target, paths, whole=whole)
 
@@ -200,7 +200,7 @@ class QuarantineRows:
     def _asked(self) -> Iterator[tuple[Ask, Target]]:
         connection_id, _, table = self.path.removeprefix(_ID).partition("/")
         address = address_of(connection(connection_id))
-        schema, _, name = table.rpartition(".")
+        schema, name = schema_and_name(table)
         with asked(address) as ask:
             if address.dialect.schema_query is not None and not schema:
                 schema = str(ask(address.dialect.schema_query)[0][0] or "")

@@ -1,4 +1,4 @@
-"""The rows of a database's table as Spark reads them, for whoever compares them with records."""
+"""Reads the rows of a database's table in Spark, for comparisons with the source's records."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from sluice.connectors.connections import connection
 from sluice.connectors.data import PLACE
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import TableSpec
+from sluice.records.times import reading
 from sluice.rows.records import parse_ddl
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import PLACE_TYPES, matched, row_columns
 from sluice.sinks.jdbc.database import connected
+from sluice.sinks.jdbc.names import schema_and_name
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.stored import SESSION, Stored, stored
 
-_FETCHED = "10000"  # rows at a time: PostgreSQL's driver would fetch all of a table at once
+_FETCHED = "10000"  # rows at a time: by default PostgreSQL's driver fetches the whole table at once
 
 
 def table_rows(
     spark: SparkSession,
     writer: TableSpec,
-    instants: Collection[str] | None = None,  # noqa: ARG001 - a table of a database doesn't know them
+    instants: Collection[str] | None = None,  # noqa: ARG001 - rows in a database have no instants
 ) -> DataFrame:
     """All rows, read by one query; see `sluice.connectors.data.ReadsRows`.
 
-    Each column travels as text, so that neither a clock nor a driver's types have a say in its value. With pk_mode
-    kafka each row has its record's place.
+    Each column is read as text, so that neither time zones nor the driver's types affect its value. With pk_mode kafka
+    each row has its record's topic, partition and offset.
 
     Raises:
-        ActionRequiredError: the table lacks a column of the rows, or there are no rules for its database.
+        ActionRequiredError: the table lacks a column of the rows, or a type's representation in its database is
+            unknown.
         RetryableError: the database doesn't answer.
     """
     address = address_of(connection(writer.options["connection"]))
@@ -42,7 +45,7 @@ def table_rows(
     rows = row_columns(writer, [field.jsonValue() for field in fields.values()])
     jvm: Any = spark._jvm
     with connected(jvm, address) as database:
-        schema, _, name = writer.options["table"].rpartition(".")
+        schema, name = schema_and_name(writer.options["table"])
         schema = database.schema_of(schema)
         dialect, zone = database.dialect, writer.options["db_timezone"]
         found = matched(dialect, rows, database.columns(schema, name), zone)
@@ -84,5 +87,5 @@ def _type(field: StructField | None, kind: Any) -> DataType | str:
 
 def _value(column: str, how: Stored, kind: DataType | str) -> Column:
     if how.is_json:
-        return F.from_json(F.col(column), kind)  # type: ignore[arg-type] # of a nested column: never a name
+        return F.from_json(F.col(column), kind, reading({}))  # type: ignore[arg-type] # a nested type is never a name
     return F.expr(how.value.format(column)).cast(kind)

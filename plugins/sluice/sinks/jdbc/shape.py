@@ -1,4 +1,4 @@
-"""The tables' columns: what an interval's rows need of them, what is created, and what is added."""
+"""Checks that a table's columns fit an interval's rows, and creates the table or adds columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sluice.sinks.jdbc.statements import Target
 
 
 class Shape:
-    """A table's columns beside those that a pipeline writes.
+    """A table's columns, compared with the pipeline's.
 
     Args:
-        database: where it is.
+        database: the table's database.
         table: the table.
-        writer: how it is written.
+        writer: the settings for writing it.
     """
 
     def __init__(self, database: Database, table: Target, writer: TableSpec) -> None:
@@ -30,11 +30,11 @@ class Shape:
         self._key = table.dialect.canonical(table.schema, table.name)
 
     def has_bookkeeping(self) -> bool:
-        """Whether the sink's own tables are there."""
+        """Whether the sink's bookkeeping tables exist."""
         return all(self._database.has_table(self._table.schema, name) for name in (POSITIONS, INSTANTS))
 
     def prepare_bookkeeping(self) -> None:
-        """Create the sink's own tables, where they aren't there; they are for all tables of the schema."""
+        """Create the bookkeeping tables, shared by all tables of the schema, unless they exist."""
         if self.has_bookkeeping():
             return
         doing = f"creating {POSITIONS} and {INSTANTS}"
@@ -43,13 +43,13 @@ class Shape:
                 self._database.run(statement, doing=doing)
 
     def target(self, fields: Sequence[Mapping[str, Type]]) -> Target:
-        """The table with the columns that an interval writes, as the database spells them."""
+        """The table with the columns that an interval writes, in the database's spelling."""
         return target_of(self._table, self._writer, self._matched(fields, self._columns()))
 
     def fit(
         self, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool, writable: bool
     ) -> None:
-        """See to it that the table holds the rows; where this may only look, say whether it would.
+        """Make sure that the table can hold the rows; if it is open for reading only, check that it could.
 
         Args:
             fields: the rows' columns, as in Spark's JSON.
@@ -59,7 +59,7 @@ class Shape:
             writable: whether anything may be changed now.
 
         Raises:
-            ActionRequiredError: it doesn't hold them, or would have to be changed and may not be.
+            ActionRequiredError: the table can't hold the rows without a change, which isn't possible or not allowed.
         """
         if self._fits(fields, place, create=create, evolve=evolve) or not writable:
             return
@@ -69,7 +69,7 @@ class Shape:
             raise RetryableError("The table changed while it was created.", next_step="the step is retried.")
 
     def _fits(self, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool) -> bool:
-        """Whether rows can be written at once; False where the table has to be changed first, and may be."""
+        """Whether rows can be written at once; False if the table has to be changed first, and may be."""
         rows, key = row_columns(self._writer, fields), key_columns(self._writer)
         table = self._columns()
         if not table:
@@ -120,7 +120,7 @@ class Shape:
             )
 
     def _change(self, fields: Sequence[Mapping[str, Type]]) -> None:
-        """Create the table, or add columns, as another process hasn't done meanwhile."""
+        """Create the table, or add columns, unless another process has done so meanwhile."""
         rows, key = row_columns(self._writer, fields), key_columns(self._writer)
         table = self._columns()
         dialect = self._table.dialect
@@ -145,7 +145,7 @@ class Shape:
 
 
 def target_of(table: Target, writer: TableSpec, found: Matched) -> Target:
-    """The table with the columns that an interval writes, as the database spells them."""
+    """The table with the columns that an interval writes, in the database's spelling."""
 
     def named(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(found.found[name].name for name in names)

@@ -1,4 +1,4 @@
-"""A relational database as a sink of the coordinator's: opens the table, and pins its rows."""
+"""The coordinator's sink of a relational database: opens the table, and pins the rows' schema and settings."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import Database, connected
+from sluice.sinks.jdbc.names import schema_and_name
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.quarantine import QuarantineTable, bad_records, quarantine_writer
 from sluice.sinks.jdbc.statements import Target
@@ -30,7 +31,7 @@ from sluice.sinks.jdbc.table import JdbcTable
 
 @dataclass
 class _Pinned:
-    """See `sluice.schemas.pinner.PinnedTable`. Columns are compared with the database's own, not with earlier ones."""
+    """See `sluice.schemas.pinner.PinnedTable`. Columns are compared with the database's, not with earlier ones."""
 
     writer: TableSpec
     jvm: HudiJvm
@@ -41,9 +42,9 @@ class JdbcSink:
     """One pipeline's table; see `sluice.connectors.sink.Sink`.
 
     Args:
-        pipeline: whose table it is.
-        jvm: where the driver runs; a lean JVM each time by default.
-        registries: where a schema registry is, by its connection's id.
+        pipeline: the pipeline that writes the table.
+        jvm: opens a JVM for the driver; a new lean JVM each time by default.
+        registries: returns a schema registry, given its connection's id.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class JdbcSink:
 
     @contextmanager
     def open(self) -> Iterator[JdbcTable]:
-        """The table, with the sink's own tables beside it; see `sluice.connectors.sink`.
+        """The table, with the sink's bookkeeping tables; see `sluice.connectors.sink`.
 
-        The table itself is created when its columns are known: by `pin`.
+        The table itself is created by `pin`, when its columns are known.
         """
         with self._table(writable=True) as table:
             table.prepare_bookkeeping()
@@ -69,7 +70,7 @@ class JdbcSink:
 
     @contextmanager
     def look(self) -> Iterator[JdbcTable | None]:
-        """The table for looking only, None where it was never written."""
+        """The table for reading only; None if it was never written to."""
         with self._table(writable=False) as table:
             yield table if table.has_bookkeeping() else None
 
@@ -77,7 +78,7 @@ class JdbcSink:
     def _table(self, *, writable: bool) -> Iterator[JdbcTable]:
         address = address_of(connection(self._options.connection))
         with self._jvm() as jvm, connected(jvm.jvm, address) as database:
-            schema, _, name = self._options.table.rpartition(".")
+            schema, name = schema_and_name(self._options.table)
             if schema and database.dialect.schema_query is None:
                 raise ActionRequiredError(
                     f"{database.dialect.name} has no schemas.",
@@ -116,13 +117,13 @@ class JdbcSink:
         return opened
 
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records that a commit has named; see `sluice.connectors.sink`."""
+        """The bad records that a commit names; see `sluice.connectors.sink`."""
         database = self._open_database()
         pinned = quarantine_writer(self._pipeline.writer(), self._pipeline.errors)
         return bad_records(database.rows, self._quarantine(database, pinned), paths)
 
     def _quarantine(self, database: Database, pinned: TableSpec) -> Target:
-        schema, _, name = pinned.options["table"].rpartition(".")
+        schema, name = schema_and_name(pinned.options["table"])
         return Target(database.dialect, database.schema_of(schema), name)
 
     def _open_database(self) -> Database:
@@ -133,10 +134,10 @@ class JdbcSink:
     def pin(self, table: JdbcTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become rows; see `sluice.connectors.sink`.
 
-        Of a table that was opened, rather than looked at, this creates what is missing and may be created.
+        If the table is open for writing, this creates the table and its columns, as far as the pipeline allows it.
 
         Raises:
-            ActionRequiredError: as there; or the database's table doesn't hold the rows.
+            ActionRequiredError: as for `Sink.pin`; or the database's table can't hold the rows.
         """
         taken = {topic for of_table, _ in self._pipeline.further_tables for topic in of_table}
         own = tuple(topic for topic in topics if topic not in taken)
@@ -152,16 +153,16 @@ class JdbcSink:
     def pin_further_tables(
         self, table: JdbcTable, last: Mapping[str, RecordPlan], topics: tuple[str, ...]
     ) -> tuple[FurtherTable, ...]:
-        """How records become rows of the other tables; see `sluice.connectors.sink.HasFurtherTables`.
+        """How records become rows of the further tables; see `sluice.connectors.sink.HasFurtherTables`.
 
         Raises:
-            ActionRequiredError: as of `pin`; or one of them is loaded by another pipeline.
+            ActionRequiredError: as for `pin`; or another pipeline loads one of these tables.
         """
         table.claim([pipeline.writer() for _, pipeline in self._pipeline.further_tables])
         pinned = []
         for number, (of_table, pipeline) in enumerate(self._pipeline.further_tables):
             read = tuple(topic for topic in of_table if topic in topics)
-            if not read:  # of a pattern; nobody could say yet what its records are
+            if not read:  # no topic matches the table's pattern yet, so the schema of its records is unknown
                 continue
             place, options = f"{self._pipeline.sink.place}.tables.{number}", pipeline.sink.options
             assert isinstance(options, Jdbc)
@@ -174,13 +175,13 @@ class JdbcSink:
         return tuple(pinned)
 
     def with_further_tables(self, table: JdbcTable, tables: Sequence[FurtherTable]) -> JdbcTable:
-        """The table for the commit of an interval that has written further ones; see `sluice.connectors.sink`."""
+        """The table for the commit of an interval that wrote further tables; see `sluice.connectors.sink`."""
         return table.with_further(tables)
 
     def pin_by_cluster(
         self, table: JdbcTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
         return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters))
 
     def _pin(self, table: JdbcTable, last: RecordPlan | None, pinner: RecordPinner) -> tuple[RecordPlan, TableSpec]:

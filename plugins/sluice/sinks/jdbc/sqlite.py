@@ -1,4 +1,4 @@
-"""SQLite, as the sink speaks to it. Pure."""
+"""The dialect of SQLite. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sluice.identifiers import dotted, sql_quoted
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind
 from sluice.sinks.jdbc.fits import INTEGERS, Fit, as_is, as_json, as_text, checked, decimal_of
-from sluice.sinks.jdbc.names import quoted
 
-_POSITION_DIGITS = 31  # of a position with its point: decimal(30,15)
-_LARGEST_EXACT = 15  # decimal digits that a double keeps
+_POSITION_DIGITS = 31  # characters of a position, a decimal(30,15), with its point
+_LARGEST_EXACT = 15  # decimal digits that a double represents exactly
 _KINDS: Mapping[int, Kind] = MappingProxyType(
     {
         **dict.fromkeys((5, 6, 9, 10, 13), "passing"),  # busy, locked, interrupted, input or output failed, disk full
@@ -23,12 +23,12 @@ _KINDS: Mapping[int, Kind] = MappingProxyType(
 
 
 class Sqlite(Dialect):
-    """SQLite 3.35 and later, as a file that all processes see at the same path."""
+    """SQLite 3.35 and later, with a file that all processes see at the same path."""
 
     name = "SQLite"
     driver = "org.sqlite.JDBC"
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
-    # https://sqlite.org/lang_transaction.html: after some errors it rolls back by itself.
+    # After some errors SQLite rolls back by itself: https://sqlite.org/lang_transaction.html
     hidden_causes = MappingProxyType(
         {"no transaction is active": "SQLite broke the transaction off, as it does where its disk is full or fails"}
     )
@@ -58,25 +58,25 @@ class Sqlite(Dialect):
     )  # fmt: skip
 
     def table(self, schema: str, name: str) -> str:  # noqa: ARG002 - there are none
-        """Without a schema."""
-        return quoted(name)
+        """See `Dialect`. Without a schema."""
+        return sql_quoted(name)
 
     def canonical(self, schema: str, name: str) -> str:  # noqa: ARG002
-        """In lower case: here names are the same in either."""
-        return name.lower()
+        """See `Dialect`. In lower case, since names are case-insensitive in SQLite."""
+        return dotted(name.lower())
 
     def kind_of(self, code: int) -> Kind | None:
-        """By https://sqlite.org/rescode.html, whose extended codes have the others in their last byte."""
+        """See `Dialect`. By https://sqlite.org/rescode.html: an extended code's last byte is its primary code."""
         return _KINDS.get(code & 0xFF, "other")
 
     def made(self, kind: Type, in_key: int = 0) -> str | None:  # noqa: ARG002
-        """Decimals are text, since numbers of this database keep 15 digits; and so are times, which it has none of."""
+        """See `Dialect`. Decimals are text, since SQLite's numbers keep 15 digits; so are times, which have no type."""
         if isinstance(kind, Mapping) or decimal_of(kind):
             return "TEXT"
         return self._MADE.get(str(kind))
 
     def fit(self, value: str, kind: Type, column: DatabaseColumn, zone: str) -> Fit | str:
-        """See `Dialect`; by the affinity of the declared type, as https://sqlite.org/datatype3.html has it."""
+        """See `Dialect`. By the affinity of the declared type (https://sqlite.org/datatype3.html)."""
         found = self._fit(value, kind, _affinity(column.type), column.type.lower(), zone)
         return self.misfit(kind, column) if found is None else found
 
@@ -86,7 +86,7 @@ class Sqlite(Dialect):
             return as_json(value) if affinity in ("TEXT", "BLOB") else None
         if kind == "binary":
             return as_is(value) if affinity == "BLOB" else None
-        plain = affinity == "BLOB" and kind in ("boolean", *INTEGERS)  # such a column has values of any type
+        plain = affinity == "BLOB" and kind in ("boolean", *INTEGERS)  # such a column can hold values of any type
         if affinity in ("TEXT", "BLOB") and not plain:
             return _sortable(value, kind) or as_text(value, kind, zone)
         if kind in ("date", "timestamp", "timestamp_ntz"):
@@ -102,14 +102,14 @@ class Sqlite(Dialect):
 
 
 def _sortable(value: str, kind: Any) -> Fit | None:
-    """A position as text that is sorted like the number: it is never negative."""
+    """A position as text that sorts like the number, which is never negative."""
     if kind != "decimal(30,15)":
         return None
     return checked(f"lpad(cast({value} AS STRING), {_POSITION_DIGITS}, '0')", f"{value} < 0", "it is negative")
 
 
 def _a_number(value: str) -> Fit:
-    """SQLite takes NaN for null."""
+    """A number that isn't NaN, which SQLite would store as null."""
     return checked(value, f"isnan({value})", "it is NaN, which SQLite takes for null")
 
 

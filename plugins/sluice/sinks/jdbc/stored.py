@@ -1,4 +1,4 @@
-"""How values that were sent are read again as they were: as SQL of each database, and Spark SQL of its text. Pure."""
+"""SQL that reads stored values back as they were sent: each database's, and Spark SQL for the resulting texts. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from sluice.identifiers import sql_quoted
 from sluice.records.structs import Type
 from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
-from sluice.sinks.jdbc.names import quoted
 
 SESSION: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -18,7 +18,7 @@ SESSION: Final[Mapping[str, str]] = MappingProxyType(
         "MariaDB": "",
     }
 )
-"""By a database's name how a reader's connection begins, beside what its driver is always told."""
+"""The first statements of a reader's connection, by the database's name."""
 _PLAIN_ZONES = ("UTC", "Etc/UTC", "GMT", "Etc/GMT")
 _TEXTS = ("text", "character varying", "citext", "name")
 _NUMBERS = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision", "date")
@@ -26,11 +26,11 @@ _NUMBERS = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "doub
 
 @dataclass(frozen=True)
 class Stored:
-    """How a column is read.
+    """SQL for reading a column.
 
     Attributes:
-        text: SQL of the database, of its value as text.
-        value: Spark SQL of the value, with `{}` for that text; it is cast to the column's type afterwards.
+        text: the database's SQL for the value as text.
+        value: Spark SQL for the value, with `{}` for that text; it is cast to the column's type afterwards.
         is_json: whether the text is JSON of a nested value.
     """
 
@@ -40,16 +40,16 @@ class Stored:
 
 
 def stored(database: str, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
-    """How a column's values are read as they were sent; None where the database writes them in its own way.
+    """SQL for reading a column's values as they were sent; None if the database may write them differently.
 
     Args:
-        database: its name.
+        database: the database's name.
         kind: the type of the rows' column, as in Spark's JSON.
-        column: the database's.
-        zone: the time zone of columns that have times without one. In one whose clocks are changed, an hour of each
-            year is there twice, and which of the two a value is of nobody knows any more.
+        column: the database's column.
+        zone: the time zone for columns with times that have none. In a zone with daylight saving time, one hour of
+            each year occurs twice, and values in it are ambiguous.
     """
-    name = quoted(column.name)
+    name = sql_quoted(column.name)
     if database == "SQLite":
         return _of_sqlite(kind, name, zone)
     if database == "MariaDB":
@@ -73,7 +73,7 @@ def _of_postgresql(kind: Type, there: str, name: str, zone: str) -> Stored | Non
 def _of_sqlite(kind: Type, name: str, zone: str) -> Stored | None:
     if kind == "binary":
         return Stored(f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END", "unhex({})")
-    # A number's own text has 15 digits; as SQL quotes it, it has all that tell it from others.
+    # A number cast to text has 15 digits; `quote` gives all digits that distinguish it from other numbers.
     text = f"CASE typeof({name}) WHEN 'real' THEN quote({name}) ELSE CAST({name} AS TEXT) END"
     if isinstance(kind, Mapping):
         return Stored(text, is_json=True)
@@ -95,7 +95,7 @@ def _of_mariadb(kind: Type, there: str, name: str, zone: str) -> Stored | None:
 
 
 def _zoned(found: Stored, kind: Type, zone: str) -> Stored | None:
-    """A text that is a time of day in the pipeline's zone, where it is to be a moment."""
+    """For a column of instants: a local time in the pipeline's zone, converted to an instant."""
     if kind != "timestamp":
         return found
     return Stored(found.text, "concat({}, 'Z')") if zone in _PLAIN_ZONES else None

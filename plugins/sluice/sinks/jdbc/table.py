@@ -1,4 +1,4 @@
-"""One table of a database as the coordinator sees it: where it stands, and the steps of a two-phase commit."""
+"""One table of a database as the coordinator sees it: its checkpoint, and the steps of a two-phase commit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from sluice.logs import log
 from sluice.protocol.committable import Committable
 from sluice.protocol.confine import with_schema_of
 from sluice.protocol.messages import FurtherTable, TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+from sluice.protocol.offsets import read_checkpoint, read_note
 from sluice.records.structs import Type
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
-from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of
+from sluice.sinks.jdbc.metadata import kept_metadata
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of, schema_and_name
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
 
@@ -36,7 +37,7 @@ class JdbcTable:
     """The table, opened by one process; see `sluice.connectors.sink.Table`.
 
     Attributes:
-        writer: how it is written.
+        writer: the settings for writing it.
         clock_wait: how long to wait for this machine's clock to pass the last interval.
         jvm: the JVM with the connection.
     """
@@ -68,17 +69,17 @@ class JdbcTable:
 
     @property
     def process(self) -> str:
-        """The JVM: the connection is its own, and ends with it."""
+        """See `Table`. The JVM, to which the connection belongs, and with which it ends."""
         return self._process
 
     def written_as(self, writer: TableSpec) -> JdbcTable:
-        """The same table, by the same connection."""
+        """See `Table`. The same table, with the same connection."""
         other = copy(self)
         other.writer = writer
         return other
 
     def with_further(self, tables: Sequence[FurtherTable]) -> JdbcTable:
-        """The same with the tables that an interval has written besides, and the schemas that it pinned.
+        """The same table, with the further tables that an interval wrote, and the schemas that it pinned.
 
         Raises:
             IntervalError: the pipeline has no such table any more.
@@ -88,7 +89,7 @@ class JdbcTable:
         if strange:
             raise IntervalError(
                 f"The interval has written to a table that the pipeline doesn't name any more: {', '.join(strange)}.",
-                next_step="nothing was committed; the next interval reads the same offsets, as the file says now.",
+                next_step="nothing was committed; the next interval reads the same offsets by the present file.",
                 table=self._key,
             )
         other = copy(self)
@@ -102,18 +103,18 @@ class JdbcTable:
         return Shape(self._database, self._target, self.writer)
 
     def _target_of(self, writer: TableSpec) -> Target:
-        return replace(self._target, name=writer.options["table"].rpartition(".")[2])
+        return replace(self._target, name=schema_and_name(writer.options["table"])[1])
 
     def has_bookkeeping(self) -> bool:
-        """Whether the sink's own tables are there."""
+        """Whether the sink's bookkeeping tables exist."""
         return self._shape.has_bookkeeping()
 
     def prepare_bookkeeping(self) -> None:
-        """Create the sink's own tables, where they aren't there; they are for all tables of the schema."""
+        """Create the bookkeeping tables, shared by all tables of the schema, unless they exist."""
         self._shape.prepare_bookkeeping()
 
     def fit(self, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool) -> None:
-        """See to it that the table holds the rows; where this may only look, say whether it would.
+        """Make sure that the table can hold the rows; if it is open for reading only, check that it could.
 
         Args:
             fields: the rows' columns, as in Spark's JSON.
@@ -122,24 +123,24 @@ class JdbcTable:
             evolve: whether columns may be added.
 
         Raises:
-            ActionRequiredError: it doesn't hold them, or would have to be changed and may not be.
+            ActionRequiredError: the table can't hold the rows without a change, which isn't possible or not allowed.
         """
         self._shape.fit(fields, place, create=create, evolve=evolve, writable=self._writable)
 
     def fit_further(
         self, writer: TableSpec, fields: Sequence[Mapping[str, Type]], place: str, *, create: bool, evolve: bool
     ) -> None:
-        """The same of a table beside it; see `fit`."""
+        """As `fit`, for a further table."""
         shape = Shape(self._database, self._target_of(writer), writer)
         shape.fit(fields, place, create=create, evolve=evolve, writable=self._writable)
 
     def claim(self, tables: Sequence[TableSpec]) -> None:
-        """Say that these tables are loaded together with this one, so that no pipeline loads one of them by itself.
+        """Record that these tables are loaded together with this one, so that no other pipeline loads one of them.
 
-        Whose offsets a table has stands in one place. Where the table may only be looked at, this only looks.
+        So a table's offsets are always in one place. If the table is open for reading only, this only checks.
 
         Raises:
-            ActionRequiredError: two of them are one table in the database, or another pipeline has loaded one.
+            ActionRequiredError: two of them are the same table in the database, or another pipeline has loaded one.
         """
         keys = [self._target.dialect.canonical(self._target.schema, self._target_of(one).name) for one in tables]
         twice = sorted(key for key, number in Counter([self._key, *keys]).items() if number > 1)
@@ -161,7 +162,7 @@ class JdbcTable:
                     f"The table {key} has been loaded "
                     + (f"together with {other}." if other else "by a pipeline of its own, and has offsets of its own."),
                     next_step=f"stop that pipeline and delete the table's row in {POSITIONS}, once the source's "
-                    "`starting_offsets` say where to go on; or load it into another table.",
+                    "`starting_offsets` say where to continue; or load into another table.",
                     table=self._key,
                 )
         if self._writable and missing:
@@ -173,11 +174,11 @@ class JdbcTable:
     # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the last commit. An interval that is opened afterwards rests on that commit."""
+        """Extra metadata of the last commit, on which the intervals opened afterwards are based."""
         found = self._database.rows(
             f"SELECT instant, metadata FROM {self._positions} WHERE sink_table = ?",
             self._key,
-            doing="reading where it stands",
+            doing="reading its position",
         )
         instant, metadata = found[0] if found else (None, None)
         together = _loaded_with(metadata) if instant is None else None
@@ -189,30 +190,29 @@ class JdbcTable:
                 table=self._key,
             )
         self._rests_on = (instant,)
-        return None if instant is None else dict(json.loads(metadata or "{}"))
+        return None if instant is None else kept_metadata(metadata)
 
     def is_empty(self) -> bool:
-        """Whether there was no commit."""
+        """See `Table`."""
         return self._position() is None
 
     def state_of(self, instant: str) -> InstantState:
-        """An interval's state, as its row has it."""
+        """See `Table`. By the interval's row."""
         found = self._interval("state", instant)
         if not found:
             return "absent"
         return "completed" if found[0][0] == "completed" else "pending"
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """What a committed interval's row says, of those that are kept."""
+        """See `Table`. None for an interval whose row is no longer kept."""
         found = self._interval("state, metadata", instant)
         if not found or found[0][0] != "completed":
             return None
-        extra = json.loads(found[0][1] or "{}")
-        checkpoint = Checkpoint.model_validate_json(extra[OFFSETS_KEY])
-        return WrittenInterval(instant, json.loads(extra[TRANSACTION_KEY]), {}, checkpoint)
+        extra = kept_metadata(found[0][1])
+        return WrittenInterval(instant, read_note(extra), {}, read_checkpoint(extra, "", ()))
 
     def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: no interval's rows are replaced here."""
+        """None: no interval's rows are ever replaced."""
         return None
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
@@ -222,19 +222,19 @@ class JdbcTable:
     # The two phases of a commit
 
     def await_clock(self) -> None:
-        """Wait until this machine's clock is later than all intervals, as long as `clock_wait` lets us."""
+        """Wait until this machine's clock is later than all intervals, for at most `clock_wait`."""
         found = self._database.rows(
             f"SELECT max(instant), max(completed) FROM {self._instants} WHERE sink_table = ?", self._key
         )
         await_clock(max((one or "" for one in found[0]), default=""), self.clock_wait, self._key)
 
     def new_instant(self) -> str:
-        """The time, in milliseconds."""
+        """See `Table`. The time in milliseconds."""
         self.await_clock()
         return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
-        """Say that the interval is under way, and on which commit it rests."""
+        """Enter the interval as pending, with the commit on which it is based."""
         if replaces:
             raise ActionRequiredError(
                 "Rows of a database's table can't be replaced by interval.",
@@ -267,11 +267,12 @@ class JdbcTable:
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,  # noqa: ARG002 - `open` has refused it
     ) -> None:
-        """Merge what the participants have staged and write where the table stands, in one transaction.
+        """Merge the participants' staged rows and write the table's new position, in one transaction.
 
         Raises:
-            RetryableError: the interval isn't under way any more, or the database doesn't answer: look at its state.
-            IntervalError: another commit came since the interval was planned, or staged rows are gone.
+            RetryableError: the interval is no longer pending, or the database doesn't answer: its state has to be read
+                again.
+            IntervalError: another interval was committed since this one was planned, or staged rows are gone.
             ActionRequiredError: the database refuses the rows.
         """
         staged = tuple(committables)
@@ -279,7 +280,8 @@ class JdbcTable:
             if not is_staging_of(one.path, self._key, instant):
                 raise IntervalError(
                     "A WRITE-STATUS names a table that is no staging table of this interval.",
-                    next_step="find who else writes to the control topic; the next interval reads the same offsets.",
+                    next_step="find out which other program writes to the control topic; the next interval reads the "
+                    "same offsets.",
                     path=one.path,
                     instant=instant,
                 )
@@ -288,7 +290,7 @@ class JdbcTable:
             if not self._take_turn(instant):
                 log.info("another process has committed the interval already", instant=instant, table=self._key)
                 return
-            mirrors = self.writer.mirrors  # a snapshot without rows is one, too
+            mirrors = self.writer.mirrors  # an empty snapshot counts, too
             absent = self._merge(instant, [one for one in staged if mirrors or one.rows or one.deletes])
             self._write_position(instant, staged, json.dumps(dict(extra)), absent)
             reach("jdbc.before_database_commit")
@@ -296,7 +298,7 @@ class JdbcTable:
         self._drop(self._database.staging_tables(self._target, self._key, instant))
 
     def forbid_commit(self, instant: str) -> bool:
-        """Take an interval's turn away; see `sluice.connectors.sink.ForbidsCommits`."""
+        """Delete a pending interval's row; see `sluice.connectors.sink.ForbidsCommits`."""
         self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND instant = ? AND state = 'pending'",
             "taking an interval back",
@@ -306,7 +308,7 @@ class JdbcTable:
         return self.state_of(instant) != "completed"
 
     def rollback(self, instant: str) -> bool:
-        """Take its turn away first: whoever is about to commit it then can't. Its staging tables go after that."""
+        """See `Table`. First deletes the interval's row, so that it can't be committed, then its staging tables."""
         gone = self._run(
             f"DELETE FROM {self._instants} WHERE sink_table = ? AND instant = ? AND state = 'pending'",
             "taking an interval back",
@@ -319,13 +321,13 @@ class JdbcTable:
         return gone > 0
 
     def finish_rollbacks(self) -> list[str]:
-        """None: what one has left behind is swept up."""
+        """See `Table`. None: leftovers of an incomplete roll-back are deleted by `sweep`."""
         return []
 
-    # What processes leave that stood still for too long
+    # What processes leave behind that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
-        """The committed intervals. None of them was rolled back: the database commits no interval that was."""
+        """The committed intervals. None was rolled back, since the database refuses a commit after a roll-back."""
         names = self._target.dialect.joined.format("instant || '_' || completed")  # one value: there are up to 1,000
         found = self._database.rows(
             f"SELECT {names} FROM {self._instants} WHERE sink_table = ? AND state = 'completed'", self._key
@@ -334,23 +336,23 @@ class JdbcTable:
         return {name.partition("_")[0]: Completion("commit", [f"{name}.commit"], requested=True) for name in done}
 
     def registered(self, completion: str) -> Registered:  # noqa: ARG002
-        """A commit names no files: its rows are in the table."""
+        """See `Table`. A commit names no files: its rows are in the table."""
         return Registered(0, 0)
 
     def take_off(self, instant: str, files: list[str]) -> None:  # noqa: ARG002
-        """Refuse: rows that were merged can't be told from those before them.
+        """Refuse: merged rows can't be distinguished from earlier rows.
 
-        Nobody asks for it, since the database completes no interval twice, nor one whose turn was taken away.
+        The coordinator never calls this, since no interval is committed twice, nor after its roll-back.
         """
         raise ActionRequiredError(
             "A committed interval can't be taken off a database's table.",
-            next_step="look at the table `_sluice_instants`: somebody other than Sluice has changed it.",
+            next_step="look at the table `_sluice_instants`: another program has changed it.",
             table=self._key,
             instant=instant,
         )
 
     def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, where the interval has staging tables."""
+        """The table itself, if the interval has staging tables."""
         return {""} if self._database.staging_tables(self._target, self._key, instant) else set()
 
     def partitions_on_storage(self) -> set[str]:
@@ -358,7 +360,7 @@ class JdbcTable:
         return {""}
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
-        """Drop the staging tables of intervals that have ended, also those that a commit has merged."""
+        """Drop the staging tables of ended intervals, whether or not they were merged."""
         swept = []
         for instant in committed:
             names = self._database.staging_tables(self._target, self._key, instant)
@@ -369,7 +371,7 @@ class JdbcTable:
     # The commit's transaction
 
     def _take_turn(self, instant: str) -> bool:
-        """Lock where the table stands, and see whether it is this interval's turn; False if it is committed already."""
+        """Lock the table's position, and check that the interval may be committed; False if it is committed already."""
         lock = self._target.dialect.lock_row
         found = self._database.rows(
             f"SELECT instant FROM {self._positions} WHERE sink_table = ?{lock}", self._key, doing=COMMITTING
@@ -397,7 +399,7 @@ class JdbcTable:
         return True
 
     def _merge(self, instant: str, staged: Sequence[Committable]) -> int:
-        """Merge staging tables; returns how many rows were deleted that a snapshot hasn't."""
+        """Merge staging tables; returns the number of rows deleted because a snapshot lacks their keys."""
         tables = []
         for number, writer in enumerate((self.writer, *self._further)):
             of_table = [one for one in staged if one.table == (writer.name if number else "")]
@@ -407,7 +409,7 @@ class JdbcTable:
                 target = replace(target, number=number)
                 tables.append(Merge(self._database, target, writer, (self._key, instant), of_table))
         if sum(len(table) for table in tables) != len(staged):
-            raise ValueError("the audit has let a committable pass that is of none of the interval's tables")
+            raise ValueError("a committable that belongs to none of the interval's tables has passed the audit")
         if tables:
             merge(self._database, tables)
         return sum(table.absent for table in tables)
@@ -443,7 +445,7 @@ class JdbcTable:
     # How
 
     def _drop(self, names: Iterable[str]) -> list[str]:
-        """Drop staging tables. One that a zombie still writes to is left for the next sweep."""
+        """Drop staging tables. A table that a zombie still writes to is left for the next sweep."""
         gone = []
         for name in names:
             try:
@@ -468,6 +470,5 @@ class JdbcTable:
 
 
 def _loaded_with(metadata: str | None) -> str | None:
-    """The table together with which one is loaded, by its row among the positions."""
-    said = json.loads(metadata or "{}").get(_LOADED_WITH)
-    return None if said is None else str(said)
+    """The first table of the pipeline that loads a table, from the metadata in the table's row of positions."""
+    return kept_metadata(metadata).get(_LOADED_WITH)

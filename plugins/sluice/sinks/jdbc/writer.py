@@ -1,4 +1,4 @@
-"""Writes an interval's rows to a staging table of this attempt's own, by Spark's JDBC writer."""
+"""Writes an interval's rows to staging tables of this attempt alone, with Spark's JDBC writer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice.connectors.connections import connection
 from sluice.connectors.data import SinkWriter, Written
+from sluice.databases.thrown import is_of_reading, sql_exception
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
+from sluice.identifiers import quoted
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
@@ -24,22 +26,22 @@ from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.dialect import DatabaseColumn
-from sluice.sinks.jdbc.failures import classified, sql_exception
+from sluice.sinks.jdbc.failures import classified
 from sluice.sinks.jdbc.fits import Fit
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, schema_and_name, staging_table
 from sluice.sinks.jdbc.options import FIRST_TABLE, NUMBER
 from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
 
 _STAGED = "sluice_staged"
-_STAGED_BY_ONE = 1_000_000  # more staging tables than an attempt makes of one table
-_STATEMENT, _COLUMN = 1024, 32  # bytes of a packet beside the values of a row, and of each of them at most
+_STAGED_BY_ONE = 1_000_000  # more staging tables than an attempt ever makes for one table
+_STATEMENT, _COLUMN = 1024, 32  # upper bounds for a packet's bytes besides a row's values, and besides each value
 _WRITER = "org.apache.spark.sql.execution.datasources.jdbc"
 
 
 @dataclass(frozen=True)
 class _Staging:
-    """A staging table, and how rows are sent to it: Spark SQL by the name of the database's column."""
+    """A staging table, and the Spark SQL of the values sent to it, by the name of the database's column."""
 
     name: str
     table: str
@@ -47,7 +49,7 @@ class _Staging:
 
 
 class JdbcWriter(SinkWriter):
-    """The writer of one attempt. No reader of the table, and no other attempt, sees what it writes."""
+    """The writer of one attempt. Neither the table's readers nor other attempts see its rows."""
 
     def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
         self._spark = spark
@@ -69,7 +71,7 @@ class JdbcWriter(SinkWriter):
         changes = CHANGE in rows.columns
         deleted = f"CASE WHEN {CHANGE} IN ({', '.join(map(literal, DELETES))}) THEN 1 ELSE 0 END" if changes else "0"
         frame = rows.selectExpr(
-            *(f"{value} AS {_spark_name(name)}" for name, value in staging.values.items()),
+            *(f"{value} AS {quoted(name)}" for name, value in staging.values.items()),
             f"concat(_kafka_topic, '[', _kafka_partition, ']') AS {LOG}",
             f"_kafka_offset AS {OFFSET}",
             f"{deleted} AS {DELETED}",
@@ -90,7 +92,7 @@ class JdbcWriter(SinkWriter):
         """Create the staging table of a part of this attempt."""
         writer, dialect = self._writer, database.dialect
         zone = writer.options["db_timezone"]
-        schema, _, name = writer.options["table"].rpartition(".")
+        schema, name = schema_and_name(writer.options["table"])
         schema = database.schema_of(schema)
         rows = row_columns(writer, parse_ddl(self._spark, writer.schema_ddl).jsonValue()["fields"])
         found = matched(dialect, rows, database.columns(schema, name), zone)
@@ -103,8 +105,8 @@ class JdbcWriter(SinkWriter):
                 instant=self._start.transaction,
             )
         target = target_of(Target(dialect, schema, name), writer, found)
-        # All staging tables of an interval have the name of its first table in theirs, which is asked for them.
-        first = writer.options.get(FIRST_TABLE, writer.options["table"]).rpartition(".")[2]
+        # The names of all staging tables of an interval derive from its first table, by which the commit finds them.
+        _, first = schema_and_name(writer.options.get(FIRST_TABLE, writer.options["table"]))
         number += int(writer.options.get(NUMBER, 0)) * _STAGED_BY_ONE
         staged = staging_table(dialect.canonical(schema, first), self._start.transaction, self._attempt, number)
         database.create_staging(target, staged)
@@ -113,7 +115,7 @@ class JdbcWriter(SinkWriter):
     def _values(
         self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn], row_limit: int | None
     ) -> dict[str, str]:
-        """What is sent, by column; the first one fails the job where any value of a row doesn't fit."""
+        """The values to send, by column; the first one fails the job if any value of a row doesn't fit."""
         dialect, zone = self._address.dialect, self._writer.options["db_timezone"]
         fits = {row.name: sent(dialect, row, table[row.name], zone) for row in rows}
         problems = [fit.problem for fit in fits.values() if fit.problem is not None]
@@ -129,7 +131,7 @@ class JdbcWriter(SinkWriter):
 
     @staticmethod
     def _too_long(rows: Sequence[RowColumn], fits: Mapping[str, Fit], limit: int) -> list[str]:
-        """That all that a row has in texts and bytes is more than one statement may send."""
+        """The check that a row's texts and bytes fit into one statement, as Spark SQL; empty if none is needed."""
         long = [
             fits[row.name].value for row in rows if isinstance(row.kind, Mapping) or row.kind in ("string", "binary")
         ]
@@ -141,7 +143,7 @@ class JdbcWriter(SinkWriter):
         return [f"CASE WHEN {octets} > {room} THEN {literal(words)} END"]
 
     def _refused(self, row: RowColumn, column: DatabaseColumn) -> list[str]:
-        """What a row must not have beside values that don't fit, as Spark SQL of words."""
+        """Further reasons why a row is refused, as Spark SQL of messages: nulls, and values that were not logged."""
         found = []
         keeps = f"{CHANGE} NOT IN ({', '.join(map(literal, DELETES))}) AND " if self._start.records.changes else ""
         if not column.nullable:
@@ -158,7 +160,7 @@ class JdbcWriter(SinkWriter):
         return found
 
     def _save(self, frame: DataFrame, table: str) -> None:
-        """Run the frame once, by Spark's own writer of batches; its counts are then those of `frame`."""
+        """Execute the frame once, with Spark's JDBC batch writer, so that its counts are those of `frame`."""
         options = {
             **self._address.properties,
             **self._address.dialect.batch_properties,
@@ -179,20 +181,16 @@ class JdbcWriter(SinkWriter):
         run = frame._jdf.queryExecution().toRdd()
         rows = self._spark._jsparkSession.internalCreateDataFrame(run, frame._jdf.schema(), False)
         try:
-            # Not by way of DataFrameWriter, which reads the table's types back first, and doesn't know all of them.
+            # Not through DataFrameWriter, which first reads the table's types, and doesn't know all of them.
             utils = getattr(jvm, f"{_WRITER}.JdbcUtils")
             utils.saveTable(rows, jvm.scala.Option.empty(), True, writer(to_scala(given)))
         except Py4JJavaError as error:
-            raise self._failed(error) from None  # what the driver says may quote rows and addresses
+            raise self._failed(error) from None  # the driver's message may quote rows and addresses
 
     def _failed(self, error: Py4JJavaError) -> Exception:
         found = sql_exception(self._jvm, error.java_exception)
-        if found is None:
+        if found is None or is_of_reading(str(error)):
             unchanged: Exception = error
             return unchanged
         where = {"table": self._writer.path, "instant": self._start.transaction}
         return classified(found, "writing to a staging table", self._address, **where)
-
-
-def _spark_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

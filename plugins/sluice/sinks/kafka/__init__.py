@@ -1,1 +1,1 @@
-"""Topics of a Kafka cluster as a sink: each record once for whoever reads committed ones."""
+"""Topics of a Kafka cluster as a sink: each record exactly once for consumers that read committed records."""

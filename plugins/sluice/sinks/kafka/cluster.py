@@ -1,12 +1,12 @@
-"""The target cluster: how it is reached, its topics, and the transactional producer."""
+"""The target cluster: its clients' settings, its topics, and the transactional producer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from sluice.connectors.connections import connection
@@ -14,8 +14,11 @@ from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.connection import settings_of_connection
 from sluice.kafka.failures import classify, kafka_errors, until_it_is_known
+from sluice.kafka.topic_id import topic_id
 from sluice.kafka.transactional import TIMEOUT, TransactionalSender
+from sluice.logs import log
 from sluice.sinks.kafka.failures import refusal
+from sluice.sinks.kafka.identity import TopicLife, changes_of
 from sluice.sinks.kafka.log import CONFIG
 from sluice.sinks.kafka.names import transactional_id
 from sluice.sinks.kafka.offsets import Offsets
@@ -23,18 +26,18 @@ from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.takes import LARGEST, Takes
 
 _PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}
-"""librdkafka's names. Records without a key go to any partition."""
-_BATCH: Final = 1_000_000  # librdkafka's own batch.size
-_NOT_YET: Final = 1 << 20  # what a topic takes that isn't there: what brokers have by default
+"""librdkafka's names of the partitioners. Records without a key go to a random partition."""
+_BATCH: Final = 1_000_000  # librdkafka's default batch.size
+_NOT_YET: Final = 1 << 20  # the assumed max.message.bytes of a topic that doesn't exist yet: the brokers' default
 
 MakesSender = Callable[[], TransactionalSender]
 
 
 def target_settings(connection_id: str) -> KafkaSettings:
-    """The settings of the target cluster's clients, as this process was given its connection.
+    """The settings of the target cluster's clients, from the connection given to this process.
 
     Raises:
-        ActionRequiredError: it wasn't, or the connection is none of Kafka's.
+        ActionRequiredError: this process has no such connection, or it isn't of type kafka.
     """
     given = connection(connection_id)
     if given.type != "kafka":
@@ -64,7 +67,7 @@ class Target:
 
     Raises (all methods):
         RetryableError: Kafka doesn't answer.
-        ActionRequiredError: a topic is missing, or may not be used.
+        ActionRequiredError: a topic is missing, or access to it is denied.
     """
 
     def __init__(self, settings: KafkaSettings, options: KafkaTopic) -> None:
@@ -73,11 +76,11 @@ class Target:
         self._admin: AdminClient | None = None
 
     def sender(self, smallest: int = _BATCH) -> TransactionalSender:
-        """A producer with the table's transactional id: whoever had it before can't commit anything any more.
+        """A producer with the table's transactional id, which fences every earlier producer with that id.
 
         Args:
-            smallest: the smallest `max.message.bytes` of the topics that it sends to: what is small enough alone has
-                to be so in a batch, too.
+            smallest: the smallest `max.message.bytes` of the topics that it sends to: it limits the size of batches,
+                so that records which are small enough alone don't exceed it in a batch.
         """
         options = self._options
         batch = min(int(options.producer.get("batch.size", _BATCH)), smallest)
@@ -85,8 +88,8 @@ class Target:
             **options.producer,
             "partitioner": _PARTITIONERS[options.partitioner],
             "compression.type": options.compression,
-            "batch.size": max(batch, 1),  # one record that is larger is a batch by itself
-            "delivery.report.only.error": True,  # who is told of every record has no time for records
+            "batch.size": max(batch, 1),  # a larger record becomes a batch by itself
+            "delivery.report.only.error": True,  # a callback for every record would take too much time
             "enable.idempotence": True,
         }
         return TransactionalSender(
@@ -98,22 +101,22 @@ class Target:
         )
 
     def has_log(self) -> bool:
-        """Whether the log was ever made."""
+        """Whether the log's topic exists."""
         return self._options.log in self._known()
 
     def ensure_log(self) -> None:
-        """See that the log is there, and keeps what stands in it."""
-        log = self._options.log
-        if log not in self._known():
-            self._create(log, 1, CONFIG)
-        elif len(self._known()[log].partitions) != 1:
+        """Create the log's topic if it doesn't exist, and check that it never deletes records by age or size."""
+        topic = self._options.log
+        if topic not in self._known():
+            self._create(topic, 1, CONFIG)
+        elif len(self._known()[topic].partitions) != 1:
             raise ActionRequiredError(
                 "The topic of the sink's log has several partitions, so that nothing in it has an order.",
                 next_step="name another one in the sink's `log_topic`.",
-                topic=log,
+                topic=topic,
                 connection=self.settings.name,
             )
-        policy = self._config(log)["cleanup.policy"].value
+        policy = self._config(topic)["cleanup.policy"].value
         if "delete" in policy:
             raise ActionRequiredError(
                 "The topic of the sink's log forgets what stands in it, so that records would be sent again.",
@@ -124,11 +127,11 @@ class Target:
             )
 
     def require(self, topics: Sequence[str], *, create: bool) -> dict[str, Takes]:
-        """See that topics are there; what each takes.
+        """Check that topics exist, and return the limits of each.
 
         Args:
-            topics: the topics that are written to.
-            create: whether those that are missing may be created, if the pipeline says so.
+            topics: the topics to write to.
+            create: whether to create missing topics, if the pipeline allows it.
         """
         wanted = self._options.topic_settings
         known = self._known()
@@ -144,8 +147,53 @@ class Target:
                 self._create(topic, wanted.partitions or -1, wanted.config)
         return {topic: self._takes(topic, there=create or topic in known) for topic in topics}
 
+    def require_same(
+        self, known: Mapping[str, Sequence[Any]], topics: Sequence[str], by_key: Collection[str]
+    ) -> dict[str, TopicLife]:
+        """Check that no topic was replaced since it was last written to, unless the pipeline accepts the new one.
+
+        Args:
+            known: the log's note of each topic, by name.
+            topics: the topics to write to.
+            by_key: topics for which a changed number of partitions matters (`changes_of`).
+
+        Returns:
+            The topics that exist.
+        """
+        now = self._lives(topics)
+        changed = list(changes_of(known, now, topics, by_key))
+        where = {"table": self._options.table_id, "connection": self.settings.name}
+        if changed and self._options.on_topic_change == "continue":
+            log.warning("a topic that was written to is another one now", changed="; ".join(changed), **where)
+        elif changed:
+            raise ActionRequiredError(
+                f"A topic that the sink has written to is another one now: {'; '.join(changed)}.",
+                next_step="nothing was written. If its readers need the earlier records, bring them back: load the "
+                "source's topics from their start into a new topic with a log of its own (`log_topic`). If not, set "
+                "the sink's on_topic_change to continue for one interval.",
+                **where,
+            )
+        return now
+
+    def _lives(self, topics: Sequence[str]) -> dict[str, TopicLife]:
+        """Kafka's description of each topic that exists."""
+        if not topics:
+            return {}
+        found = {}
+        described = self._client().describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+        for topic, answer in described.items():
+            with kafka_errors("asking for the sink's topics", topic=topic, connection=self.settings.name):
+                try:
+                    description = answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        raise
+                    continue
+            found[topic] = TopicLife(topic_id(description.topic_id), len(description.partitions))
+        return found
+
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if it isn't there."""
+        """How many partitions a topic has; 0 if it doesn't exist."""
         known = self._known()
         return len(known[topic].partitions) if topic in known else 0
 

@@ -1,4 +1,4 @@
-"""The log of a table of topics without a JVM, for the page: the newest intervals, and those that are under way."""
+"""Reads the log of a table of topics without a JVM, for the page: the newest intervals, and all pending ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.sinks.kafka.names import log_of
 from sluice.sinks.kafka.offsets import Offsets
 
 READ: Final = 5_000
-"""How many of the log's last offsets are read: an interval takes five, and one that was aborted four."""
+"""How many of the log's last offsets are read: a committed interval takes five, an aborted one four."""
 _TIMEOUT: Final = 10.0
 
 
@@ -29,7 +29,7 @@ class TopicCommits:
         self._table = table
 
     def read(self) -> Timeline | None:
-        """The newest intervals, and those that are under way; None where the log was never made."""
+        """The newest intervals, and all pending ones; None if the log doesn't exist."""
         log = self._log()
         if log is None:
             return None
@@ -40,13 +40,13 @@ class TopicCommits:
         return Timeline(dict(sorted(instants.items())), archives=forgets)
 
     def facts(self, instant: Instant) -> CommitFacts:
-        """What the log says of a committed interval; tombstones count as rows that it has changed."""
+        """A committed interval's facts, from the log; tombstones count as rows."""
         log = self._log()
         found = log.find(instant.requested) if log is not None else None
         if found is None:
             raise ActionRequiredError(
-                "The interval is not among those that the sink's log has any more.",
-                next_step=f"the last {KEPT} stay; the control topic tells of older ones.",
+                "The interval is no longer in the sink's log.",
+                next_step=f"the log keeps the last {KEPT} intervals; look for older ones in the control topic.",
                 table=self._table,
                 instant=instant.requested,
             )

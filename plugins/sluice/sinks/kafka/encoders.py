@@ -1,6 +1,6 @@
-"""Columns as a record's key or value, by Spark's own functions: the converters' counterpart.
+"""Encodes columns as a record's key or value with Spark's functions: the counterpart of converters.
 
-What a registry's schema describes has, as Confluent's serializers write it, a zero byte and the schema's id in front.
+As with Confluent's serializers, data with a registered schema begins with a zero byte and the schema's id.
 """
 
 from __future__ import annotations
@@ -26,39 +26,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sluice.records.transforms import quoted
+from sluice.identifiers import quoted
 from sluice.registry.protobuf import message_prefixes
 from sluice.rows.files import on_every_machine
+from sluice.rows.json_text import as_json
 from sluice.sinks.kafka.schemas import connect_schema
-
-_TIMES: Final = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-    "ignoreNullFields": "false",
-}
-"""Spark writes milliseconds else, and leaves fields out that are null."""
 
 
 def encoded(
     spark: SparkSession, encoder: str, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any]
 ) -> Column:
-    """The bytes of some columns.
+    """Columns, encoded as bytes.
 
     Args:
         spark: the session.
-        encoder: its name in the section.
-        names: the columns.
-        kind: their types, under their names.
-        pinned: what START-COMMIT says of the schema: `id` and `text`, of Protobuf also `message` and `indexes`; empty
-            without one.
+        encoder: the encoder's name in the section.
+        names: the columns to encode.
+        kind: a struct with the columns' types.
+        pinned: START-COMMIT's entry for the schema: `id` and `text`, and for Protobuf also `message` and `indexes`;
+            empty if the encoder has no schema.
     """
     return _ENCODERS[encoder](spark, names, StructType([kind[name] for name in names]), pinned)
 
 
 def unfit(encoder: str, names: Sequence[str], kind: StructType) -> Column | None:
-    """Why a row can't be encoded, in words, null for one that can; None where that can't happen.
+    """The reason why a row can't be encoded, null for other rows; None if all rows can be encoded.
 
-    Protobuf has no null in a list or a map. `encoded` is null for such a row.
+    Protobuf has no nulls in lists and maps. `encoded` is null for a row with such a null.
     """
     if encoder != "protobuf":
         return None
@@ -72,7 +66,7 @@ def unfit(encoder: str, names: Sequence[str], kind: StructType) -> Column | None
 
 
 def _has_null(value: Column, kind: DataType) -> Column | None:
-    """Whether a list or a map inside of it has a null; None where none can."""
+    """Whether a list or a map inside a value has a null; None if none can, by the type."""
     if isinstance(kind, StructType):
         inner = [_has_null(value.getField(f.name), f.dataType) for f in kind.fields]
         found = [F.coalesce(one, F.lit(False)) for one in inner if one is not None]
@@ -91,7 +85,7 @@ def _has_null(value: Column, kind: DataType) -> Column | None:
 
 
 def _protobuf(spark: SparkSession, names: Sequence[str], kind: StructType, pinned: Mapping[str, Any]) -> Column:
-    """By Spark's encoder, from the fields of messages that it would give a meaning of its own."""
+    """By Spark's encoder, with dates, times and decimals as plain messages: Spark would encode some differently."""
     jvm: Any = spark._jvm
     path = on_every_machine(spark, b64decode(str(pinned["text"])), "desc")
     row = F.struct(*(_message(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in kind.fields))
@@ -104,7 +98,7 @@ def _protobuf(spark: SparkSession, names: Sequence[str], kind: StructType, pinne
 
 
 def _message(value: Column, kind: DataType) -> Column:
-    """A value as the message's fields that it becomes."""
+    """A value as a struct of its Protobuf message's fields."""
     if isinstance(kind, DateType):
         parts = {"year": F.year(value), "month": F.month(value), "day": F.dayofmonth(value)}
     elif isinstance(kind, TimestampType):
@@ -131,13 +125,13 @@ def _struct(names: Sequence[str]) -> Column:
 
 
 def _json(_: SparkSession, names: Sequence[str], kind: StructType, __: Mapping[str, Any]) -> Column:  # noqa: ARG001
-    return F.to_json(_struct(names), _TIMES).cast("binary")
+    return as_json(_struct(names)).cast("binary")
 
 
 def _json_with_schema(_: SparkSession, __: Sequence[str], kind: StructType, ___: Mapping[str, Any]) -> Column:
     payload = F.struct(*(_logical(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in kind.fields))
     before = f'{{"schema":{json.dumps(connect_schema(kind.jsonValue()), separators=(",", ":"))},"payload":'
-    return F.concat(F.lit(before), F.to_json(payload, _TIMES), F.lit("}")).cast("binary")
+    return F.concat(F.lit(before), as_json(payload), F.lit("}")).cast("binary")
 
 
 def _logical(value: Column, kind: DataType) -> Column:
@@ -150,7 +144,7 @@ def _logical(value: Column, kind: DataType) -> Column:
         return F.unix_millis(F.to_utc_timestamp(value.cast("timestamp"), F.current_timezone()))
     if isinstance(kind, DecimalType):
         logical = {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        # Avro's bytes with their length in front, which is one byte: 38 digits have 16. Null stays null.
+        # Avro's bytes after the union's index and their length, one byte each: 38 digits take 16 bytes. Null stays so.
         avro = to_avro(value, json.dumps(["null", logical]))
         return F.when(value.isNotNull(), avro.substr(F.lit(3), F.lit(1 << 30)))
     if isinstance(kind, StructType):

@@ -1,4 +1,4 @@
-"""What Kafka says of records that it doesn't take, in our words."""
+"""Turns Kafka's refusals of records into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INVALID = (KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION, KafkaError.I
 
 
 def refusal(error: KafkaError, **where: Any) -> ActionRequiredError | None:
-    """The error to report where the target refuses records; None for one that any client may have."""
+    """The error to report if the target refuses records; None for an error that isn't specific to writing them."""
     code = error.code()
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         what, next_step = (

@@ -1,4 +1,4 @@
-"""What the Kafka sink calls its things: staged columns, folders, its log's keys. Pure."""
+"""The Kafka sink's names: of staged columns, folders, topics and the transactional id. Pure."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sluice.protocol.messages import TableSpec
 STAGED: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 """The columns of a staged record; headers are an array of name and bytes, the timestamp is in milliseconds or null."""
 EACH: Final = "${topic}"
-"""In a topic's name: the name of the topic that a record came from."""
+"""A placeholder in a topic's name: the topic that a record came from."""
 SHORTENED: Final = "shortened"
-"""An option of the topic of bad records: of a record that is too large for it, it has what it takes."""
+"""An option of the topic of bad records: a record that is too large for it is shortened."""
 LEFT_OUT: Final = "sluice.left_out"
-"""The header of a bad record that says what of it the topic of bad records doesn't take, in words."""
+"""A header of a shortened bad record, which says in words which parts were left out."""
 _NOT_IN_RECORDS: Final = ("staging", "takes", "compression", "compression_level")
 _TABLE: Final = re.compile(r"kafka://([\w.\-]{1,200})/([A-Za-z0-9._-]{1,249})")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def staging_folder(instant: str, attempt: str | None = None) -> str:
-    """Where an interval's records are staged, or one attempt's of them, below the staging path."""
+    """The folder, below the staging path, for the staged records of an interval, or of one attempt at it."""
     return f"{instant}/{attempt}" if attempt is not None else instant
 
 
 def transactional_id(table: str) -> str:
-    """The one transactional id of a table: for people its name, and a hash of the whole."""
+    """A table's only transactional id: its name, for readability, and a hash of its whole id."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", table.rpartition("/")[2])
     return f"sluice.sink.{name}.{hashlib.sha256(table.encode()).hexdigest()[:12]}"
 
 
 def way_of_writing(writer: TableSpec) -> str:
-    """Tells whether two intervals have made the same records of the same rows: the columns, encoders and schemas."""
+    """A hash of columns, encoders and schemas: equal for intervals that encode the same rows as the same records."""
     how = {name: value for name, value in writer.options.items() if name not in _NOT_IN_RECORDS}
     return hashlib.sha256(json.dumps([writer.schema_ddl, sorted(how.items())]).encode()).hexdigest()[:16]
 
@@ -44,35 +44,36 @@ def log_of(table: str) -> tuple[str, str]:
     """The connection and the topic of a table's log, given its id.
 
     Raises:
-        ActionRequiredError: it is no id of this sink's.
+        ActionRequiredError: it isn't the id of a table of this sink.
     """
     found = _TABLE.fullmatch(table)
     if found is None:
         raise ActionRequiredError(
             "This is no id of a table of Kafka topics.",
-            next_step="it is kafka://<connection>/<log topic>; find who writes to the control topic.",
+            next_step="an id is kafka://<connection>/<log topic>; find out which other program writes to the control "
+            "topic.",
             table=table,
         )
     return found[1], found[2]
 
 
 def default_log(topic: str) -> str:
-    """The log's topic where the file names none."""
+    """The log's topic if the pipeline file names none."""
     return f"_sluice.{topic.replace(EACH, 'each')}"
 
 
 def quarantine_topic(log: str) -> str:
-    """The topic of bad records, given the topic of their log: `orders.quarantine` for `_sluice.orders_quarantine`."""
+    """The topic of bad records, given their log's topic: `orders.quarantine` for `_sluice.orders_quarantine`."""
     name = log.removeprefix("_sluice.")
     name = f"{name.removesuffix('_quarantine')}.quarantine" if name.endswith("_quarantine") else name
     return name if name != log else f"{log}.records"
 
 
 def topics_of(template: str, topics: tuple[str, ...]) -> tuple[str, ...]:
-    """The topics that records of these topics are written to.
+    """The target topics for the records of some source topics.
 
     Raises:
-        ActionRequiredError: a name is none that Kafka allows.
+        ActionRequiredError: Kafka doesn't allow a topic's name.
     """
     made = dict.fromkeys(template.replace(EACH, one) for one in topics) if EACH in template else {template: None}
     for name in made:

@@ -1,4 +1,4 @@
-"""Where the target's topics begin and end, and what their settings do to records that stand in them."""
+"""The first and last offsets of the target's topics, and the settings that change their records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sluice.kafka.transactional import TIMEOUT
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """What a topic does to records: whether compaction takes earlier ones of a key, and whether it dates them anew."""
+    """Whether compaction removes a key's earlier records, and whether brokers replace the records' timestamps."""
 
     compacted: bool
     dates_anew: bool
@@ -33,34 +33,34 @@ class Offsets:
 
     Raises (all methods):
         RetryableError: Kafka doesn't answer.
-        ActionRequiredError: a topic may not be looked at.
+        ActionRequiredError: access to a topic is denied.
     """
 
     def __init__(self, settings: KafkaSettings, timeout: float = TIMEOUT) -> None:
         self._settings, self._timeout = settings, timeout
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[int]]:
-        """The partitions of those topics that are there."""
+        """The partitions of the topics that exist."""
         with kafka_errors("looking for the sink's topics", connection=self._settings.name):
             known = self._admin.list_topics(timeout=self._timeout).topics
         return {topic: sorted(known[topic].partitions) for topic in topics if topic in known}
 
     def ends(self, topics: Collection[str], *, committed: bool) -> dict[str, dict[int, int]]:
-        """Where topics end; those that aren't there are left out.
+        """The end offsets of topics, without topics that don't exist.
 
         Args:
-            topics: their names.
-            committed: for a consumer of what is committed, which waits before the first transaction that is open.
+            topics: the topics' names.
+            committed: whether for a consumer of committed records, which stops at the first open transaction.
         """
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         return self._offsets(topics, OffsetSpec.latest(), isolation)
 
     def starts(self, topics: Collection[str]) -> dict[str, dict[int, int]]:
-        """Where topics begin, after what retention has taken."""
+        """The first offsets of topics that retention has left."""
         return self._offsets(topics, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
 
     def config(self, topic: str) -> TopicConfig:
-        """What a topic does to its records."""
+        """The settings of a topic that change its records."""
         with kafka_errors("asking for a topic's settings", topic=topic, connection=self._settings.name):
             found = self._described(topic)
         dates = str(found["message.timestamp.type"].value)
@@ -102,13 +102,13 @@ _MOST: Final = 20_000  # partitions: a record of the log has to fit into a batch
 
 
 class Spans:
-    """Between which offsets an interval's records are, while they are sent.
+    """The ranges of offsets that contain an interval's records, determined while they are sent.
 
-    Only one process sends in a table's name at a time, so what others of it have sent isn't between them; records that
-    other producers send meanwhile are.
+    Only one process at a time sends for a table, so no other interval's records are in these ranges; records that
+    other producers send meanwhile may be.
 
     Args:
-        offsets: the cluster's.
+        offsets: the offsets of the cluster's topics.
     """
 
     def __init__(self, offsets: Offsets) -> None:
@@ -116,11 +116,11 @@ class Spans:
         self._starts: dict[str, dict[int, int]] = {}
 
     def begin(self, topic: str) -> None:
-        """Note where a topic ends before its first record."""
+        """Note a topic's end offsets before its first record is sent."""
         self._starts |= {topic: {}, **self._offsets.ends([topic], committed=False)}
 
     def ended(self) -> dict[str, list[tuple[int, int, int]]]:
-        """The spans of all topics that were begun, once Kafka has their records; none where there are too many."""
+        """The ranges of all topics that records were sent to, once Kafka has all; empty if there are too many."""
         found = {
             topic: [(p, self._starts[topic].get(p, 0), end) for p, end in ends.items()]
             for topic, ends in self._offsets.ends(list(self._starts), committed=False).items()

@@ -21,10 +21,10 @@ from sluice.sinks.kafka.names import EACH, default_log, topics_of
 
 Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
 REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
-"""Encoders whose schema stands in a registry."""
+"""Encoders whose schema is in a registry."""
 SINGLE: tuple[Encoding, ...] = ("string", "bytes")
-"""Encoders of one column."""
-# What a user may set of the producer: none of it changes what is guaranteed.
+"""Encoders of a single column."""
+# The producer's settings that a user may set: none of them affects the guarantee.
 _PRODUCER = (
     "batch.size",
     "batch.num.messages",
@@ -46,7 +46,7 @@ _NOT_HERE = ("record_key", "partition_fields", "ordering_field")
 
 
 class Encoder(Section):
-    """How keys or values are written."""
+    """How keys or values are encoded."""
 
     encoder: Encoding = "json"
     """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`. avro,
@@ -54,15 +54,15 @@ class Encoder(Section):
     registry: Annotated[str, Field(pattern=r"^[\w.\-]{0,200}$")] = ""
     """Id of the Airflow connection to the schema registry, for avro, protobuf and json_schema."""
     subject_name_strategy: Literal["topic", "record", "topic_record"] = "topic"
-    """The subject that a schema stands under. topic: the topic's name with -key or -value. record: the record's name.
-    topic_record: both."""
+    """The schema's subject. topic: the topic's name with -key or -value. record: the record's name. topic_record:
+    both."""
     subject: str | None = None
-    """Instead of what the strategy says: the subject."""
+    """A fixed subject, instead of the strategy's."""
     record_name: str | None = None
-    """The full name of the schema's record or message, such as `com.example.Flight`. Default: made from the pipeline's
-    name; of a Protobuf schema that has to be there, its first message."""
+    """The full name of the schema's record or message, such as `com.example.Flight`. Default: derived from the
+    pipeline's name; for a Protobuf schema with auto_register false, its first message."""
     auto_register: bool = True
-    """Register the columns' schema where the subject doesn't have it. false: it has to be there."""
+    """Register the columns' schema if the subject doesn't have it. false: the schema must already be registered."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Encoder:
@@ -76,16 +76,16 @@ class Encoder(Section):
 
 
 class TopicSettings(Section):
-    """How a topic is created that isn't there. A topic that is there stays as it is."""
+    """How missing topics are created. Existing topics are not changed."""
 
     create: bool = False
-    """Create missing topics. false: a topic that is missing ends the interval before anything is written."""
+    """Create missing topics. false: if a topic is missing, the interval fails before anything is written."""
     partitions: Annotated[int, Field(gt=0)] | None = None
     """The number of partitions. Default: the brokers' num.partitions."""
     replication_factor: Annotated[int, Field(gt=0)] | None = None
     """The number of replicas. Default: the brokers' default.replication.factor."""
     config: Options = Field(default_factory=dict)
-    """Kafka's settings of the topic, such as `cleanup.policy: compact`."""
+    """Kafka's topic settings, such as `cleanup.policy: compact`."""
 
 
 class KafkaTopic(SinkOptions):
@@ -99,14 +99,14 @@ class KafkaTopic(SinkOptions):
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"upsert": "tombstones true", "delete": "tombstones true"})
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
-    """Id of the Airflow connection of type kafka to the target cluster, which may be another one than the source's."""
+    """Id of the Airflow connection of type kafka to the target cluster, which may differ from the source's."""
     topic: Annotated[str, Field(min_length=1)]
-    """The topic that is written to. `${topic}` in it is the name of the topic that a record came from."""
+    """The topic to write to. `${topic}` is replaced by the name of the topic that a record came from."""
     staging: TablePath
-    """A folder of this pipeline alone, on storage that the write jobs and Airflow's workers share: a path, or a URI
-    such as hdfs://namenode/staging/flights or s3a://bucket/staging. Encoded records lie there until they are sent."""
+    """A folder for this pipeline alone, on storage that the write jobs and Airflow's workers share: a path, or a URI
+    such as hdfs://namenode/staging/flights or s3a://bucket/staging. It holds encoded records until they are sent."""
     log_topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,249}$")] | None = None
-    """The topic on the same cluster in which offsets and intervals stand, with one partition, of this pipeline alone.
+    """The topic on the same cluster that holds offsets and intervals, with one partition, for this pipeline alone.
     Default: `_sluice.` and `topic`."""
     value: Encoder = Encoder()
     """How values are encoded."""
@@ -115,35 +115,42 @@ class KafkaTopic(SinkOptions):
     key_fields: OneOrMore = ()
     """The columns of the key. Without them records have no key."""
     value_fields: OneOrMore = ()
-    """The columns of the value. Default: all that aren't named as headers or as the timestamp; of encoder string and
-    bytes also none of the key."""
+    """The columns of the value. Default: all columns that are neither a header nor the timestamp; with the encoders
+    string and bytes, key columns are left out, too."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers, each with the column whose text it has: `{origin: airport}`."""
+    """Headers, each with the column that has its text: `{origin: airport}`."""
     headers_from: str | None = None
-    """The column of the records' own headers, which are carried on: `columns: {headers: headers}` of a Kafka source."""
+    """The column with the source records' headers, which are passed through: `columns: {headers: headers}` of a Kafka
+    source."""
     timestamp: str = "record"
-    """The time of a record. record: that of the record that it was made from. wallclock: when it is sent. Else a column
-    of type TIMESTAMP."""
+    """A record's timestamp. record: the source record's. wallclock: the time of sending. Else a column of type
+    TIMESTAMP."""
     partitioner: Literal["murmur2", "crc32", "same"] = "murmur2"
-    """Which partition a record goes to. murmur2: as Java's clients choose by the key. crc32: as librdkafka's do. same:
-    the number that it came from."""
+    """How a record's partition is chosen. murmur2: by the key, like Java's clients. crc32: by the key, like librdkafka.
+    same: the number of the source record's partition."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
-    """How batches are packed."""
+    """How batches are compressed."""
     tombstones: bool = False
-    """With `changes`: a delete becomes a record of the key without a value. Requires key_fields."""
+    """With `changes`: a delete becomes a record with the key and without a value. Requires key_fields."""
     topic_settings: TopicSettings = TopicSettings()
     """How topics are created."""
+    on_topic_change: Literal["fail", "continue"] = "fail"
+    """What to do if a topic was deleted since it was last written to, whether or not it was created again, or if its
+    number of partitions changed while a key's last record counts (`tombstones`, or a compacted topic): fail the
+    interval, or continue. Earlier records are then missing, or stay in their keys' earlier partitions."""
     transaction_timeout: Duration = timedelta(minutes=15)
-    """How long sending an interval may take; no more than the brokers' transaction.max.timeout.ms, 15 minutes by
-    default. Consumers wait for it as long if the process that sends dies."""
+    """How long sending an interval may take; at most the brokers' transaction.max.timeout.ms, 15 minutes by default.
+    Consumers wait as long if the sending process dies."""
     producer: Options = Field(default_factory=dict)
-    """Settings of librdkafka's producer that change nothing of the guarantee, such as `linger.ms`."""
+    """Settings of librdkafka's producer that don't affect the guarantee, such as `linger.ms`."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """One Kafka transaction has records and checkpoint. What was committed is never taken back."""
+        """A single Kafka transaction has records and checkpoint. Committed records are never taken back."""
         changes = self.tombstones
-        return SinkCapabilities(atomic_with_checkpoint=True, upsert=changes, delete=changes, quarantine=True)
+        return SinkCapabilities(
+            atomic_with_checkpoint=True, upsert=changes, delete=changes, quarantine=True, keyless=changes
+        )
 
     @property
     def log(self) -> str:
@@ -156,19 +163,19 @@ class KafkaTopic(SinkOptions):
         return f"kafka://{self.connection}/{self.log}"
 
     def written_topics(self, topics: Sequence[str]) -> Sequence[str]:
-        """One, or one for each that is read."""
+        """The target topic, or one for each source topic."""
         return topics_of(self.topic, tuple(topics))
 
     @property
     def connections(self) -> tuple[str, ...]:
-        """The target cluster's."""
+        """The target cluster's connection."""
         return (self.connection,)
 
     def require(self, changes: Changes | None, ranges: int) -> None:  # noqa: ARG002 - any number of jobs may write
-        """Check that tombstones have a reason.
+        """Check that `tombstones` is set only for pipelines with `changes`.
 
         Raises:
-            ValueError: nothing deletes.
+            ValueError: the pipeline has no deletes.
         """
         if self.tombstones and changes is None:
             raise ValueError("`tombstones` are deletes of `changes`, and the pipeline has none")
@@ -182,7 +189,7 @@ class KafkaTopic(SinkOptions):
         schema_ddl: str = "",
         schema_avro: str = "",
     ) -> TableSpec:
-        """How an interval's rows are written; see `SinkOptions`."""
+        """The settings for writing an interval's rows; see `SinkOptions`."""
         debezium = changes is not None and changes.format == "debezium"
         return TableSpec(
             path=self.table_id,
@@ -217,7 +224,7 @@ class KafkaTopic(SinkOptions):
 
     @classmethod
     def for_route(cls, section: dict[str, object], pipeline: str, table: str) -> None:
-        """The tables of `routes` go to topics of their names, and have logs of their own."""
+        """Each table of `routes` gets a topic of its name, and a separate log."""
         section.setdefault("topic", table)
         section.setdefault("log_topic", f"_sluice.{pipeline}.{table}")
         if isinstance(section.get("staging"), str):

@@ -1,4 +1,4 @@
-"""How many bytes a record has when it is packed, by the codecs that Kafka's clients have, as expressions of Spark's."""
+"""The compressed size of a record, by the codecs of Kafka's clients, as Spark expressions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sluice.jvm.static_call import class_of, static_call, static_expression
 
 _BUFFER: Final = "java.nio.ByteBuffer"
 _LZ4: Final = "net.jpountz.lz4.LZ4"
-_GZIP_LEVEL, _ZSTD_LEVEL, _LZ4_HIGH = 6, 3, 3  # librdkafka's own where none is said; from which on LZ4 takes its time
+_GZIP_LEVEL, _ZSTD_LEVEL, _LZ4_HIGH = 6, 3, 3  # librdkafka's defaults; the level from which on LZ4 compresses slowly
 
 
 def packed_size(spark: SparkSession, data: Column, compression: str, level: int | None) -> Column:
-    """The bytes of some data when packed, within some of what a client of Kafka's makes of a record with them.
+    """The size of data after compression, in bytes, which differs only slightly from the result of a Kafka client.
 
     Args:
         spark: the session.
         data: a binary column.
         compression: gzip, snappy, lz4 or zstd.
-        level: `compression.level`; None for the client's own.
+        level: `compression.level`; None for the client's default.
     """
     return _CODECS[compression](spark, data, level if level is not None and level >= 0 else None)
 
@@ -36,7 +36,7 @@ def _zstd(spark: SparkSession, data: Column, level: int | None) -> Column:
     return F.length(static_call(spark, "com.github.luben.zstd.Zstd", "compress", "BinaryType", *given))
 
 
-# The others have no static method: it takes an object of theirs.
+# The other codecs have no static method, and need an object.
 
 
 def _gzip(spark: SparkSession, data: Column, level: int | None) -> Column:
@@ -57,7 +57,7 @@ def _lz4(spark: SparkSession, data: Column, level: int | None) -> Column:
 
 
 class _Java:
-    """Calls of methods of Java's objects as Catalyst's expressions, for no more than these cost."""
+    """Builds calls of Java objects' methods as Catalyst expressions, which cost no more than the calls themselves."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm

@@ -1,4 +1,4 @@
-"""The schemas of keys and values: derived from the columns, and registered before an interval begins."""
+"""Derives the schemas of keys and values from the columns, and registers them before an interval begins."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def pinned_schema(
     registries: Registries,
     write: bool,
 ) -> dict[str, Any]:
-    """What START-COMMIT says of a schema: `id` and `text`, of Protobuf also `message` and `indexes`.
+    """A schema for START-COMMIT: `id` and `text`, and for Protobuf also `message` and `indexes`.
 
-    Nothing where the encoder has none.
+    Empty if the encoder has no schema in a registry.
 
     Args:
         part: `key` or `value`.
-        encoder: how it is written.
+        encoder: the part's encoder.
         struct: the columns.
-        place: of the section, for errors.
-        name: the pipeline's.
-        targets: the topics that are written to.
-        jvm: where Spark's conversion of types is.
-        registries: where a registry is, by its connection's id.
-        write: whether a schema may be registered; else one that isn't there has the id 0.
+        place: the section's place in the pipeline file, for errors.
+        name: the pipeline's table name.
+        targets: the topics to write to.
+        jvm: a JVM with Spark's conversion of types.
+        registries: returns a schema registry, given its connection's id.
+        write: whether a schema may be registered; if not, a missing schema has the id 0.
 
     Raises:
-        ActionRequiredError: the columns have a type that the encoder doesn't write, or the registry refuses the schema.
+        ActionRequiredError: the encoder can't write a column's type, or the registry refuses the schema.
         RetryableError: the registry doesn't answer.
     """
     full = encoder.record_name or f"sluice.{_identifier(name)}{'_key' if part == 'key' else ''}"
@@ -70,8 +70,8 @@ def pinned_schema(
     kind = _KINDS[encoder.encoder]
     subjects = _subjects(part, encoder, full, targets)
     with Registry(registries(encoder.registry)) as registry:
-        if encoder.encoder == "protobuf" and encoder.auto_register:
-            text = _as_before(registry, subjects, text, struct, full, place)
+        if encoder.auto_register:
+            text = _as_before(jvm, registry, subjects, kind, text, struct, full, place)
         found = [
             registry.written_as(subject, kind, text, register=encoder.auto_register and write) for subject in subjects
         ]
@@ -101,19 +101,38 @@ def pinned_schema(
     return pinned
 
 
-def _as_before(registry: Registry, subjects: Sequence[str], text: str, struct: Type, full: str, place: str) -> str:
-    """The schema with the numbers that its fields have in the subject's last one."""
-    last = next(filter(None, (registry.written_as(one, "PROTOBUF", "", register=False) for one in subjects)), None)
+def _as_before(
+    jvm: HudiJvm,
+    registry: Registry,
+    subjects: Sequence[str],
+    kind: Kind,
+    text: str,
+    struct: Type,
+    full: str,
+    place: str,
+) -> str:
+    """The schema as the successor of the subject's last one.
+
+    Protobuf fields keep their numbers. If an earlier release registered a schema for the same columns, that schema is
+    kept: Avro without defaults, or a JSON Schema that allows additional properties.
+    """
+    last = next(filter(None, (registry.written_as(one, kind, "", register=False) for one in subjects)), None)
     if last is None or last.text.strip() == text.strip():
         return text
-    with _usable(place):
-        return proto_text(struct, full, _files(last.text, last.references))
+    if kind == "PROTOBUF":
+        with _usable(place):
+            return proto_text(struct, full, _files(last.text, last.references))
+    before = json.loads(last.text)
+    if kind == "AVRO":
+        return last.text if before == json.loads(_spark_avro(jvm, struct, full)) else text
+    is_open = isinstance(before, dict) and "additionalProperties" not in before
+    return json_schema(struct, full, closed=False) if is_open else text
 
 
 def _message(
     text: str, references: Sequence[Reference], message: str | None, struct: Type, place: str
 ) -> dict[str, Any]:
-    """What Spark needs of a Protobuf schema, in place of its text."""
+    """A Protobuf schema in the form that Spark needs, instead of its text."""
     with _usable(place):
         made = written_message(_files(text, references), message, struct)
     return {"text": b64encode(made.descriptors).decode(), "message": made.name, "indexes": made.indexes}
@@ -151,6 +170,32 @@ def _identifier(name: str) -> str:
 
 
 def _avro(jvm: HudiJvm, struct: Type, full: str) -> str:
+    """An Avro schema with null as the default of nullable columns, so that a later schema can read older records."""
+    return json.dumps(_with_defaults(json.loads(_spark_avro(jvm, struct, full))), separators=(",", ":"))
+
+
+def _with_defaults(schema: Any) -> Any:
+    """A schema with null as the default, and so as the union's first type, of every nullable field in all records."""
+    if isinstance(schema, list):
+        return [_with_defaults(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {
+        name: _with_defaults(part) if name in ("type", "items", "values") else part for name, part in schema.items()
+    }
+    if "fields" in made:
+        made["fields"] = [_with_default(field) for field in made["fields"]]
+    return made
+
+
+def _with_default(field: dict[str, Any]) -> dict[str, Any]:
+    kind = _with_defaults(field["type"])
+    if not (isinstance(kind, list) and "null" in kind):
+        return {**field, "type": kind}
+    return {**field, "type": ["null", *(one for one in kind if one != "null")], "default": None}
+
+
+def _spark_avro(jvm: HudiJvm, struct: Type, full: str) -> str:
     namespace, _, name = full.rpartition(".")
     kind = jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct))
     try:
@@ -161,7 +206,7 @@ def _avro(jvm: HudiJvm, struct: Type, full: str) -> str:
 
 
 def _require_writable(jvm: HudiJvm, struct: Type, text: str, place: str) -> None:
-    """Check that rows can be written by a schema that somebody else has registered."""
+    """Check that rows can be written with a schema that another program registered."""
     try:
         kind = jvm.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(struct))
         schema = jvm.jvm.org.apache.avro.Schema.Parser().parse(text)

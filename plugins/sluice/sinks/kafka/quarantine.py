@@ -1,6 +1,6 @@
-"""Bad records of a pipeline that writes topics: a topic of their own, each as it was, its problem in its headers.
+"""Bad records of a pipeline that writes topics: a separate topic with unchanged records, and their problems in headers.
 
-It has a log of its own, too: the interval's bad records are one Kafka transaction, sent once the interval is committed.
+It has a separate log, too: an interval's bad records are one Kafka transaction, sent once the interval is committed.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _HEADERS: Final = (
     *("kafka_topic", "kafka_partition", "kafka_offset", "kafka_timestamp", "reason", "stage", "table_name"),
     *("dag_id", "run_id", "range_number", "attempt", "kafka_topic_id", "kafka_cluster_id", INSTANT),
 )
-"""The columns that stand in headers, behind the record's own; their names there begin with `_OWN`.
+"""The columns written as headers after the record's original headers; the headers' names begin with `_OWN`.
 
-Behind them stands `LEFT_OUT` where the topic doesn't take all of a record.
+`LEFT_OUT` follows them if a record was shortened.
 """
 _CONFIG: Final = {"retention.ms": "-1", "cleanup.policy": "delete", "max.message.bytes": "10485760"}
 
 Header = tuple[str, str | bytes | None]
 Span = tuple[str, int, int, int]
-"""Records of a topic's partition, from an offset up to another."""
+"""A range of records: topic, partition, first offset, and end offset (exclusive)."""
 
 
 def quarantine_section(table: TableSpec, errors: Errors, section: KafkaTopic) -> KafkaTopic:
-    """The section of a pipeline that would write nothing but the bad records of this one.
+    """The sink's section for a pipeline's bad records.
 
     Args:
-        table: how the pipeline's own records are written.
-        errors: what it says of bad records.
-        section: its own section.
+        table: the settings for the pipeline's good records.
+        errors: the pipeline's `errors` section.
+        section: the pipeline's sink section.
 
     Raises:
-        ActionRequiredError: errors.quarantine names nothing on the same connection.
+        ActionRequiredError: errors.quarantine isn't a log on the same connection.
     """
     path = quarantine_path(table.path, errors)
     beside = section.topic_settings.model_copy(update={"create": True, "partitions": 1, "config": _CONFIG})
@@ -79,6 +79,7 @@ def quarantine_section(table: TableSpec, errors: Errors, section: KafkaTopic) ->
                 "transaction_timeout": section.transaction_timeout,
                 "producer": section.producer,
                 "topic_settings": beside,
+                "on_topic_change": "continue",  # the interval is already committed when its bad records are sent
             }
         )
     except (ValidationError, ActionRequiredError):
@@ -94,11 +95,11 @@ def quarantine_section(table: TableSpec, errors: Errors, section: KafkaTopic) ->
 
 
 class QuarantineTopic:
-    """The bad records of a pipeline without a JVM; see `sluice.connectors.views.QuarantineReader`.
+    """Reads the bad records of a pipeline without a JVM; see `sluice.connectors.views.QuarantineReader`.
 
     Args:
         path: the id of their table, `kafka://<connection>/<log>`.
-        settings: the cluster; by default what this process was given of the connection.
+        settings: the cluster; by default from the connection given to this process.
     """
 
     def __init__(self, path: str, settings: KafkaSettings | None = None) -> None:
@@ -107,9 +108,9 @@ class QuarantineTopic:
         self._given = settings
 
     def committed(self, instants: Iterable[str] = ()) -> dict[str, list[str]]:
-        """The instants that have bad records; of each its own name is the only path.
+        """The instants with bad records; the only path of each is the instant itself.
 
-        The log has the last of them; those before are found by the records themselves.
+        The log has the last of these instants; earlier ones are found by reading the records.
         """
         wanted = frozenset(instants)
         known, older = self._spans()
@@ -119,7 +120,7 @@ class QuarantineTopic:
         return {one: [one] for one in sorted({*found, *known}) if not wanted or one in wanted}
 
     def records(self, paths: Sequence[str], *, whole: bool = True) -> Iterator[Quarantined]:  # noqa: ARG002
-        """The records of instants, in their order; a path is an instant, or begins with one and a slash."""
+        """The records of instants, in order; a path is an instant, or begins with an instant and a slash."""
         wanted = dict.fromkeys(path.partition("/")[0] for path in paths)
         known, older = self._spans()
         for instant in wanted:
@@ -129,7 +130,7 @@ class QuarantineTopic:
                     yield _record(message, own)
 
     def _spans(self) -> tuple[dict[str, list[Span]], list[Span]]:
-        """Where the records of each interval are that the log has, and where those before them are."""
+        """The ranges of each interval in the log, and the ranges of all earlier intervals together."""
         settings = self._settings()
         offsets = Offsets(settings)
         if not offsets.partitions([self._log]):
@@ -174,7 +175,7 @@ class QuarantineTopic:
             consumer.close()
 
     def _between(self, consumer: Consumer, position: int, end: int, **where: Any) -> Iterator[Message]:
-        """The committed records before an offset; behind the last of them may be what ends their transaction."""
+        """The committed records before an offset; the last one may be followed by transaction markers."""
         deadline = time.monotonic() + TIMEOUT
         while position < end:
             record = consumer.poll(1)
@@ -210,13 +211,13 @@ class QuarantineTopic:
 
 
 def _own(message: Message) -> dict[str, str]:
-    """What stands of a bad record in the headers behind its own."""
+    """Sluice's metadata of a bad record, from the headers after its original ones."""
     headers = _headers(message)[1]
     names = [name.removeprefix(_OWN) for name, _ in headers]
     if names[: len(_HEADERS)] != list(_HEADERS):
         raise ActionRequiredError(
             "The topic of bad records has a record in it that Sluice has not written.",
-            next_step="find who else writes to this topic.",
+            next_step="find out which other program writes to this topic.",
             topic=message.topic(),
             partition=message.partition(),
             offset=message.offset(),
@@ -226,7 +227,7 @@ def _own(message: Message) -> dict[str, str]:
 
 
 def _headers(message: Message) -> tuple[list[Header], list[Header]]:
-    """A bad record's own headers, and those behind them."""
+    """A bad record's original headers, and Sluice's headers after them."""
     headers = list(message.headers() or ())
     ours = len(_HEADERS) + bool(headers and headers[-1][0] == LEFT_OUT)
     return headers[:-ours], headers[-ours:]

@@ -1,4 +1,4 @@
-"""Rows as records of topics: encoded key and value, headers, time, and where they go; and what a topic doesn't take."""
+"""Turns rows into records, with encoded keys and values, headers and times, and finds records that topics refuse."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.connectors.data import MADE, REFUSED
+from sluice.identifiers import quoted
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import TableSpec
-from sluice.records.transforms import quoted
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
 from sluice.sinks.kafka.encoders import encoded, unfit
@@ -24,20 +24,20 @@ from sluice.sinks.kafka.takes import Group, Takes, pinned_takes
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _NO_HEADERS: Final = f"cast(array() AS {HEADERS})"
-_OVERHEAD: Final = 128  # bytes of a batch of one record beside key, value and headers, as generous as Kafka's clients
+_OVERHEAD: Final = 128  # bytes of a batch with one record besides key, value and headers, as Kafka's clients estimate
 _TOPIC, _KEY, _VALUE, _HEADERS = (f"{MADE}{part}" for part in ("topic", "key", "value", "headers"))
 _SIZE, _TAKEN = "_sluice_size", "_sluice_taken"
 
 
 def written_records(spark: SparkSession, writer: TableSpec, rows: DataFrame, kept: Collection[str] = ()) -> DataFrame:
-    """The columns `STAGED` of each row, as the interval's START-COMMIT says.
+    """The columns `STAGED` of each row, by the settings in the interval's START-COMMIT.
 
     Args:
         spark: the session.
-        writer: how records are written.
-        rows: columns of the table, and what `SinkWriter.write` gets beside them. Where `checked_records` has encoded
-            them, that counts.
-        kept: columns of the rows to keep beside those.
+        writer: the settings for writing records.
+        rows: the table's columns, with the additional columns of `SinkWriter.write`. If `checked_records` has encoded
+            the rows, its results are used.
+        kept: columns of the rows to keep in addition.
     """
     options = writer.options
     frame = rows if _VALUE in rows.columns else _encoded_rows(spark, writer, rows)
@@ -56,33 +56,34 @@ def written_records(spark: SparkSession, writer: TableSpec, rows: DataFrame, kep
 
 
 def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:
-    """Rows with their records beside them, and `REFUSED`: why the topic doesn't take one.
+    """Rows with their encoded records in additional columns, and `REFUSED`: the reason why the topic refuses a record.
 
-    What is packed is looked at as it would be alone in its batch, which is how a producer sends a large one: only where
-    it would be too large as it is.
+    The compressed size is computed only if a record is too large uncompressed, and as if it were alone in its batch,
+    since producers send large records that way.
 
     Args:
         spark: the session.
-        writer: how records are written.
-        rows: columns of the table with `PLACE` and `PROBLEM`; of rows that have one nothing is made.
+        writer: the settings for writing records.
+        rows: the table's columns with `PLACE` and `PROBLEM`; rows that have a problem are not encoded.
     """
     kinds = parse_ddl(spark, writer.schema_ddl)
     shape = shape_of(writer.options, kinds.names)
     frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
     parts = [(writer.options["key_encoder"], shape.key), (writer.options["value_encoder"], shape.value)]
     wrong = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
+    wrong += [_undated(_time(writer.options, shape.timestamp))]
     wrong += [_without_key(pinned_takes(writer.options)), _too_large(writer.options.get("compression", "none"))]
     refused = F.when(F.col(PROBLEM).isNull(), F.coalesce(*wrong))
     return frame.select(*map(quoted, (*rows.columns, _TOPIC, _KEY, _VALUE, _HEADERS)), refused.alias(REFUSED))
 
 
 def needs_record_time(options: Mapping[str, str]) -> bool:
-    """Whether the rows are to have the record's own time beside them."""
+    """Whether the source record's timestamp is needed."""
     return bool(options["timestamp"] == "record")
 
 
 def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good: Column | None = None) -> DataFrame:
-    """The rows with what their records have to hold beside them."""
+    """The rows with the topics, keys, values and headers of their records in additional columns."""
     options = writer.options
     kinds = parse_ddl(spark, writer.schema_ddl)
     shape = shape_of(options, kinds.names)
@@ -109,7 +110,7 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
     topic = options["topic"]
     named = F.expr(f"replace({literal(topic)}, {literal(EACH)}, _kafka_topic)") if EACH in topic else F.lit(topic)
     made = {_KEY: key, _VALUE: value, _HEADERS: given.cast(HEADERS)}
-    if good is not None:  # a bad record has nulls where its columns have none, which no encoder has to expect
+    if good is not None:  # a bad record has nulls in columns that aren't nullable, which encoders can't handle
         made = {name: F.when(good, column) for name, column in made.items()}
     return rows.select("*", named.alias(_TOPIC), *(column.alias(name) for name, column in made.items()))
 
@@ -125,11 +126,11 @@ def _time(options: Mapping[str, str], column: str) -> Column:
     return F.unix_millis(F.col(RECORD_TIME)) if needs_record_time(options) else F.lit(None).cast("bigint")
 
 
-# What a topic takes
+# Limits of topics
 
 
 def _sized(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
-    """With the bytes of each record as the topic gets it, and those that the topic takes."""
+    """The frame with each record's size as sent, and the size that its topic allows."""
     options = writer.options
     taken = _by_topic(pinned_takes(options), lambda takes: takes.bytes)
     frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), taken.alias(_TAKEN))
@@ -153,7 +154,7 @@ _WHOLE: Final = (
 
 
 def _by_topic(groups: list[Group], what: Callable[[Takes], int | bool]) -> Column:
-    """Something of what a record's topic takes."""
+    """A limit of a record's topic, as a column."""
     *named, others = groups
     found = F.lit(what(others.takes))
     for group in named:
@@ -162,7 +163,7 @@ def _by_topic(groups: list[Group], what: Callable[[Takes], int | bool]) -> Colum
 
 
 def _without_key(groups: list[Group]) -> Column:
-    """Why a record without a key isn't taken, in words; null where it is."""
+    """The reason why a record without a key is refused; null if it isn't."""
     words = F.concat(
         F.lit("it has no key, and the topic "),
         F.col(_TOPIC),
@@ -171,8 +172,24 @@ def _without_key(groups: list[Group]) -> Column:
     return F.when(_by_topic(groups, lambda takes: takes.keyed) & F.col(_KEY).isNull(), words)
 
 
+def _undated(time: Column) -> Column:
+    """The reason why a record's timestamp is refused; null if it isn't, or if there is none.
+
+    Brokers refuse timestamps before 1970, and for librdkafka 0 means the current time.
+    """
+    words = F.concat(
+        F.lit("its time, "),
+        time.cast("string"),
+        F.lit(
+            " ms after 1970, isn't later than 1970-01-01T00:00:00Z, and no record of Kafka's is as old: name another "
+            "column in the sink's `timestamp`, or wallclock"
+        ),
+    )
+    return F.when(time <= 0, words)
+
+
 def _too_large(compression: str) -> Column:
-    """Why a record's size isn't taken, in words; null where it is."""
+    """The reason why a record's size is refused; null if it isn't."""
     packed = "" if compression == "none" else f" packed by {compression}"
     words = F.concat(
         F.lit("its record for the topic "),
@@ -187,9 +204,9 @@ def _too_large(compression: str) -> Column:
 
 
 def _shortened(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
-    """Records without what makes them too large: the value; or, where that isn't enough, the key and headers as well.
+    """Records that fit into their topic: without the value if need be, and without key and headers if still too large.
 
-    What is left out stands behind all other headers, so that nobody takes one for a record without a value.
+    A last header says what was left out, so that no reader mistakes such a record for one without a value.
     """
     own = len(json.loads(writer.options["headers"]))
     everything = (_KEY, _VALUE, _HEADERS)

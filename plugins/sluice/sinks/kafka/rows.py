@@ -1,4 +1,4 @@
-"""The records of the sink's topics as consumers find them, for whoever compares them with the source's."""
+"""Reads the records of the sink's topics as consumers see them, for comparisons with the source's records."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _COMPACTED: Final = "the topic is compacted, which takes earlier records of a ke
 class TopicRows:
     """The records of a pipeline's topics; see `sluice.connectors.data.ReadsWritten`.
 
-    Of an append the log says between which offsets each interval's records are. An upsert's topics are read as a whole,
-    and of each key the last record counts, as compaction has it.
+    For appends, the log gives the range of offsets of each interval's records. For upserts, topics are read as a whole,
+    and each key's last record counts, as with compaction.
     """
 
     key = ("topic", "key")
@@ -42,7 +42,7 @@ class TopicRows:
         """The records of intervals, each with its instant, or the last one of each key.
 
         Raises:
-            ActionRequiredError: all are asked for, and records are gone, or were written in another way.
+            ActionRequiredError: all records are requested, but some are gone, or were written in another way.
             RetryableError: the cluster doesn't answer.
         """
         settings, commits = _log(writer)
@@ -67,7 +67,7 @@ class TopicRows:
         return records.join(F.broadcast(whose), here).select(*columns, whose["instant"].alias(INSTANT))
 
     def beyond(self, writer: TableSpec, instants: Collection[str]) -> Mapping[str, str]:
-        """The intervals whose records are not known, not there any more, or written in another way."""
+        """The intervals whose records are unknown, gone, or written in another way, each with the reason."""
         settings, commits = _log(writer)
         known, way, offsets = {one.instant: one for one in commits}, way_of_writing(writer), Offsets(settings)
         topics = {topic for one in commits if one.instant in instants for topic in one.spans}
@@ -91,17 +91,17 @@ class TopicRows:
         return {instant: words for instant, words in reasons.items() if words is not None}
 
     def needs_record_time(self, writer: TableSpec) -> bool:
-        """Where records have the times of those that they were made from."""
+        """Whether records have the timestamps of the source's records."""
         return needs_record_time(writer.options)
 
     def checked(self, spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:
-        """What the topics don't take, by their settings as they are now."""
+        """The rows with the reason if their topic refuses a record, by the topic's present settings."""
         return checked_records(spark, writer, rows)
 
     def written(self, spark: SparkSession, writer: TableSpec, rows: DataFrame, kept: Collection[str]) -> DataFrame:
-        """Rows as records, encoded as a write job does it."""
+        """Rows as records, encoded as by a write job."""
         frame = written_records(spark, writer, rows, kept)
-        if CHANGE in kept:  # a value that is null in its column deletes the key as well
+        if CHANGE in kept:  # a null in the value's column deletes the key as well
             frame = frame.withColumn(CHANGE, F.when(F.col("value").isNull(), DELETE).otherwise(F.col(CHANGE)))
         return frame.withColumn("headers", _headers())
 
@@ -139,7 +139,7 @@ class TopicRows:
 
 
 def _log(writer: TableSpec) -> tuple[KafkaSettings, list[Commit]]:
-    """The cluster, and the commits that the log remembers, newest first."""
+    """The cluster, and the commits in the log, newest first."""
     connection, topic = log_of(writer.path)
     settings = target_settings(connection)
     log = TableLog(settings, topic)
@@ -150,7 +150,7 @@ def _log(writer: TableSpec) -> tuple[KafkaSettings, list[Commit]]:
 
 
 def _read(spark: SparkSession, settings: KafkaSettings, bounds: Mapping[tuple[str, int], tuple[int, int]]) -> DataFrame:
-    """The records between offsets, as a consumer gets them that reads what is committed."""
+    """The committed records in ranges of offsets."""
     if not bounds:
         return spark.createDataFrame(
             [], f"topic string, partition int, offset bigint, key binary, value binary, headers {HEADERS}, "
@@ -165,7 +165,7 @@ def _read(spark: SparkSession, settings: KafkaSettings, bounds: Mapping[tuple[st
 
 
 def _columns(writer: TableSpec, settings: KafkaSettings, topics: Iterable[str]) -> list[Column]:
-    """What can be compared of a record: its time only where the sink gives it that of the source's record."""
+    """The comparable columns of a record: the timestamp only if the sink takes it from the source's record."""
     columns = [F.col("topic"), F.col("key"), F.col("value"), _headers().alias("headers")]
     offsets = Offsets(settings)
     if needs_record_time(writer.options) and not any(offsets.config(topic).dates_anew for topic in topics):
@@ -176,7 +176,7 @@ def _columns(writer: TableSpec, settings: KafkaSettings, topics: Iterable[str]) 
 
 
 def _headers() -> Column:
-    """No headers, however they are said."""
+    """Headers, with null for an empty list."""
     return F.when(F.size("headers") > 0, F.col("headers").cast(HEADERS))
 
 

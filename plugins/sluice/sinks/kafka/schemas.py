@@ -1,6 +1,7 @@
-"""Schemas of a row's columns, in the languages that records are written in. Pure.
+"""Schemas of a row's columns, in the schema languages of the encoders. Pure.
 
-Types are Spark's as JSON: https://github.com/apache/spark/blob/v3.5.7/sql/api/src/main/scala/org/apache/spark/sql/types
+Types are Spark's, in its JSON format:
+https://github.com/apache/spark/blob/v3.5.7/sql/api/src/main/scala/org/apache/spark/sql/types
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _JSON: Final = {
 
 
 def connect_schema(kind: Any, *, optional: bool = False) -> dict[str, Any]:
-    """A type as Connect's JSON converter writes its schema.
+    """A type's schema in the format of Connect's JSON converter.
 
     Raises:
         ValueError: Connect has no such type.
@@ -74,35 +75,46 @@ def connect_schema(kind: Any, *, optional: bool = False) -> dict[str, Any]:
     return {"type": _CONNECT[kind], **more}
 
 
-def json_schema(kind: Any, title: str) -> str:
-    """A JSON Schema of a struct, by which validators take what `to_json` writes.
+def json_schema(kind: Any, title: str, *, closed: bool = True) -> str:
+    """A JSON Schema of a struct, which validates the output of `to_json`.
+
+    Args:
+        kind: the struct.
+        title: the schema's title.
+        closed: whether objects allow no other properties. A registry then accepts an added property as compatible,
+            since no earlier record can have had it with another type.
 
     Raises:
-        ValueError: there is none for a type.
+        ValueError: JSON Schema has no counterpart of a type.
     """
-    made = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **_json_type(kind)}
+    made = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **_json_type(kind, closed=closed)}
     return json.dumps(made, separators=(",", ":"))
 
 
-def _json_type(kind: Any, *, nullable: bool = False) -> dict[str, Any]:
-    made = _json_shape(kind)
+def _json_type(kind: Any, *, closed: bool, nullable: bool = False) -> dict[str, Any]:
+    made = _json_shape(kind, closed=closed)
     return {"oneOf": [{"type": "null"}, made]} if nullable else made
 
 
-def _json_shape(kind: Any) -> dict[str, Any]:
+def _json_shape(kind: Any, *, closed: bool) -> dict[str, Any]:
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
-            fields = {f["name"]: _json_type(f["type"], nullable=f["nullable"]) for f in kind["fields"]}
+            fields = {f["name"]: _json_type(f["type"], closed=closed, nullable=f["nullable"]) for f in kind["fields"]}
             required = [f["name"] for f in kind["fields"] if not f["nullable"]]
-            return {"type": "object", "properties": fields, **({"required": required} if required else {})}
+            more: dict[str, Any] = {"required": required} if required else {}
+            more |= {"additionalProperties": False} if closed else {}
+            return {"type": "object", "properties": fields, **more}
         if kind["type"] == "array":
-            return {"type": "array", "items": _json_type(kind["elementType"], nullable=kind["containsNull"])}
+            return {
+                "type": "array",
+                "items": _json_type(kind["elementType"], closed=closed, nullable=kind["containsNull"]),
+            }
         if kind["type"] == "map":
-            inner = _json_type(kind["valueType"], nullable=kind["valueContainsNull"])
+            inner = _json_type(kind["valueType"], closed=closed, nullable=kind["valueContainsNull"])
             return {"type": "object", "additionalProperties": inner}
     if isinstance(kind, str) and _DECIMAL.fullmatch(kind):
         return {"type": "number", "connect.type": "decimal"}
     if kind not in _JSON:
         raise ValueError(f"a JSON Schema has no {kind}")
-    more = {"date": {"format": "date"}, "timestamp": {"format": "date-time"}}.get(kind, {})
-    return {"type": _JSON[kind], **more}
+    formats = {"date": {"format": "date"}, "timestamp": {"format": "date-time"}}
+    return {"type": _JSON[kind], **formats.get(kind, {})}

@@ -1,4 +1,4 @@
-"""Which columns of a row become a record's key, value, headers and time. Pure."""
+"""Assigns a row's columns to a record's key, value, headers and timestamp. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _OF_RECORD = ("record", "wallclock")
 
 @dataclass(frozen=True)
 class Shape:
-    """The columns by what they are for.
+    """The columns by their role.
 
     Attributes:
-        key: those of the key; none where records have no key.
-        value: those of the value.
+        key: the key's columns; empty if records have no key.
+        value: the value's columns.
         headers: each header's column.
-        headers_from: the column of the records' own headers; empty where they aren't carried on.
-        timestamp: the column of the time; empty where it is the record's, or none.
+        headers_from: the column of the source records' headers; empty if these aren't passed through.
+        timestamp: the timestamp's column; empty if it is the source record's, or the time of sending.
     """
 
     key: tuple[str, ...]
@@ -32,10 +32,10 @@ class Shape:
 
 
 def shape_of(options: Mapping[str, str], columns: Sequence[str]) -> Shape:
-    """The shape of records, given what START-COMMIT pins and the table's columns.
+    """The shape of records, given START-COMMIT's options and the table's columns.
 
     Raises:
-        ValueError: a column is named that the rows don't have, or an encoder of one column has several, or none.
+        ValueError: the rows lack a named column, or an encoder of a single column has several, or none.
     """
     key, value = json.loads(options["key_fields"]), json.loads(options["value_fields"])
     headers: dict[str, str] = json.loads(options["headers"])

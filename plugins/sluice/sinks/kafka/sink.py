@@ -1,4 +1,4 @@
-"""Topics of a Kafka cluster as a sink of the coordinator's: opens the log, and pins how records are written."""
+"""The coordinator's sink of Kafka topics: opens the log, and pins the settings for writing records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.files.remote import remote_storage
-from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings
 from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.names import SHORTENED, topics_of
@@ -33,13 +33,14 @@ from sluice.sinks.kafka.options import Encoder, KafkaTopic
 from sluice.sinks.kafka.pinning import pinned_schema
 from sluice.sinks.kafka.quarantine import QuarantineTopic, quarantine_section
 from sluice.sinks.kafka.shape import Shape, shape_of, struct_of
+from sluice.sinks.kafka.staging import local_staging
 from sluice.sinks.kafka.table import KafkaTable
 from sluice.sinks.kafka.takes import as_option
 
 
 @dataclass
 class _Pinned:
-    """See `sluice.schemas.pinner.PinnedTable`. No column has to be there because earlier records had it."""
+    """See `sluice.schemas.pinner.PinnedTable`. No column is required because earlier records have it."""
 
     writer: TableSpec
     jvm: HudiJvm
@@ -48,7 +49,7 @@ class _Pinned:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What there is while the table is open: a JVM when it is needed, and what ends with the table."""
+    """Resources while the table is open: a JVM, started when needed, and a stack that closes them with the table."""
 
     jvm: HudiJvm
     stack: ExitStack
@@ -58,9 +59,9 @@ class KafkaSink:
     """One pipeline's topics; see `sluice.connectors.sink.Sink`.
 
     Args:
-        pipeline: whose topics they are.
-        jvm: where Spark's types and remote staging are; a lean JVM when it is needed, by default.
-        registries: where a schema registry is, by its connection's id.
+        pipeline: the pipeline that writes the topics.
+        jvm: opens a JVM for Spark's types and remote staging, when needed; by default one that is kept between uses.
+        registries: returns a schema registry, given its connection's id.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class KafkaSink:
 
     @contextmanager
     def open(self) -> Iterator[KafkaTable]:
-        """The log, made on first use; see `sluice.connectors.sink`."""
+        """The log, created on first use; see `sluice.connectors.sink`."""
         target = self._target(self._options)
         target.ensure_log()
         with self._table(target, writable=True) as table:
@@ -84,7 +85,7 @@ class KafkaSink:
 
     @contextmanager
     def look(self) -> Iterator[KafkaTable | None]:
-        """The log for looking only, None where it was never made."""
+        """The log for reading only; None if it doesn't exist."""
         target = self._target(self._options)
         if not target.has_log():
             yield None
@@ -115,7 +116,7 @@ class KafkaSink:
             partial(self._storage, opened.jvm, options.staging),
             writer,
             self._pipeline.control.clock_wait,
-            identity(os.getpid()),  # which sends the records
+            identity(os.getpid()),  # this process sends the records
             options.transaction_timeout,
             writable=writable,
         )
@@ -129,13 +130,13 @@ class KafkaSink:
     def _storage(jvm: HudiJvm, staging: str) -> Storage:
         local = local_folder(staging)
         if local is not None:
-            return LocalStorage(local)
+            return local_staging(local)
         return remote_storage(jvm.jvm, jvm.storage.unwrap(), staging)
 
     def pin_quarantine(self, table: KafkaTable, writer: TableSpec) -> TableSpec:
         """The topic of bad records, as START-COMMIT names it; see `sluice.connectors.sink`.
 
-        Of a table that was opened, rather than looked at, this creates the topic.
+        If the table is open for writing, this creates the topic.
         """
         section = self._quarantine(writer)
         takes = as_option(self._target(section).require((section.topic,), create=table.writable))
@@ -150,7 +151,7 @@ class KafkaSink:
         return self._opened_table(target, section, pinned, writable=True)
 
     def bad_records(self, paths: Sequence[str]) -> Iterator[Quarantined]:
-        """The records that a commit has named, by the folders that they were staged in; see `sluice.connectors`."""
+        """The bad records that a commit names by their staging folders; see `sluice.connectors.sink`."""
         section = self._quarantine(self._pipeline.writer())
         return QuarantineTopic(section.table_id, target_settings(section.connection)).records(paths)
 
@@ -160,17 +161,17 @@ class KafkaSink:
     def pin(self, table: KafkaTable, last: RecordPlan | None, topics: tuple[str, ...]) -> tuple[RecordPlan, TableSpec]:
         """How the next interval's records become records of the target; see `sluice.connectors.sink`.
 
-        Of a table that was opened, rather than looked at, this creates topics and registers schemas, if it may.
+        If the table is open for writing, this creates topics and registers schemas, as far as the pipeline allows it.
 
         Raises:
-            ActionRequiredError: as there; or the target's topics are missing, or a schema can't be registered.
+            ActionRequiredError: as for `Sink.pin`; or target topics are missing, or a schema can't be registered.
         """
         return self._pin(table, last, RecordPinner(self._pipeline, topics, self._registries), topics)
 
     def pin_by_cluster(
         self, table: KafkaTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters have registries of their own; see `sluice.connectors.sink`."""
+        """As `pin`, for clusters with separate registries; see `sluice.connectors.sink`."""
         topics = tuple(dict.fromkeys(topic for one in clusters for topic in one.topics))
         return self._pin(table, last, RecordPinner(self._pipeline, (), self._registries, clusters), topics)
 
@@ -182,7 +183,13 @@ class KafkaSink:
         fields = struct_of_ddl(jvm, writer.schema_ddl)["fields"]
         shape = self._shape(writer, fields)
         targets = topics_of(options.topic, topics)
+        counts = bool(shape.key) and options.partitioner != "same"  # whether a key determines its partition
+        known = table.written_to()
+        by_key = targets if counts and options.tombstones else ()
+        table.target.require_same(known, targets, by_key)
         takes = table.target.require(targets, create=table.writable)
+        if counts and not by_key:
+            table.target.require_same(known, targets, [topic for topic, one in takes.items() if one.keyed])
         keyed = [topic for topic, one in takes.items() if one.keyed]
         if keyed and not shape.key:
             raise ActionRequiredError(

@@ -1,9 +1,9 @@
-"""The records that participants have staged: encoded, in Parquet files, in the order in which they are to be sent."""
+"""The participants' staged records: encoded, in Parquet files, in the order of sending."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from typing import Any, Final
@@ -17,6 +17,7 @@ from sluice.kafka.transactional import Record
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage, Storage
 from sluice.sinks.kafka.names import STAGED, staging_folder
+from sluice.sinks.kafka.staging import checksum
 from sluice.sinks.kafka.takes import LARGEST
 
 _BATCH: Final = 2000
@@ -26,35 +27,41 @@ _SMALLEST: Final = "smallest"
 
 
 def committable(
-    folder: str, files: dict[str, int], records: int, tombstones: int, way: str = "", smallest: int = LARGEST
+    folder: str,
+    files: Mapping[str, tuple[int, str]],
+    records: int,
+    tombstones: int,
+    way: str = "",
+    smallest: int = LARGEST,
 ) -> Committable:
-    """What an attempt hands to the commit.
+    """An attempt's result, for the commit.
 
     Args:
-        folder: where its files are, below the staging path.
-        files: their names with their sizes in bytes, in the order of their records.
-        records: how many have a value.
-        tombstones: how many have none.
-        way: in which way they were written (`sluice.sinks.kafka.names.way_of_writing`).
-        smallest: the smallest batch that a topic of theirs takes as its largest, in bytes.
+        folder: the folder of its files, below the staging path.
+        files: the files' names with their sizes in bytes and checksums, in the order of their records.
+        records: the number of records with a value.
+        tombstones: the number of records without a value.
+        way: the way in which they were written (`sluice.sinks.kafka.names.way_of_writing`).
+        smallest: the smallest max.message.bytes of the records' topics.
     """
-    payload = {_FILES: [[name, size] for name, size in files.items()], _WAY: way, _SMALLEST: smallest}
-    return Committable(rows=records, deletes=tombstones, bytes=sum(files.values()), path=folder, payload=payload)
+    payload = {_FILES: [[name, *found] for name, found in files.items()], _WAY: way, _SMALLEST: smallest}
+    size = sum(found for found, _ in files.values())
+    return Committable(rows=records, deletes=tombstones, bytes=size, path=folder, payload=payload)
 
 
 class Staged:
-    """The staged records of one interval, read one after the other.
+    """The staged records of one interval, read in sequence.
 
     Args:
         storage: the staging path.
         instant: the interval.
-        committables: what the commit names.
-        log: the log's topic, which no record may go to.
-        begins: is called with a topic before its first record.
+        committables: the participants' results.
+        log: the log's topic, to which no record may go.
+        begins: a callback, called with each topic before its first record.
 
     Attributes:
-        topics: how many records of each topic were read.
-        bytes: of their keys and values.
+        topics: the number of records read, by topic.
+        bytes: the size of their keys and values.
     """
 
     def __init__(
@@ -71,43 +78,43 @@ class Staged:
         self.bytes = 0
         for one in committables:
             parts = one.path.split("/")
-            names = [str(name) for name, _ in one.payload.get(_FILES, ())]
+            names = [str(name) for name, *_ in one.payload.get(_FILES, ())]
             below = parts[0] == staging_folder(instant) and len(parts) > 1
             if not below or any(part in ("", ".", "..") for path in (one.path, *names) for part in path.split("/")):
                 raise self._wrong("A WRITE-STATUS names files that are none of this interval", path=one.path)
 
     @property
     def way(self) -> str | None:
-        """The way in which all were written; empty where it isn't known, None where nothing was written."""
+        """The way in which all were written; empty if unknown or not unique, None if there are no committables."""
         ways = {str(one.payload.get(_WAY, "")) for one in self._committables}
         return next(iter(ways), None) if len(ways) < 2 else ""
 
     @property
     def smallest(self) -> int:
-        """The smallest batch, in bytes, that a topic of theirs takes as its largest."""
+        """The smallest max.message.bytes of the records' topics."""
         return min((int(one.payload.get(_SMALLEST, LARGEST)) for one in self._committables), default=LARGEST)
 
     def records(self) -> Iterator[Record]:
         """All records.
 
         Raises:
-            IntervalError: files are not as the participants have left them.
+            IntervalError: files differ from the participants' reports.
         """
         for one in self._committables:
             found = 0
-            for name, size in one.payload.get(_FILES, ()):
-                for batch in self._file(f"{one.path}/{name}", int(size)):
+            for name, size, *more in one.payload.get(_FILES, ()):  # earlier releases sent no checksum
+                for batch in self._file(f"{one.path}/{name}", int(size), str(more[0]) if more else None):
                     found += batch.num_rows
                     yield from self._batch(batch)
-            # A value that is null in its column is a record without one as well: the sum is what was staged.
+            # A null in the value's column also makes a record without a value, so only the sum can be compared.
             if found != one.rows + one.deletes:
                 words = "Staged files have another number of records than their WRITE-STATUS"
                 raise self._wrong(words, path=one.path, found=found, said=one.rows + one.deletes)
 
-    def _file(self, path: str, size: int) -> Iterator[pa.RecordBatch]:
+    def _file(self, path: str, size: int, said: str | None) -> Iterator[pa.RecordBatch]:
         try:
             there = self._storage.size(path)
-            if there != size:
+            if there != size or (said is not None and checksum(self._storage, path) != said):
                 raise self._wrong("A staged file is not as it was written", path=path, bytes=there, said=size)
             source = self._storage.on_disk(path) if isinstance(self._storage, LocalStorage) else None
             with pq.ParquetFile(source or BytesIO(self._storage.read(path))) as file:
@@ -116,7 +123,7 @@ class Staged:
             raise self._wrong("A staged file is gone", path=path) from error
 
     def _batch(self, batch: pa.RecordBatch) -> Iterator[Record]:
-        """Its records. What can be is done for all of them at once: this is most of what sending takes."""
+        """A batch's records, made column by column as far as possible: this is most of the cost of sending."""
         topics, keys, values, headers, partitions, times = map(_values, batch.columns)
         counted = Counter(topics)
         if self._log in counted:
@@ -139,7 +146,7 @@ class Staged:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """A column's values. Where it has none, or one topic for all, that is found sooner than each value is made."""
+    """A column's values, with shortcuts for a column of nulls, and for a column with a single string."""
     if column.null_count == len(column):
         return [None] * len(column)
     if pa.types.is_string(column.type) and len(found := column.unique()) == 1:
@@ -148,4 +155,4 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 _made: Final = partial(tuple.__new__, Record)
-"""Makes a record of its values without a step in Python."""
+"""Makes a record from its values without running Python code."""

@@ -1,17 +1,16 @@
-"""The sink's topics as the coordinator sees them: a log with the checkpoint, and two phases of a commit.
+"""The sink's topics as the coordinator sees them: a log with the checkpoint, and the two phases of a commit.
 
-A commit is one Kafka transaction: the interval's records, and its entry in the log. Whatever changes the log takes the
-table's one transactional id first (`init_transactions`), which makes the broker refuse everybody who had it before, and
-reads the log after that. So of two processes that have looked at the same log one can write to it.
+A commit is one Kafka transaction: the interval's records, and its entry in the log. Before each change of the log, a
+process takes the table's transactional id (`init_transactions`), after which the broker refuses all earlier holders,
+and then reads the log. So of two processes that read the same log, only one can write to it.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
@@ -20,17 +19,18 @@ from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.logs import log as story
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint, read_note
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
+from sluice.sinks.kafka.identity import TopicLife
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.names import staging_folder
 from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.staged import Staged
 from sluice.sinks.kafka.takes import LARGEST
 
-_RECENT: Final = 16  # whoever looks for a commit that was aborted finds none: the broker refuses it
+_RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
 
 class KafkaTable:
@@ -39,13 +39,13 @@ class KafkaTable:
     Args:
         target: the cluster.
         log: the log, which this process reads.
-        storage: the staging path, asked for when it is needed: remote ones take a JVM.
-        writer: how intervals are written.
+        storage: opens the staging path, when needed: a remote path needs a JVM.
+        writer: the settings for writing intervals.
         clock_wait: how long to wait for this machine's clock to pass the last interval's instant.
-        process: the process that carries out commits.
+        process: the identity of the process that carries out commits.
         timeout: how long a transaction may take.
-        writable: whether it was opened, rather than looked at.
-        rests_on: of which commit the checkpoint was read last, as a list of one; empty before.
+        writable: whether the table is open for writing.
+        rests_on: a list with the instant of the commit whose checkpoint was read last; empty before the first read.
     """
 
     def __init__(
@@ -87,36 +87,40 @@ class KafkaTable:
     # What is committed
 
     def last_checkpoint(self) -> dict[str, str] | None:
-        """Extra metadata of the last commit. An interval that is opened afterwards rests on that commit."""
+        """Extra metadata of the last commit, on which the intervals opened afterwards are based."""
         last = self._log.read().last
         self._rests_on[:] = [None if last is None else last.instant]
         return None if last is None else dict(last.extra)
+
+    def written_to(self) -> Mapping[str, Sequence[Any]]:
+        """The log's note of each topic that was ever written to: id and number of partitions."""
+        last = self._log.read().last
+        return {} if last is None else last.targets
 
     def is_empty(self) -> bool:
         """See `Table`."""
         return self._log.read().last is None
 
     def state_of(self, instant: str) -> InstantState:
-        """See `Table`. A transaction that is not yet ended counts as none; whoever needs to be sure takes the id."""
+        """See `Table`. An open Kafka transaction doesn't count; only taking the transactional id settles its fate."""
         log = self._log.read()
         if log.find(instant) is not None:
             return "completed"
         return "pending" if log.is_open(instant) is not None else "absent"
 
     def written_by(self, instant: str) -> WrittenInterval | None:
-        """See `Table`; of those that the log remembers."""
+        """See `Table`. None for an interval that is no longer in the log."""
         found = self._log.read().find(instant)
         if found is None or OFFSETS_KEY not in found.extra:
             return None
-        checkpoint = Checkpoint.model_validate_json(found.extra[OFFSETS_KEY])
-        return WrittenInterval(instant, json.loads(found.extra[TRANSACTION_KEY]), {}, checkpoint)
+        return WrittenInterval(instant, read_note(found.extra), {}, read_checkpoint(found.extra, "", ()))
 
     def replayed_by(self, instant: str) -> str | None:  # noqa: ARG002
-        """None: nothing is replaced here."""
+        """None: no interval in a topic is ever replaced."""
         return None
 
     def moved_file_groups(self, written: WrittenInterval) -> dict[str, str | None]:  # noqa: ARG002
-        """None: records stay where they are."""
+        """None: records are never moved."""
         return {}
 
     # The two phases of a commit
@@ -129,15 +133,15 @@ class KafkaTable:
         await_clock(last, self.clock_wait, self.writer.path)
 
     def new_instant(self) -> str:
-        """The time, in milliseconds."""
+        """See `Table`. The time in milliseconds."""
         self.await_clock()
         return instant_now()
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
-        """Say in the log that the interval is under way, and on which commit it rests.
+        """Enter the interval in the log as pending, with the commit on which it is based.
 
         Raises:
-            ActionRequiredError: it is to replace rows, and what is in a topic stays.
+            ActionRequiredError: the interval would replace rows, but records in a topic never change.
             RetryableError: another process has committed it.
         """
         if replaces:
@@ -165,16 +169,24 @@ class KafkaTable:
         extra: Mapping[str, str],
         replaced: Mapping[str, Iterable[str]] | None = None,  # noqa: ARG002 - `open` has refused it
     ) -> None:
-        """Send what participants have staged, and the entry in the log, in one Kafka transaction.
+        """Send the participants' staged records, and the entry in the log, in one Kafka transaction.
 
         Raises:
-            RetryableError: the interval isn't under way any more, another process has taken over, or Kafka doesn't
-                answer: look at its state.
-            IntervalError: another commit came since the interval was planned, or staged files are gone.
+            RetryableError: the interval is no longer pending, another process has taken over, or Kafka doesn't answer:
+                its state has to be read again.
+            IntervalError: another interval was committed since this one was planned, or staged files are gone.
             ActionRequiredError: the cluster refuses records.
         """
         staged, spans = tuple(committables), Spans(self.target.offsets)
-        records = Staged(self._storage(), instant, staged, self.log_topic, spans.begin)
+        lives: dict[str, TopicLife] = {}
+        by_key = self.writer.upserts and self.writer.options["partitioner"] != "same"
+
+        def begins(topic: str) -> None:
+            known = {} if self._log.last is None else self._log.last.targets
+            lives.update(self.target.require_same(known, [topic], [topic] if by_key else []))
+            spans.begin(topic)
+
+        records = Staged(self._storage(), instant, staged, self.log_topic, begins)
         reach("sink.before_fencing")
         with self._taken(records.smallest) as sender:
             if self._log.find(instant) is not None:
@@ -185,7 +197,7 @@ class KafkaTable:
             number = self._require_turn(instant)
             began = time.monotonic()
             try:
-                sender.send(self._whole(sender, spans, number, instant, staged, extra, records))
+                sender.send(self._whole(sender, spans, number, instant, staged, extra, records, lives))
             except RetryableError as error:
                 if time.monotonic() - began < self._timeout.total_seconds():
                     raise
@@ -201,7 +213,7 @@ class KafkaTable:
         self._storage().delete(staging_folder(instant))
 
     def _require_turn(self, instant: str) -> int:
-        """The number of this commit, if it is this interval's turn."""
+        """The number of this commit, after checking that the interval may be committed now."""
         last, opened = self._log.last, self._log.is_open(instant)
         if opened is None:
             raise RetryableError(
@@ -232,10 +244,11 @@ class KafkaTable:
         staged: Sequence[Committable],
         extra: Mapping[str, str],
         records: Staged,
+        lives: Mapping[str, TopicLife],
     ) -> Iterator[Record]:
-        """All that the transaction has. The log comes last: till then nobody waits for it."""
+        """All records of the transaction; the log's come last, so that the log's readers wait only briefly."""
         yield from records.records()
-        sender.flush()  # all have their offsets then
+        sender.flush()  # afterwards all records have offsets
         reach("sink.before_log_entry")
         last = self._log.last
         written = records.way if records.way is not None else last.written if last is not None else NOTHING
@@ -251,12 +264,13 @@ class KafkaTable:
             spans.ended(),
             written,
             self._log.since(written),
+            {**({} if last is None else last.targets), **{topic: one.noted for topic, one in lives.items()}},
         )
         yield self._log.record_of_commit(done)
         yield self._log.record_of_end(instant)
 
     def forbid_commit(self, instant: str) -> bool:
-        """Take an interval's turn away; see `sluice.connectors.sink.ForbidsCommits`."""
+        """End a pending interval in the log; see `sluice.connectors.sink.ForbidsCommits`."""
         with self._taken() as sender:
             if self._log.find(instant) is not None:
                 return False
@@ -265,7 +279,7 @@ class KafkaTable:
         return True
 
     def rollback(self, instant: str) -> bool:
-        """Take its turn away first: whoever is about to commit it then can't. What is staged goes after that."""
+        """See `Table`. First ends the interval in the log, so that it can't be committed, then deletes staged files."""
         with self._taken() as sender:
             if self._log.find(instant) is not None:
                 return False
@@ -276,48 +290,57 @@ class KafkaTable:
         return pending
 
     def finish_rollbacks(self) -> list[str]:
-        """None: what one has left behind is swept up."""
+        """See `Table`. None: leftovers of an incomplete roll-back are deleted by `sweep`."""
         return []
 
-    # What processes leave that stood still for too long
+    # What processes leave behind that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
-        """The last committed intervals. None of them was rolled back: the broker refuses such a commit."""
+        """The last committed intervals. None was rolled back, since the broker refuses a commit after a roll-back."""
         return {
             one.instant: Completion("commit", [f"{one.instant}_{one.completed}.commit"], requested=True)
             for one in reversed(self._log.read().commits[:_RECENT])
         }
 
     def registered(self, completion: str) -> Registered:  # noqa: ARG002
-        """A commit names no files: its records are in the topics."""
+        """See `Table`. A commit names no files: its records are in the topics."""
         return Registered(0, 0)
 
     def take_off(self, instant: str, files: list[str]) -> None:  # noqa: ARG002
         """Refuse: consumers may have read the records.
 
-        Nobody asks for it, since the broker completes no interval twice, nor one whose turn was taken away.
+        The coordinator never calls this, since no interval is committed twice, nor after its end in the log.
         """
         raise ActionRequiredError(
             "A committed interval can't be taken out of topics.",
-            next_step="find who else writes to the sink's log.",
+            next_step="find out which other program writes to the sink's log.",
             table=self.writer.path,
             instant=instant,
         )
 
     def marker_partitions(self, instant: str) -> set[str]:
-        """The table itself, where anything is staged for the interval."""
+        """The table itself, if records are staged for the interval."""
         return {""} if self._storage().exists(staging_folder(instant)) else set()
+
+    def leftovers(self) -> set[str]:
+        """See `sluice.connectors.sink.ListsLeftovers`: pending intervals in the log, and staged folders.
+
+        A process that still tries to write to the log for any other interval is fenced once the next one is opened.
+        """
+        log = self._log.read()
+        return {one.instant for one in log.opened.values()} | set(self._storage().names(""))
 
     def partitions_on_storage(self) -> set[str]:
         """The table itself."""
         return {""}
 
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
-        """Delete what is staged for intervals that have ended. No reader sees any of it, at any time."""
+        """Delete the staged files of ended intervals, which readers never see."""
         swept: list[str] = []
-        for instant in committed:
+        there = set(self._storage().names("")) if committed else set()
+        for instant in sorted(there & committed.keys()):
             folder = staging_folder(instant)
-            if self._storage().exists(folder) and self.state_of(instant) != "pending":
+            if self.state_of(instant) != "pending":
                 swept += [f"{folder}/{name}" for name in self._storage().files(folder)]
                 self._storage().delete(folder)
         return swept
@@ -330,7 +353,7 @@ class KafkaTable:
         return self.writer.path.rpartition("/")[2]
 
     def _taken(self, smallest: int = LARGEST) -> TransactionalSender:
-        """The table's transactional id, and the log as it stands after that."""
+        """A producer that has taken the table's transactional id; the log is read after that."""
         sender = self.target.sender(smallest)
         self._log.read()
         return sender

@@ -1,4 +1,4 @@
-"""What topics take of records, as START-COMMIT pins it. Pure."""
+"""The limits of topics on records, as START-COMMIT pins them. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LARGEST = 1_000_000_000
-"""The most bytes of a record that a client of librdkafka sends, before it is packed."""
+"""The most bytes of a record that librdkafka sends, before compression."""
 
 
 @dataclass(frozen=True, order=True)
 class Takes:
-    """What a topic takes.
+    """A topic's limits.
 
     Attributes:
-        bytes: the largest batch, as it is packed (`max.message.bytes`).
-        keyed: whether a record has to have a key: the topic is compacted.
+        bytes: the largest batch, after compression (`max.message.bytes`).
+        keyed: whether records must have a key, since the topic is compacted.
     """
 
     bytes: int
@@ -25,14 +25,14 @@ class Takes:
 
 @dataclass(frozen=True)
 class Group:
-    """Topics that take the same; all that no other group names, where `topics` is empty."""
+    """Topics with the same limits; all topics that no other group names if `topics` is empty."""
 
     takes: Takes
     topics: tuple[str, ...]
 
 
 def as_option(found: Mapping[str, Takes]) -> str:
-    """The topics by what they take; those that are most stand last, without their names."""
+    """The topics, grouped by their limits; the largest group is last, without its topics' names."""
     groups: dict[Takes, list[str]] = {} if found else {Takes(LARGEST): []}
     for topic, takes in found.items():
         groups.setdefault(takes, []).append(topic)
@@ -46,10 +46,10 @@ def as_option(found: Mapping[str, Takes]) -> str:
 
 
 def from_option(text: str) -> list[Group]:
-    """What `as_option` has written: the last one is of all topics that none before it names."""
+    """The groups that `as_option` wrote; the last group is for all topics that no other group names."""
     return [Group(Takes(size, keyed), tuple(topics)) for size, keyed, topics in json.loads(text)]
 
 
 def pinned_takes(options: Mapping[str, str]) -> list[Group]:
-    """What a START-COMMIT says that the topics take; one of a release that didn't ask says that they take all."""
+    """The topics' limits in a START-COMMIT; a START-COMMIT of an earlier release may have none, and so no limits."""
     return from_option(options.get("takes", as_option({})))

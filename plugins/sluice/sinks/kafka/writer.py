@@ -1,6 +1,6 @@
-"""Encodes an interval's rows, and stages the records as Parquet files of this attempt's own.
+"""Encodes an interval's rows, and stages the records as Parquet files in a folder of this attempt alone.
 
-No consumer sees anything of it: the records go to Kafka with the commit, in one transaction with the offsets.
+No consumer sees staged records: the commit sends them to Kafka, in one transaction with the offsets.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from sluice.rows.changes import CHANGE
 from sluice.rows.observed import observed
 from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.remote import OBJECTS, remote_storage
-from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
+from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.names import staging_folder, way_of_writing
 from sluice.sinks.kafka.records import checked_records, needs_record_time, written_records
 from sluice.sinks.kafka.staged import committable
+from sluice.sinks.kafka.staging import checksum, local_staging
 from sluice.sinks.kafka.takes import pinned_takes
 
 _STAGED: Final = "sluice_staged"
-_RECORDS_IN_A_FILE: Final = 50_000  # a file of remote storage is read whole when it is sent
+_RECORDS_IN_A_FILE: Final = 50_000  # the commit reads a file on remote storage into memory as a whole
 
 
 class KafkaWriter(SinkWriter):
@@ -49,7 +50,7 @@ class KafkaWriter(SinkWriter):
         self.needs_record_time = needs_record_time(self._options)
 
     def checked(self, rows: DataFrame) -> DataFrame:
-        """Encode the rows, and say which records their topic doesn't take; see `sluice.connectors.data.ChecksRows`."""
+        """Encode the rows, and mark records that their topic refuses; see `sluice.connectors.data.ChecksRows`."""
         return checked_records(self._spark, self._start.writer, rows)
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
@@ -65,10 +66,12 @@ class KafkaWriter(SinkWriter):
             _STAGED, *columns([f"count_if(NOT ({deleted})) AS records", f"count_if({deleted}) AS tombstones"])
         )
         reach("kafka_sink.before_staging")
+        storage = self._storage()
         self._save(frame, f"{self._options['staging']}/{folder}")
         counts = observed(frame._jdf, _STAGED)
         records, tombstones = int(counts["records"]), int(counts["tombstones"])
-        files = dict(sorted(self._storage().files(folder).items()))  # by task, and so in the order of the ranges
+        sizes = sorted(storage.files(folder).items())  # by task, and so in the order of the ranges
+        files = {name: (size, checksum(storage, f"{folder}/{name}")) for name, size in sizes}
         if not files and records + tombstones:
             raise ActionRequiredError(
                 "What Spark's tasks have staged is not where this process looks for it.",
@@ -77,14 +80,14 @@ class KafkaWriter(SinkWriter):
                 table=self._start.table,
                 instant=self._start.transaction,
             )
-        way = way_of_writing(self._start.writer)  # the commit knows nothing of the registry's schemas
+        way = way_of_writing(self._start.writer)  # computed here, since the commit doesn't know the registry's schemas
         smallest = min(group.takes.bytes for group in pinned_takes(self._options))
         return Written((committable(folder, files, records, tombstones, way, smallest),), frame._jdf)
 
     # Files
 
     def _save(self, frame: DataFrame, target: str) -> None:
-        """Run the frame's own plan, by which its records are counted, into Parquet files."""
+        """Execute the frame's own plan, which also counts its records, and write Parquet files."""
         run = frame._jdf.queryExecution().toRdd()
         session: Any = self._spark._jsparkSession
         rows = DataFrame(session.internalCreateDataFrame(run, frame._jdf.schema(), False), self._spark)
@@ -94,7 +97,8 @@ class KafkaWriter(SinkWriter):
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         )
         if target.startswith(OBJECTS):
-            # Tasks put their files there themselves: a rename is a copy, and what one leaves that dies is counted.
+            # Tasks put their files there themselves, since a rename is a copy on S3; the commit compares counts, and so
+            # detects files of tasks that died.
             writing = writing.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
         try:
             writing.parquet(target)
@@ -107,7 +111,7 @@ class KafkaWriter(SinkWriter):
     def _storage(self) -> Storage:
         local = local_folder(self._options["staging"])
         if local is not None:
-            return LocalStorage(local)
+            return local_staging(local)
         jvm: Any = self._spark._jvm
         context: Any = self._spark._jsc
         return remote_storage(jvm, context.hadoopConfiguration(), self._options["staging"])

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, Protocol
 from zoneinfo import ZoneInfo
 
 from sluice.errors import ActionRequiredError
+from sluice.sinks.jdbc.fits import literal
 
 
 class Ask(Protocol):
@@ -27,10 +29,19 @@ class Ask(Protocol):
         """The names and types of a query's columns."""
         ...
 
+    def together(self, *begin: str) -> AbstractContextManager[None]:
+        """Questions of one transaction, which these statements begin."""
+        ...
+
 
 Bound = Literal["instant", "local", "text", "number"]
 """What a column holds that bounds windows: instants, times of a zone, times as SQLite's text, numbers."""
 NumericMapping = Literal["none", "precision_only", "best_fit", "best_fit_eager_double"]
+ELSEWHERE = "sluice_another_server"
+"""The word in the error of a session that isn't on the server that START has looked at."""
+NO_DAY, NO_TIME = 6_585_370, 568_971_820_800_000_000
+"""A day and a time (in microseconds) of the year 20000, for values that are no time in Spark, such as `infinity` and
+MariaDB's zero dates: their record is a bad one, and never one with a null."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND = 1_000_000
 """Microseconds, which times are counted in."""
@@ -62,8 +73,8 @@ class Relation:
 
     Attributes:
         topic: its name, as the pipeline has it.
-        sql: what stands after FROM.
-        id: what tells it from another of its name, as far as the database says.
+        sql: the text after FROM.
+        id: distinguishes it from another of its name, as far as the database says.
         schema: where it is.
         name: its name there; empty for a query.
         is_table: whether rows are written to it itself.
@@ -124,26 +135,47 @@ class Reading:
     Attributes:
         sql: the value in the database's SQL.
         fetched: Spark's type of that.
-        value: Spark SQL of the value, with `{}` for what was fetched.
+        value: Spark SQL of the value, with `{}` for the fetched one.
         ddl: Spark's type of the value.
+        problem: Spark SQL of why the value can't be read, in words, with `{}` for the fetched value; null where it can.
+            Empty if all values can.
+        earlier: the SQL of an earlier release where it gives another value: a table that was begun with it keeps it.
     """
 
     sql: str
     fetched: str
     ddl: str
     value: str = "{}"
+    problem: str = ""
+    earlier: str = ""
+
+
+def unreadable(column: Column, ddl: str, condition: str, why: str) -> str:
+    """A `Reading.problem`.
+
+    Args:
+        column: the column.
+        ddl: Spark's type of its values.
+        condition: Spark SQL of which values have none of that type, with `{}` for the fetched one.
+        why: what these are, in words.
+    """
+    words = literal(f"the value of {column.name} can't be read as {ddl}: {why}")
+    return f"CASE WHEN {condition} THEN {words} END"
+
+
+def no_time(column: Column, ddl: str, why: str) -> str:
+    """A `Reading.problem` of a column whose SQL gives `NO_DAY` or `NO_TIME` for a value that is no date or time."""
+    return unreadable(column, ddl, f"{{}} = {NO_DAY if ddl == 'DATE' else NO_TIME}", why)
 
 
 class Engine(ABC):
     """One kind of database."""
 
     name: ClassVar[str]
+    begun_again: ClassVar[str] = ""
+    """What has happened, in words, where `life` is another."""
     properties: ClassVar[dict[str, str]] = {}
-    """What the JDBC driver of a reader is told besides what all connections tell it."""
-
-    def quoted(self, name: str) -> str:
-        """A name as SQL."""
-        return '"' + name.replace('"', '""') + '"'
+    """Properties of a reader's JDBC driver, besides those of all connections."""
 
     @abstractmethod
     def names(self, ask: Ask) -> list[str]:
@@ -161,7 +193,7 @@ class Engine(ABC):
         """A query's result, whose columns have the types of what it finds; none is known to be filled."""
         return Relation(
             topic,
-            f"({query}) sluice_query",
+            f"(\n{query}\n) sluice_query",  # a comment at its end ends with its line
             topic,
             is_table=False,
             columns=tuple(Column(name, kind) for name, kind in ask.described(query)),
@@ -190,6 +222,74 @@ class Engine(ABC):
     @abstractmethod
     def now(self, ask: Ask) -> int:
         """The database's clock."""
+
+    def require_written(self, ask: Ask, relation: Relation, columns: Sequence[Column], zone: str) -> None:  # noqa: B027
+        """Check for `exact` that the database writes the times of these columns itself, and in which zone.
+
+        Args:
+            ask: the database.
+            relation: their table.
+            columns: the columns that bound windows; a row's time is the first that isn't null.
+            zone: the zone in which `local` times are read.
+
+        Raises:
+            ActionRequiredError: a column's default is none of the database's clock, or one of each session's zone.
+        """
+
+    def life(self, ask: Ask, relation: Relation, column: Column) -> dict[str, str]:  # noqa: ARG002
+        """By names in the database ids, of which one is another after the column's numbers have begun again.
+
+        It is empty where nothing tells that.
+        """
+        return {}
+
+    def parts(self, ask: Ask, relation: Relation) -> list[str]:  # noqa: ARG002
+        """The ids of other tables whose rows are the relation's, such as partitions that can be attached filled."""
+        return []
+
+    def filled_below(self, ask: Ask, relation: Relation, part: str, expression: str, bound: str) -> str | None:  # noqa: ARG002
+        """The name of one of `parts` if it has rows below a window's bound; None if not.
+
+        Args:
+            ask: the database.
+            relation: the table whose part it is.
+            part: its id.
+            expression: the column that bounds windows, as SQL.
+            bound: the bound, as SQL.
+        """
+        return None
+
+    def server(self, ask: Ask) -> dict[str, str]:  # noqa: ARG002
+        """Which server answers, and how far its log is: START-COMMIT has it, and `guard` checks it where rows are read.
+
+        It is empty where nothing tells one server from another, as of a database that is a file.
+
+        Raises:
+            ActionRequiredError: the login may not ask.
+        """
+        return {}
+
+    def guard(self, server: Mapping[str, str]) -> str:  # noqa: ARG002
+        """The statement with which each session of a reader begins, in the transaction in which it reads.
+
+        It fails, and its error has the word `ELSEWHERE`, on any server but that of `server`, and on one that lacks
+        something that that had. It is empty where there is nothing to check, or where `guarded` checks it.
+        """
+        return ""
+
+    def guarded(self, rows: str, server: Mapping[str, str]) -> str:  # noqa: ARG002
+        """Rows, as SQL after FROM, whose query fails as `guard` does.
+
+        It is for a database whose proxies send each statement of a session to a server of their choice.
+        """
+        return rows
+
+    def require_zone(self, ask: Ask, zone: str) -> None:  # noqa: B027
+        """Check that the database converts times of a zone, where it is asked to.
+
+        Raises:
+            ActionRequiredError: it knows no such zone.
+        """
 
     @abstractmethod
     def settled_time(self, ask: Ask, relations: Sequence[Relation], margin: timedelta, wait: timedelta) -> Horizon:
@@ -269,6 +369,35 @@ def micros(time: datetime) -> int:
 def local_text(value: int, zone: str) -> str:
     """The time that a clock of a zone shows."""
     return at(value).astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+_LONGEST_FOLD = timedelta(hours=3)
+_STEP = timedelta(minutes=15)
+
+
+def risen(value: int, zone: str) -> int:
+    """The last time up to `value` that divides times as their texts in a zone do.
+
+    Where clocks are set back, an hour's texts come twice: a bound in these two hours has texts of both sides on either.
+    """
+    here = ZoneInfo(zone)
+
+    def offset(time: datetime) -> timedelta:
+        return time.astimezone(here).utcoffset() or timedelta(0)
+
+    time = at(value) - _LONGEST_FOLD
+    while time < at(value) + _LONGEST_FOLD:
+        back = offset(time) - offset(time + _STEP)
+        if back > timedelta(0):
+            early, late = time, time + _STEP
+            while late - early > timedelta(seconds=1):
+                middle = early + (late - early) / 2
+                early, late = (middle, late) if offset(middle) == offset(early) else (early, middle)
+            turn = micros(late.replace(microsecond=0))
+            width = back // timedelta(microseconds=1)
+            return turn - width if turn - width < value < turn + width else value
+        time += _STEP
+    return value
 
 
 def has_one_offset(zone: str) -> bool:

@@ -26,7 +26,7 @@ class JdbcTables(SourceOptions):
 
     connector: ClassVar[str] = "sluice.sources.jdbc.source:source_of"
     reader: ClassVar[str] = "sluice.sources.jdbc.reader:JdbcReader"
-    row_schema: ClassVar[str] = "sluice.sources.jdbc.tables:row_schema"
+    row_schema: ClassVar[str] = "sluice.sources.jdbc.rows:row_schema"
 
     connection: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")]
     """Id of the Airflow connection to the database: of type postgres, mysql (for MariaDB) or sqlite, or of type jdbc
@@ -39,7 +39,7 @@ class JdbcTables(SourceOptions):
     table_exclude: Annotated[str, AfterValidator(is_pattern)] | None = None
     """With `table_include`: names that are left out."""
     query: str | None = None
-    """Instead of `tables`: a SELECT, which may have a WHERE of its own. Its result has the columns of `mode`."""
+    """Instead of `tables`: a SELECT, which may have a WHERE. Its result has the columns of `mode`."""
     query_name: Annotated[str, Field(pattern=r"^[\w.\-]{1,200}$")] = QUERY
     """The name of a query's rows, in the place of a table's."""
     mode: Literal["timestamp", "incrementing", "timestamp+incrementing", "bulk"]
@@ -64,7 +64,7 @@ class JdbcTables(SourceOptions):
     overlap: Duration = timedelta(0)
     """With consistency overlap: how far back an interval reads again."""
     clock_margin: Duration = timedelta(seconds=1)
-    """With consistency exact: how long a session of the database may stand still between taking its time and showing
+    """With consistency exact: how long a session of the database may be suspended between taking its time and showing
     that it is open; also how far its clock may be set back unseen."""
     horizon_wait: Duration = timedelta(seconds=10)
     """With consistency exact: how long START waits for transactions to end, where it has to."""
@@ -105,6 +105,11 @@ class JdbcTables(SourceOptions):
     def by_time(self) -> bool:
         """Whether offsets are microseconds since 1970."""
         return self.mode.startswith("timestamp")
+
+    @property
+    def has_horizon(self) -> bool:
+        """Whether a window ends where no open transaction can still write."""
+        return self.consistency == "exact" and self.mode != "bulk"
 
     @property
     def positions(self) -> Positions:
@@ -183,7 +188,7 @@ class JdbcTables(SourceOptions):
             raise ValueError("`starting_ids` are for mode timestamp+incrementing")
         for table in self.starting_ids:
             if len(self.positions_of(table)) != 1:
-                raise ValueError(f"`starting_ids` names {table}, which has no one position in `starting_offsets`")
+                raise ValueError(f"`starting_ids` names {table}, without exactly one position in `starting_offsets`")
         return self
 
     @model_validator(mode="after")

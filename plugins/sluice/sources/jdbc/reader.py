@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import groupby
 from typing import Any
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.connections import connection
+from sluice.connectors.data import UNREADABLE
+from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.identifiers import quoted
 from sluice.protocol.messages import PlannedRange, StartCommit
+from sluice.rows.json_text import as_json
 from sluice.sinks.jdbc.address import JdbcAddress, address_of
-from sluice.sources.jdbc.engine import Engine
+from sluice.sources.jdbc.engine import ELSEWHERE, Engine, risen
 from sluice.sources.jdbc.engines import engine_of
-from sluice.sources.jdbc.tables import TABLES
+from sluice.sources.jdbc.tables import SERVER, TABLES
 
 _AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"
+_GONE = ("does not exist", "Unknown column", "no such column", "no such table", "doesn't exist")
+_THROWN = re.compile(r"SQL\w*Exception")  # JDBC has a class for each kind of error, and drivers have further ones
+_MISTAKE = (
+    "The database can't answer the query that reads the rows, and won't in a retry.",
+    "nothing of this interval was committed. Correct what the database names: a `query` of the pipeline's, or a value "
+    "that an expression of it can't take.",
+)
+_RIGHTS = (
+    "The database refuses to have the rows read.",
+    "correct login or password of the Airflow connection, or grant it what docs/jdbc-source.md names under `Rights`.",
+)
+_REFUSALS = {"login": _RIGHTS, "refused": _RIGHTS, "data": _MISTAKE, "other": _MISTAKE}
 _HEADERS = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
 
 
@@ -57,8 +75,8 @@ class JdbcReader:
     ) -> DataFrame:
         engine = engine_of(address)
         columns = table["columns"]
-        selected = [f"{sql} AS c{i}" for i, (_, sql, _, _) in enumerate(columns)]
-        types = [f"c{i} {fetched}" for i, (_, _, fetched, _) in enumerate(columns)]
+        selected = [f"{sql} AS c{i}" for i, (_, sql, *_) in enumerate(columns)]
+        types = [f"c{i} {fetched}" for i, (_, _, fetched, *_) in enumerate(columns)]
         if table["at"]:
             selected += [f"{table['offset']} AS {_OFFSET}", f"{table['at']} AS {_AT}"]
             selected += [f"{table['split'] or 0} AS {_SPLIT}"]
@@ -67,9 +85,14 @@ class JdbcReader:
             (snapshot,) = ranges
             selected += [f"{snapshot.start} AS {_OFFSET}", f"0 AS {_SPLIT}"]
             types += [f"{_OFFSET} BIGINT", f"{_SPLIT} INT"]
-        rows = self._spark.read.options(customSchema=", ".join(types)).jdbc(
+        options = {"customSchema": ", ".join(types)}
+        server = json.loads(self._reading.get(SERVER, "{}"))
+        guard = engine.guard(server)
+        if guard:  # PostgreSQL's dialect turns autocommit off before: the rows come in the same transaction
+            options["sessionInitStatement"] = guard
+        rows = self._spark.read.options(**options).jdbc(
             address.url,
-            f"(SELECT {', '.join(selected)} FROM {table['from']}) sluice_rows",
+            f"(SELECT {', '.join(selected)} FROM {engine.guarded(table['from'], server)}) sluice_rows",
             predicates=[self._window(engine, table, r) for r in ranges],
             properties={
                 **address.properties,
@@ -79,11 +102,11 @@ class JdbcReader:
             },
         )
         timed = self._reading["time"] == "True"
-        offset = f"`{_OFFSET}`"
+        offset = quoted(_OFFSET)
         if int(self._reading["overlap"]):  # what is read again is in the window that reads it
             starts = min(r.start for r in ranges)
             offset = f"greatest({offset}, {starts}L)"
-        value = [F.expr(v.format(f"c{i}")).alias(name) for i, (name, _, _, v) in enumerate(columns)]
+        value = [F.expr(v.format(f"c{i}")).alias(name) for i, (name, _, _, v, *_) in enumerate(columns)]
         return rows.select(
             F.lit(topic).alias("topic"),
             F.expr(f"coalesce({_SPLIT}, -1)").alias("partition"),
@@ -92,6 +115,7 @@ class JdbcReader:
             F.lit(0 if timed else -1).alias("timestampType"),
             self._key(table).alias("key"),
             F.struct(*value).alias("value"),
+            self._unreadable(table).alias(UNREADABLE),
             *([F.expr(_HEADERS)] if headers else []),
         )
 
@@ -99,15 +123,28 @@ class JdbcReader:
     def _key(table: Mapping[str, Any]) -> Any:
         """The primary key as JSON; null of a table that has none."""
         names = [name for name, *_ in table["columns"]]
-        values = {name: F.expr(v.format(f"c{names.index(name)}")) for name, _, _, v in table["columns"]}
+        values = {name: F.expr(v.format(f"c{names.index(name)}")) for name, _, _, v, *_ in table["columns"]}
         if not table["key"]:
             return F.lit(None).cast("binary")
-        return F.to_json(F.struct(*(values[name].alias(name) for name in table["key"]))).cast("binary")
+        return as_json(F.struct(*(values[name].alias(name) for name in table["key"]))).cast("binary")
+
+    @staticmethod
+    def _unreadable(table: Mapping[str, Any]) -> Any:
+        """What is wrong with the first value that can't be read, in words; an older START says nothing of it."""
+        words = [
+            F.expr(one.format(f"c{i}"))
+            for i, (_, _, _, _, *problem) in enumerate(table["columns"])
+            for one in problem
+            if one
+        ]
+        return F.coalesce(*words, F.lit(None).cast("string"))
 
     def _window(self, engine: Engine, table: Mapping[str, Any], r: PlannedRange) -> str:
         if not table["at"]:
             return "1 = 1"
         start = max(0, r.start - int(self._reading["overlap"]))
+        if table["bound"] == "local" and start < r.start:
+            start = max(0, risen(start, self._reading["zone"]))
         from_, to = (engine.literal(value, table["bound"], self._reading["zone"]) for value in (start, r.end))
         mine = f" AND {_SPLIT} = {r.partition}" if table["split"] else ""
         return f"{_AT} >= {from_} AND {_AT} < {to}{mine}"
@@ -117,26 +154,48 @@ class JdbcReader:
         text = str(error)
         if not self._reading:
             return None
-        if "SQLException" not in text and "PSQLException" not in text:
+        if not _THROWN.search(text):
             return None
-        reason = next((line.strip() for line in text.splitlines() if "SQLException" in line), "")
-        reason = address_of(connection(self._reading["connection"])).hidden(reason)[:500]
-        place = {"table": start.table, "instant": start.transaction, "reason": reason}
-        offsets = ", ".join(map(str, ranges))
-        if any(
-            word in text
-            for word in ("does not exist", "Unknown column", "no such column", "no such table", "doesn't exist")
-        ):
+        address = address_of(connection(self._reading["connection"]))
+        reason = next(line.strip() for line in text.splitlines() if _THROWN.search(line))
+        reason = address.hidden(reason)[:500]
+        place = {"table": start.table, "instant": start.transaction, "offsets": ", ".join(map(str, ranges))}
+        if ELSEWHERE in text:
+            return RetryableError(
+                "The rows would have been read of another server than the one that START has looked at, or of one that "
+                "lacks what that had.",
+                next_step="nothing was read. The task is retried; if it comes back, have the connection lead to the "
+                "one server that writes, or run the next interval, which looks at the server of then.",
+                **place,
+            )
+        if any(word in text for word in _GONE):
             return RetryableError(
                 "A table has changed since the interval was planned: a column that was to be read is gone.",
                 next_step="nothing of this interval was committed. Run the next one, which plans with the table's "
                 "columns of then.",
-                offsets=offsets,
                 **place,
+                reason=reason,
             )
+        thrown = self._thrown(error)
+        kind = "passing" if thrown is None else kind_of(thrown, address.dialect)
+        if kind != "passing":
+            what, next_step = _REFUSALS[kind]
+            if kind == "data" and thrown is not None:
+                reason = refusal_of(thrown, address.dialect, address.hidden(str(thrown.getMessage())))[:500]
+            return ActionRequiredError(what, next_step=next_step, **place, reason=reason)
         return RetryableError(
             "The database failed while rows were read.",
-            next_step="the task is retried; if it comes back, correct what the database names.",
-            offsets=offsets,
+            next_step="the task is retried; if it comes back, look whether the database can be reached, and what it "
+            "names.",
             **place,
+            reason=reason,
         )
+
+    def _thrown(self, error: Exception) -> Any | None:
+        """The database's own exception; None where the JVM is gone, or has none."""
+        cause = error.__cause__ if isinstance(error.__cause__, Py4JJavaError) else error
+        origin = cause.java_exception if isinstance(cause, Py4JJavaError) else getattr(error, "_origin", None)
+        try:
+            return None if origin is None else sql_exception(self._spark._jvm, origin)
+        except (Py4JError, OSError):
+            return None

@@ -1,11 +1,12 @@
 """The tables of a database as logs, when an interval is planned: what is settled, and what of it one interval reads.
 
 An offset is a position in the column that bounds windows: microseconds since 1970, or a number. A window's rows
-are read by whoever writes the interval, after START-COMMIT has fixed its bounds.
+are read by the interval's write jobs, after START-COMMIT has fixed its bounds.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -17,11 +18,32 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.state import ClusterState, PartitionBounds, Remark
-from sluice.sources.jdbc.engine import Ask, Engine, Horizon, Relation, at, has_one_offset, micros
+from sluice.sources.jdbc.engine import (
+    SECOND,
+    Ask,
+    Engine,
+    Horizon,
+    Relation,
+    at,
+    has_one_offset,
+    micros,
+    risen,
+)
+from sluice.sources.jdbc.noted import Noted, as_option, noted
 from sluice.sources.jdbc.options import JdbcTables
-from sluice.sources.jdbc.tables import Windowed, log_id, looking, position_of, relation_of, section_of, windowed_of
+from sluice.sources.jdbc.tables import (
+    SERVER,
+    Windowed,
+    log_id,
+    looking,
+    position_of,
+    relation_of,
+    section_of,
+    windowed_of,
+)
 
 _STANDS_STILL = timedelta(minutes=5)
+_QUARTER = 15 * 60 * SECOND
 
 
 def source_of(options: SourceOptions, settings: Any) -> JdbcSource:  # noqa: ARG001 - they are Kafka's
@@ -75,21 +97,32 @@ class JdbcSource:
         """How far each table is settled, and how much of that an interval of `max_records` reads; see `Source`.
 
         Raises:
-            ActionRequiredError: it can't be told exactly; or a table or column isn't there, or the clock was set back.
+            ActionRequiredError: the end of a window isn't exact; a table or column isn't there; the clock was set back.
             RetryableError: the database doesn't answer.
         """
         known = checkpoint or Checkpoint()
         with looking(self._options) as (ask, engine):
             windowed = [windowed_of(ask, engine, self._options, topic) for topic in topics]
+            # Before the look: if numbers begin again in between, the next START finds another note than this one.
+            notes = (
+                {w.relation.topic: noted(ask, engine, self._options, w) for w in windowed}
+                if self._options.has_horizon
+                else {}
+            )
             look = _Look(self._options, ask, engine, known, window_end, window_start)
             splits = range(self._options.splits)
             found = look.bounds([(TopicPartition(self.name, w.relation.topic, n), w) for w in windowed for n in splits])
+            server = engine.server(ask) if self._options.has_horizon else {}
         return ClusterState(
             [bounds for bounds, _ in found],
             self.cluster_ids(),
             {(self.name, w.relation.topic): log_id(self._options, w.relation) for w in windowed},
             remarks=tuple(remark for _, remarks in found for remark in remarks),
             waits=look.waits,
+            reading={
+                **({SERVER: json.dumps(server)} if server else {}),
+                **as_option(_with_positions(notes, known, [bounds for bounds, _ in found], window_start)),
+            },
         )
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
@@ -102,11 +135,25 @@ class JdbcSource:
         return {}
 
     def sent_again(self, topic: str, table: str) -> Places:  # noqa: ARG002
-        """Nobody sends rows again."""
+        """None: rows are never sent again."""
         return Places()
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
         """A database has no consumer groups."""
+
+
+def _with_positions(
+    notes: Mapping[str, Noted], known: Checkpoint, bounds: Sequence[PartitionBounds], window_start: datetime | None
+) -> dict[str, Noted]:
+    """Notes for the next START, with how far the schedule has read by then."""
+    found: dict[str, Noted] = {}
+    for one in bounds:
+        tp = one.topic_partition
+        note = notes.get(tp.topic)
+        if note is not None:
+            read_to = one.window_end if window_start is None else known.next_offset(tp) or 0
+            found[tp.topic] = replace(note, read_to=max(read_to, found.get(tp.topic, note).read_to))
+    return found
 
 
 class _Look:
@@ -128,7 +175,7 @@ class _Look:
     def bounds(
         self, tables: Sequence[tuple[TopicPartition, Windowed]]
     ) -> list[tuple[PartitionBounds, tuple[Remark, ...]]]:
-        """The bounds of each table, with what is to be told of it."""
+        """The bounds of each table, with remarks."""
         if self._options.mode == "bulk":
             now = datetime.now(UTC)
             return [(self._snapshot(tp, now), ()) for tp, _ in tables]
@@ -138,7 +185,12 @@ class _Look:
             found = dict(zip(once, settled, strict=True))
             self.waits = any(horizon.at is None for horizon in settled)  # it isn't known how far these are settled
             return [self._numbered(tp, w, found[tp.topic]) for tp, w in tables]
+        if any(w.bound == "local" for _, w in tables):
+            self._engine.require_zone(self._ask, self._options.db_timezone)
         horizon = self._horizon(list({w.relation.topic: w.relation for _, w in tables}.values()))
+        if self._options.has_horizon:
+            for windowed in {w.relation.topic: w for _, w in tables}.values():
+                self._engine.require_written(self._ask, windowed.relation, windowed.columns, self._options.db_timezone)
         return [self._timed(tp, w, horizon) for tp, w in tables]
 
     def _snapshot(self, tp: TopicPartition, now: datetime) -> PartitionBounds:
@@ -180,7 +232,7 @@ class _Look:
                 clock=at(horizon.now).isoformat(),
             )
         if horizon.at is not None:
-            upper = horizon.at - horizon.at % windowed.grain
+            upper = self._dividing(windowed, horizon.at - horizon.at % windowed.grain)
             if read and horizon.held_by is not None and upper < read - windowed.grain and self._start is None:
                 raise ActionRequiredError(
                     "A transaction is open that by the database's clock began before rows that were read: the clock "
@@ -229,7 +281,7 @@ class _Look:
         """The position up to which another loader has read a table that is new here; 0 if none has.
 
         Raises:
-            RetryableError: rows that are still to come may be before it or behind it: that can't be told now.
+            RetryableError: rows that are still to come may be before it or behind it, which isn't known yet.
         """
         wanted = self._options.starting_offsets
         read = 0 if isinstance(wanted, str) else wanted.get(tp.topic, {}).get(tp.partition, 0)
@@ -237,7 +289,7 @@ class _Look:
             return 0
         if horizon.at is None:
             raise RetryableError(
-                f"It can't be told whether rows of {horizon.held_by} are before the first interval's start or in it.",
+                f"It isn't known yet whether rows of {horizon.held_by} are before the first interval's start or in it.",
                 next_step="nothing was read. The step is tried again; let the transaction end.",
                 source=tp.topic,
             )
@@ -258,9 +310,9 @@ class _Look:
             self._refuse_negative(windowed)
         end = settled
         if self._end is not None and self._options.by_time:
-            end = min(end, micros(self._end) - micros(self._end) % windowed.grain)
+            end = min(end, self._dividing(windowed, micros(self._end) - micros(self._end) % windowed.grain))
         if self._start is not None and self._options.by_time:  # a window that was asked for is read whole
-            start = micros(self._start)
+            start = self._dividing(windowed, micros(self._start))
             return PartitionBounds(tp, 0, settled, max(end, start), at(end), settled, window_start=start)
         limited = self._limited(windowed, tp.partition, begin, end) if begin < end else begin
         has_more = begin < limited < end
@@ -301,11 +353,19 @@ class _Look:
         )
         if not first_of_next:
             return end
-        cut = int(first_of_next[0][0]) - int(first_of_next[0][0]) % windowed.grain
+        cut = self._dividing(windowed, int(first_of_next[0][0]) - int(first_of_next[0][0]) % windowed.grain)
         below = f"{window} AND {expression} < {self._literal(windowed, cut)}"
         if cut > begin and self._ask(f"SELECT 1 FROM {of} WHERE {below} LIMIT 1"):
             return cut
-        return min(end, cut + windowed.grain)  # more rows have this one value than an interval was to have
+        # More rows have this one value than an interval was to have; or these two hours, whose texts are the same.
+        after = cut + windowed.grain
+        while after < end and self._dividing(windowed, after) < after:
+            after += _QUARTER
+        return min(end, after)
+
+    def _dividing(self, windowed: Windowed, value: int) -> int:
+        """The last time up to `value` that may be a window's bound; see `risen`."""
+        return risen(value, self._options.db_timezone) if windowed.bound == "local" else value
 
     def _number(self, windowed: Windowed) -> str:
         return position_of(self._engine, self._options, windowed)

@@ -1,4 +1,4 @@
-"""SQLite as a source. It has one writer at a time: whoever holds its lock knows that nobody else has open changes."""
+"""SQLite as a source. It has one writer at a time: while a session holds its lock, no other has open changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import ClassVar
 
 from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
+from sluice.records.times import is_time, of_text
 from sluice.sources.jdbc.engine import (
     SECOND,
     Ask,
@@ -22,6 +24,7 @@ from sluice.sources.jdbc.engine import (
     Relation,
     at,
     not_exact,
+    unreadable,
 )
 
 _NOW = (
@@ -36,7 +39,7 @@ class Sqlite(Engine):
     """SQLite 3.35 and later."""
 
     name = "SQLite"
-    properties: ClassVar[dict[str, str]] = {"transaction_mode": "DEFERRED"}  # readers wait for nobody
+    properties: ClassVar[dict[str, str]] = {"transaction_mode": "DEFERRED"}  # readers never wait
 
     def names(self, ask: Ask) -> list[str]:
         """There are no schemas."""
@@ -66,11 +69,11 @@ class Sqlite(Engine):
             )
         )
         ((file,),) = ask("SELECT file FROM pragma_database_list WHERE name = 'main'")
-        return Relation(topic, self.quoted(name), name.lower(), "", name, kind == "table", columns, engine=str(file))
+        return Relation(topic, sql_quoted(name), name.lower(), "", name, kind == "table", columns, engine=str(file))
 
     def reading(self, column: Column, mapping: NumericMapping, zone: str) -> Reading:  # noqa: ARG002
-        """A column may hold values of any type: those that aren't of its own are told, and not taken for another."""
-        sql, kind = self.quoted(column.name), column.type.upper()
+        """A column may hold values of any type: values of another type are bad records."""
+        sql, kind = sql_quoted(column.name), column.type.upper()
         if "INT" in kind:
             return _checked(f"CAST({sql} AS TEXT)", column, "BIGINT")
         if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
@@ -106,7 +109,7 @@ class Sqlite(Engine):
         return int(ask(_NOW)[0][0])
 
     def settled_time(self, ask: Ask, relations: Sequence[Relation], margin: timedelta, wait: timedelta) -> Horizon:
-        """Now, while nobody writes; see `Engine`."""
+        """Now, while no session writes; see `Engine`."""
         for relation in relations:
             _require_table(relation)
         now, found = self._alone(ask, relations[0].engine, [], wait)
@@ -115,7 +118,7 @@ class Sqlite(Engine):
         return Horizon(now, now - margin // timedelta(microseconds=1))
 
     def settled_numbers(self, ask: Ask, columns: Sequence[tuple[Relation, Column]], wait: timedelta) -> list[Horizon]:
-        """The next numbers, while nobody writes; see `Engine`."""
+        """The next numbers, while no session writes; see `Engine`."""
         for relation, column in columns:
             _require_table(relation)
             if not column.numbered:
@@ -127,7 +130,7 @@ class Sqlite(Engine):
         return [Horizon(now, last + 1) for last in found]
 
     def _alone(self, ask: Ask, file: str, names: Sequence[str], wait: timedelta) -> tuple[int, list[int] | None]:
-        """The clock, and the last numbers of tables, at a moment when nobody has changes open; None if none."""
+        """The clock, and the last numbers of tables, at a moment when no session has changes open; None if none."""
         last = "SELECT seq FROM sqlite_sequence WHERE name = ?"
         try:
             with closing(sqlite3.connect(file, timeout=wait.total_seconds(), isolation_level=None)) as own:
@@ -152,7 +155,6 @@ def _require_table(relation: Relation) -> None:
 
 
 def _checked(sql: str, column: Column, kind: str) -> Reading:
-    name = re.sub(r"[^\w ]", "?", column.name)
-    words = f"'a value of column {name} is not {kind}'"
-    value = f"coalesce(try_cast({{0}} AS {kind}), raise_error({words}))"
-    return Reading(sql, "STRING", kind, f"if({{0}} IS NULL, NULL, {value})")
+    made = of_text("{0}", kind.lower()) if is_time(kind.lower()) else f"try_cast({{0}} AS {kind})"
+    other = unreadable(column, kind, f"{{0}} IS NOT NULL AND {made} IS NULL", "it is of another type")
+    return Reading(sql, "STRING", kind, made, other)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any
 
 from sluice.connectors.connections import connection
 from sluice.connectors.options import SourceOptions
-from sluice.connectors.source import RowSchema
 from sluice.databases.client import asked
 from sluice.errors import ActionRequiredError, SluiceError
+from sluice.identifiers import sql_quoted
 from sluice.sinks.jdbc.address import address_of
 from sluice.sources.jdbc.engine import Ask, Bound, Column, Engine, Relation
 from sluice.sources.jdbc.engines import engine_of
@@ -23,6 +21,8 @@ from sluice.sources.jdbc.options import JdbcTables
 _WAIT = 60  # seconds for a query of START's
 TABLES = "tables"
 """The option of a value's format that says how tables are read."""
+SERVER = "server"
+"""The option that says which server START has looked at; missing where any server will do, or of an older START."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Windowed:
         grain: the microseconds that its times are rounded to.
         column: the column itself; the first of several.
         split: the number of a row's split, as SQL; empty where there is one split.
+        columns: all of several.
     """
 
     relation: Relation
@@ -44,6 +45,7 @@ class Windowed:
     grain: int = 1
     column: Column | None = None
     split: str = ""
+    columns: tuple[Column, ...] = ()
 
 
 def section_of(options: SourceOptions) -> JdbcTables:
@@ -109,12 +111,12 @@ def windowed_of(ask: Ask, engine: Engine, options: JdbcTables, topic: str) -> Wi
             next_step="make it NOT NULL; or set the source's `validate_non_null` to false, if no row lacks it.",
             source=topic,
         )
-    names = ", ".join(engine.quoted(column.name) for column in columns)
+    names = ", ".join(sql_quoted(column.name) for column in columns)
     expression = names if len(columns) == 1 else f"coalesce({names})"
     if topic in options.starting_ids:
         relation = _not_read_before(engine, options, relation, expression, bound)
     grain = max(engine.grain(column) for column in columns) if options.by_time else 1
-    return Windowed(relation, expression, bound, grain, columns[0], _split(engine, relation, options))
+    return Windowed(relation, expression, bound, grain, columns[0], _split(engine, relation, options), tuple(columns))
 
 
 def _not_read_before(
@@ -123,7 +125,7 @@ def _not_read_before(
     """The relation without the rows of its first time that another loader has read."""
     (start,) = options.positions_of(relation.topic)
     first = engine.literal(start, bound, options.db_timezone)
-    number = engine.quoted(_numbers(relation, options).name)
+    number = sql_quoted(_numbers(relation, options).name)
     rest = f"{expression} <> {first} OR {number} > {options.starting_ids[relation.topic]}"
     return replace(relation, sql=f"(SELECT * FROM {relation.sql} WHERE {rest}) sluice_rest")
 
@@ -155,7 +157,7 @@ def _split(engine: Engine, relation: Relation, options: JdbcTables) -> str:
             next_step="name one in the source's `split_column`, or leave `splits` out.",
             source=relation.topic,
         )
-    return f"abs({engine.quoted(column.name)} % {options.splits})"
+    return f"abs({sql_quoted(column.name)} % {options.splits})"
 
 
 def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
@@ -163,52 +165,3 @@ def position_of(engine: Engine, options: JdbcTables, windowed: Windowed) -> str:
     if windowed.bound == "number":
         return windowed.expression
     return engine.microseconds(windowed.expression, windowed.bound, options.db_timezone)
-
-
-def row_schema(options: SourceOptions, topics: Sequence[str]) -> RowSchema:
-    """The columns of all tables that are read, and how each is; see `sluice.connectors.source.TellsRows`.
-
-    Raises:
-        ActionRequiredError: two tables have a column of different types.
-    """
-    section = section_of(options)
-    tables: dict[str, Any] = {}
-    types: dict[str, tuple[str, str]] = {}
-    names: dict[str, str] = {}
-    with looking(section) as (ask, engine):
-        for topic in topics:
-            windowed = windowed_of(ask, engine, section, topic)
-            columns = []
-            for column in windowed.relation.columns:
-                reading = engine.reading(column, section.numeric_mapping, section.db_timezone)
-                other = types.setdefault(column.name.lower(), (reading.ddl, topic))
-                if other[0] != reading.ddl:
-                    raise ActionRequiredError(
-                        f"Column {column.name} is {reading.ddl} in {topic} and {other[0]} in {other[1]}.",
-                        next_step="load such tables by pipelines of their own.",
-                        source=topic,
-                    )
-                names.setdefault(column.name.lower(), column.name)
-                columns.append([column.name, reading.sql, reading.fetched, reading.value])
-            key = sorted((c for c in windowed.relation.columns if c.in_key), key=lambda c: c.in_key)
-            tables[topic] = {
-                "from": windowed.relation.sql,
-                "at": windowed.expression,
-                "bound": windowed.bound,
-                "split": windowed.split,
-                "offset": position_of(engine, section, windowed) if windowed.expression else "",
-                "columns": columns,
-                "key": [column.name for column in key],
-            }
-    ddl = ", ".join(f"`{names[name].replace('`', '``')}` {kind}" for name, (kind, _) in types.items())
-    return RowSchema(
-        ddl,
-        {
-            TABLES: json.dumps(tables),
-            "connection": section.connection,
-            "zone": section.db_timezone,
-            "overlap": str(section.overlap // timedelta(microseconds=1)),
-            "fetch_size": str(section.fetch_size),
-            "time": str(section.by_time),
-        },
-    )

@@ -1,1 +1,1 @@
-"""Kafka as a source: its section of the pipeline file, what a cluster says of its topics, and the reader."""
+"""Kafka as a source: its section of the pipeline file, the state of a cluster's topics, and the reader."""

@@ -16,6 +16,7 @@ from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
+from sluice.kafka.topic_id import topic_id
 from sluice.protocol.identity import LogIds
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 from sluice.protocol.redriven import Places
@@ -38,7 +39,7 @@ def source_of(options: SourceOptions, settings: KafkaSettings) -> KafkaCluster:
 
 
 class KafkaCluster:
-    """One cluster: read only, except for the copy of our offsets in its consumer groups."""
+    """One cluster: read only, except for the copy of the table's offsets in its consumer groups."""
 
     def __init__(self, settings: KafkaSettings, *, isolation_level: str = "read_committed") -> None:
         self.settings = settings
@@ -102,7 +103,7 @@ class KafkaCluster:
                 record has this time or a later one, the log's end is the window's end.
             window_start: records with a time before this don't belong to the window; None takes all there is.
             max_future: records that are dated further ahead of now bound no window; None lets all of them.
-            checkpoint: what the table knows of the logs, to see whether one was truncated since; None of nothing.
+            checkpoint: the table's checkpoint, to detect truncated logs; None before the first commit.
 
         Raises:
             ActionRequiredError: a topic does not exist, or may not be read.
@@ -117,7 +118,7 @@ class KafkaCluster:
         for topic, future in described.items():
             with kafka_errors("asking for the topics' partitions", topic=topic, **where):
                 description = future.result()
-            topic_ids[self.settings.name, topic] = str(description.topic_id)
+            topic_ids[self.settings.name, topic] = topic_id(description.topic_id)
             for p in description.partitions:
                 (found if is_led(p) else leaderless).append(TopicPartition(self.settings.name, topic, p.id))
         asked_at = datetime.now(UTC)
@@ -136,7 +137,8 @@ class KafkaCluster:
         for tp in found:
             end = last.get(tp, -1)
             bounded = 0 <= end < log_end[tp]
-            through = window_end if bounded and window_end else asked_at
+            # A window may end in the future, up to when more records are to come.
+            through = min(window_end, asked_at) if bounded and window_end else asked_at
             start = first.get(tp, 0)
             partitions.append(
                 PartitionBounds(
@@ -221,13 +223,13 @@ class KafkaCluster:
                 known[tp] = LogRead(checkpoint.end_of_settled(tp), epoch, bounds.log_start, bounds.end_of_records)
         return truncations(self.settings, known)
 
-    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Kafka's own id of each topic; a topic that was recreated has another one."""
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """Kafka's own id of each topic, None from a broker without ids; a topic that was recreated has another one."""
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
-        ids = {}
+        ids: dict[str, str | None] = {}
         for topic, future in described.items():
             with kafka_errors("asking for the topics' ids", topic=topic, connection=self.settings.name):
-                ids[topic] = str(future.result().topic_id)
+                ids[topic] = topic_id(future.result().topic_id)
         return ids
 
     def log_ids(self, topics: Sequence[str]) -> LogIds:
@@ -241,11 +243,11 @@ class KafkaCluster:
         return list_offsets(self._admin, self.settings.name, partitions, *questions, timeout=TIMEOUT)
 
     def sent_again(self, topic: str, table: str) -> Places:
-        """Where the records stand that were set aside and sent again; see `sluice.connectors.source`."""
+        """The positions of records that were set aside and sent again; see `sluice.connectors.source`."""
         return Redriven(self.settings, topic, table).places()
 
     def offset_syncs(self, topic: str) -> OffsetSyncs:
-        """What MirrorMaker tells of offsets; see `sluice.connectors.source.MirrorReader`."""
+        """MirrorMaker's offset syncs; see `sluice.connectors.source.MirrorReader`."""
         return offset_syncs(self.settings, topic)
 
     def next_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

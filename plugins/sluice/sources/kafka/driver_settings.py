@@ -67,7 +67,7 @@ def _token_login(spark: SparkSession, kafka: KafkaSettings, function: str) -> di
 
 
 def _require_classes(spark: SparkSession, settings: Mapping[str, str], connection: str) -> None:
-    """Check that a third-party log-in's jar is there: Kafka's client would only say that it couldn't be created."""
+    """Check for a third-party log-in's jar: without it Kafka's client only reports that it couldn't be created."""
     loader: Any = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
     module = re.match(r"\s*([\w.$]+)", settings.get("sasl.jaas.config", ""))
     named = [settings.get(name, "") for name in _LOGIN_CLASSES] + ([module[1]] if module else [])
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: the clients are our own executors."""
+        """Log nothing: the clients are this application's executors."""
 
 
 def _identify(context: ssl.SSLContext, host: str) -> str:

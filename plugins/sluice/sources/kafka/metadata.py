@@ -6,25 +6,25 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import fsspec
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.mapping import Stream
 from sluice.redact import redact_text
+from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
 _FORM = TypeAdapter(dict[str, Stream])
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, where PyYAML has it: ten times as fast
+_BOUNDS = Bounds(characters=16 * 1024 * 1024, values=1_000_000)
 
 
 class WrittenMapping:
-    """A metadata service whose whole answer somebody has written down.
+    """A metadata service with a static answer, written by hand.
 
     Its form is `{streams: {orders: {clusters: {east: {topics: [orders], connection: kafka_east}}}}}`, with `inactive`
     beside `streams` for clusters that are not to be read just now; or that of Flink's `YamlFileMetadataService`.
 
     Args:
-        where: what it is, for errors, such as `{"file": "/etc/streams.yaml"}`.
+        where: its location, for errors, such as `{"file": "/etc/streams.yaml"}`.
     """
 
     def __init__(self, where: Mapping[str, str]) -> None:
@@ -32,7 +32,7 @@ class WrittenMapping:
         self._inactive: Collection[str] | None = None
 
     def text(self) -> str:
-        """What is written there now, as YAML or JSON.
+        """The present text, as YAML or JSON.
 
         Raises:
             RetryableError: it can't be read just now.
@@ -48,7 +48,7 @@ class WrittenMapping:
         return found
 
     def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
-        """Those of these streams that are written down."""
+        """The written mapping of these streams."""
         return {name: stream for name, stream in self.all_streams().items() if name in stream_ids}
 
     def is_cluster_active(self, cluster: str) -> bool:
@@ -63,17 +63,17 @@ class WrittenMapping:
             return _FORM.validate_python(found)
         except (ValidationError, KeyError, TypeError) as error:
             raise ActionRequiredError(
-                f"What is said of the streams can't be read: {_first_line(error)}",
+                f"The streams' metadata can't be read: {_first_line(error)}",
                 next_step="correct it: {streams: {<stream>: {clusters: {<cluster>: {topics: [<topic>]}}}}}.",
                 **self._where,
             ) from error
 
     def _parsed(self) -> Any:
         try:
-            return yaml.load(self.text(), Loader=_Loader)
-        except yaml.YAMLError as error:
+            return constructed(composed(self.text(), _BOUNDS))
+        except YamlTextError as error:
             raise ActionRequiredError(
-                "What is said of the streams is not YAML.",
+                "The streams' metadata is not YAML.",
                 next_step="correct it; nothing was begun.",
                 reason=_first_line(error),
                 **self._where,
@@ -81,7 +81,7 @@ class WrittenMapping:
 
 
 class FileService(WrittenMapping):
-    """Reads a YAML file each time that it is asked for streams.
+    """Reads a YAML file at each call.
 
     Args:
         path: a path, or a URL such as `s3://bucket/streams.yaml` or `https://host/streams.yaml`.
@@ -98,7 +98,7 @@ class FileService(WrittenMapping):
         try:
             with fsspec.open(self._path, "rt", **self._options) as file:
                 return str(file.read())
-        except Exception as error:  # each of fsspec's file systems has errors of its own
+        except Exception as error:  # each of fsspec's file systems has its own errors
             raise RetryableError(
                 "The file of the streams can't be read just now.",
                 next_step="look whether it is there, and may be read from here; the step is retried.",

@@ -1,7 +1,7 @@
-"""What Kafka's MirrorMaker 2 tells of offsets: its topic of pairs, one for a hundred records or so and for the last.
+"""Offset syncs of Kafka's MirrorMaker 2: its topic of pairs, about one per hundred records and one for the last.
 
 A record's key is the topic's name (a length of two bytes, then UTF-8) and the partition (four bytes), its value the
-offset in the cluster that is copied from and that of the copy, eight bytes each: Kafka's class `OffsetSync`.
+source cluster's offset and the copy's offset, eight bytes each: Kafka's class `OffsetSync`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def offset_syncs(settings: KafkaSettings, topic: str) -> OffsetSyncs:
     where = {"connection": settings.name, "topic": topic}
     if not topic_exists(settings, topic):
         raise ActionRequiredError(
-            "The cluster has no topic in which MirrorMaker tells its offsets.",
+            "The cluster has no topic of MirrorMaker's offset syncs.",
             next_step="name it in `moved_from.offset_syncs`, and its cluster in `offset_syncs_location`: MirrorMaker "
             "calls it mm2-offset-syncs.<target>.internal on the source, or mm2-offset-syncs.<source>.internal on the "
             "target. A mirror with `emit.offset-syncs.enabled: false` has none.",

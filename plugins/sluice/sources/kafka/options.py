@@ -17,7 +17,7 @@ _CAPABILITIES = SourceCapabilities(
 
 
 class Metadata(Section):
-    """Who says on which clusters a stream's topics are. What else stands here is the service's own."""
+    """The service that maps streams to clusters and topics. Further keys are the service's own options."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,11 +40,14 @@ class Kafka(SourceOptions):
     streams_pattern: Annotated[str, AfterValidator(is_pattern)] | None = None
     """Instead of `streams`: a regular expression that matches whole ids of streams."""
     metadata: Metadata | None = None
-    """Who says where the streams are. Required with them."""
+    """The metadata service of the streams. Required with them."""
+    mapped_connections: OneOrMore = ()
+    """Ids of the Airflow connections that the mapping may name, of clusters and of schema registries, besides those of
+    this section. The right to change the mapping is no right to load a table from any cluster."""
     on_removed: OnRemoved = "drain"
     """What to do with a topic that is no longer mapped: drain (read it to its present end), fail, or drop."""
     on_unreachable: Literal["fail", "skip"] = "fail"
-    """What to do with a cluster of streams that doesn't answer: fail, or skip it and say so."""
+    """What to do with a cluster of streams that doesn't answer: fail, or skip it with a warning."""
     metadata_failures: Annotated[int, Field(ge=0)] = 3
     """How many intervals in a row may use the last mapping while the metadata service doesn't answer."""
     consumer_group: str | None = None
@@ -52,7 +55,7 @@ class Kafka(SourceOptions):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """What Kafka can do, for every pipeline."""
+        """Kafka's capabilities, for every pipeline."""
         return _CAPABILITIES
 
     @property
@@ -66,13 +69,13 @@ class Kafka(SourceOptions):
 
     @classmethod
     def for_route(cls, section: dict[str, Any], table: str) -> None:
-        """Each table of `routes` has a consumer group of its own."""
+        """Each table of `routes` has its own consumer group."""
         if section.get("consumer_group"):
             section["consumer_group"] = f"{section['consumer_group']}.{table}"
 
     @property
     def streams_settings(self) -> StreamsSettings | None:
-        """What it says of logical streams."""
+        """Its settings of logical streams."""
         if self.metadata is None:
             return None
         given = dict(self.metadata.model_extra or {})
@@ -84,6 +87,7 @@ class Kafka(SourceOptions):
             self.on_removed,
             self.metadata_failures,
             self.on_unreachable == "skip",
+            frozenset(self.mapped_connections),
         )
 
     @property

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.kafka.config import KafkaSettings
+from sluice.protocol.identity import LogId
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.sources.kafka.driver_settings import java_settings
+from sluice.sources.kafka.logs_here import log_ids_here
 
 # After each fetch Spark asks the broker where the partition begins and ends, behind a fetch that its client has already
 # sent for what comes next. At a partition's end that one waits, by default for half a second in each partition, for
@@ -27,7 +29,12 @@ class KafkaReader:
 
     def __init__(self, spark: SparkSession, settings: KafkaSettings) -> None:
         self._spark = spark
+        self._name = settings.name
         self._settings = java_settings(spark, settings)
+
+    def log_ids(self, topics: Collection[str]) -> dict[str, LogId]:
+        """The ids of the cluster and topics that are read; see `sluice.connectors.data.IdentifiesLogs`."""
+        return log_ids_here(self._spark, self._settings, topics, self._name)
 
     def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
         """A range ends when its position reaches the planned end, whatever gaps are before it.

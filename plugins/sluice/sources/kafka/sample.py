@@ -19,7 +19,7 @@ _BATCH = 500
 
 
 class Sampled(NamedTuple):
-    """A record: where it stands, and its value."""
+    """A record: its position, and its value."""
 
     place: str
     value: bytes | None

@@ -1,4 +1,4 @@
-"""Whether a log was truncated below what was read: by the election of a replica that lacked the last records.
+"""Whether a log was truncated below the position: by the election of a replica that lacked the last records.
 
 Kafka's protocol has a request for that (OffsetForLeaderEpoch), which librdkafka sends before it fetches; but its error
 lacks the offset at which the logs diverge, and without divergence it reports nothing. Each record's batch has the epoch
@@ -17,7 +17,7 @@ from sluice.sources.kafka.probe import RecordHead, RecordProbe
 
 
 class LogRead(NamedTuple):
-    """What was read of a log, and its present bounds.
+    """A log's read offsets, and its present bounds.
 
     Attributes:
         end: the offset up to which it was read.

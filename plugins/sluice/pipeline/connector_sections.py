@@ -28,7 +28,7 @@ class _OneConnector(Section):
 
     @property
     def place(self) -> str:
-        """Where its section stands in a pipeline file: `source.` or `sink.`, and its name."""
+        """Its section's path in a pipeline file: `source.` or `sink.`, and its name."""
         return f"{self.kind}.{self.name}"
 
     @model_validator(mode="before")
@@ -88,7 +88,7 @@ class Source(_OneConnector):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """What the source can do."""
+        """The source's capabilities."""
         return self.options.capabilities
 
 
@@ -109,7 +109,7 @@ class Sink(_OneConnector):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """What the sink can do for this pipeline."""
+        """The sink's capabilities for this pipeline."""
         return self.options.capabilities
 
 
@@ -135,7 +135,7 @@ def _within(name: str, problem: Any) -> InitErrorDetails:
     kind, context = problem["type"], problem.get("ctx", {})
     try:
         PydanticKnownError(kind, context)
-    except KeyError:  # one that a type makes by itself, such as ByteSize
+    except KeyError:  # an error made by a type itself, such as ByteSize
         kind = PydanticCustomError(kind, problem["msg"])
     return InitErrorDetails(type=kind, loc=where, input=problem["input"], ctx=context)
 

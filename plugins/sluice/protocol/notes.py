@@ -1,0 +1,59 @@
+"""Topics of notes that Sluice reads back: which of their records count. Pure.
+
+A note may be signed as a control message is (`sluice.protocol.signing`). The secret may be younger than the topic, so
+what isn't signed counts before the first record that is, and never behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from sluice.protocol.signing import HEADER, Headers, Signatures
+
+_Note = TypeVar("_Note", bound=BaseModel)
+
+
+class SignedNotes:
+    """Signs the notes of one topic, and judges what is read of it from its start, in the order of its offsets.
+
+    Args:
+        topic: its name.
+        secrets: the present secret, and the previous one while it is being replaced; empty if nothing is signed.
+        tell: called with the offset of each record that doesn't count, and the reason.
+    """
+
+    def __init__(self, topic: str, secrets: Sequence[str], tell: Callable[[int, str], None]) -> None:
+        self._signatures = Signatures(topic, secrets, tell)
+        self._tell = tell
+        self._signed_from: int | None = None
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether notes are signed and must be."""
+        return self._signatures.asked_for
+
+    def headers(self, key: bytes, value: bytes | None) -> list[tuple[str, bytes]]:
+        """The headers of a note to send; one without a value is signed as an empty one."""
+        return self._signatures.headers(key, value or b"")
+
+    def counts(self, offset: int, key: bytes, value: bytes | None, headers: Headers) -> bool:
+        """Whether a record counts, judged by its signature."""
+        is_signed = any(name == HEADER for name, _ in headers)
+        if not is_signed and self._signed_from is not None:
+            self._tell(offset, "it isn't signed")
+            return False
+        counts = self._signatures.counts(offset, key, value or b"", headers)
+        if counts and is_signed and self.asked_for and self._signed_from is None:
+            self._signed_from = offset
+        return counts
+
+
+def note_of(kind: type[_Note], value: str | bytes | None) -> _Note | None:
+    """A note as an object; None for a value of another kind, which can't have come from Sluice."""
+    try:
+        return kind.model_validate_json(value or b"")
+    except ValidationError:
+        return None

@@ -1,0 +1,1 @@
+"""Hostile inputs for every parser and every route."""

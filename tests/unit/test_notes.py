@@ -1,0 +1,72 @@
+"""Notes that Sluice reads back: what counts of them with a secret, and which topics there are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from sluice.protocol.notes import SignedNotes, note_of
+
+PACKAGE = Path(__file__).parents[2] / "plugins" / "sluice"
+SECRET = "a secret of the tests, of some length"
+READ_BACK = {
+    "control/topic.py": "control messages: signed",
+    "control/reader.py": "control messages: signed",
+    "control/followed.py": "control messages: signed",
+    "control/waiters.py": "control messages: signed",
+    "control/presence.py": "no records: a group's members",
+    "sinks/kafka/log.py": "the topic sink's log: signed",
+    "sources/kafka/redriven.py": "what was sent again",
+    "kafka/sent_letters.py": "which dead letters were sent",
+    "sinks/kafka/quarantine.py": "bad records of a topic sink, which are records of others",
+    "kafka/transactional.py": "reads a topic for those who judge its records",
+    "sources/kafka/probe.py": "single records of a source",
+    "sources/kafka/sample.py": "a sample of a source's records",
+    "sources/kafka/mirror.py": "what MirrorMaker has noted, when a person asks for a move",
+    "cli/connect_offsets.py": "the offsets that Kafka Connect has left, for a person to look at",
+}
+"""Modules that read records themselves, and what of. A new one has to say whose word it takes: docs/production.md."""
+
+
+class Note(BaseModel):
+    n: int
+
+
+def test_what_is_not_signed_counts_before_the_first_that_is():
+    told = []
+    ours = SignedNotes("t", (SECRET,), lambda offset, _: told.append(offset))
+    headers = ours.headers(b"k", b"v")
+    assert ours.counts(0, b"k", b"older", ())
+    assert ours.counts(1, b"k", b"v", headers)
+    assert not ours.counts(2, b"k", b"v", ())
+    assert not ours.counts(3, b"\xff", b"v", ())
+    assert not ours.counts(4, b"k", b"w", headers)
+    assert told == [2, 3, 4]
+    assert ours.headers(b"k", None) == ours.headers(b"k", b"")
+    none = SignedNotes("t", (), lambda _offset, _reason: None)
+    assert none.headers(b"k", b"v") == []
+    assert none.counts(2, b"k", b"v", ())
+
+
+@pytest.mark.parametrize("junk", [b"x", b"[" * 10_000, b"5", b'{"n": "x"}', None])
+def test_what_is_no_note_is_left_out(junk):
+    assert note_of(Note, junk) is None
+    assert note_of(Note, b'{"n": 1, "time": "of a note"}') == Note(n=1)
+
+
+def test_all_topics_that_are_read_back_are_known():
+    """By who makes a consumer, or has one read a topic."""
+    readers = {"Consumer", "read_all", "read_whole"}
+    found = set()
+    for file in (one for one in PACKAGE.rglob("*.py") if one.parent.name != "demo"):
+        called = {
+            getattr(node.func, "id", getattr(node.func, "attr", ""))
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Call)
+        }
+        if readers & called:
+            found.add(file.relative_to(PACKAGE).as_posix())
+    assert found == READ_BACK.keys()
