@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from sluice.coordinator import Coordinator
 from sluice.errors import SluiceError
+from sluice.kafka.config import CONTROL_SECRET
 from sluice.local.broker_config import CLUSTER_ID
+from sluice.protocol.signing import Signatures
 
 from ..thorough import also
-from .harness import CLUSTER, Flow, wait_for
+from .harness import CLUSTER, Flow, kafka_settings, wait_for
 from .quarantined import TOLERANT, consume, folder, places, quarantine, send
 
 
@@ -110,6 +116,29 @@ def test_killed_in_the_kafka_transaction(make_flow):
     assert flow.commit(started).state == "committed"  # its sender ends the transaction that was left open
     flow.check()
     assert _places(flow, topic) == bad
+
+
+def test_with_a_secret_no_forged_note_keeps_letters_from_being_sent(make_flow):
+    flow, topic = _tolerant(make_flow)
+    known = kafka_settings(flow.bootstrap)
+    signed = replace(known, librdkafka={**known.librdkafka, CONTROL_SECRET: "a secret of the tests"})
+    coordinator = Coordinator(flow.pipeline, signed, None, flow.jvm)
+    flow.secrets = {CONTROL_SECRET: "a secret of the tests"}
+    flow.produce(20)
+    bad = [(p, flow.produce_raw(b"{", partition=p)) for p in (0, 1)]
+    started = coordinator.start(flow.run())
+    flow.write_all(started)
+    key, notes = flow.table.encode(), f"{topic}.sent"
+    producer = Producer({"bootstrap.servers": flow.bootstrap, "log_level": 0})
+    for secrets in ((), ("a secret of another",)):
+        for instant in (started.instant, "99991231235959999"):
+            note = json.dumps({"version": 1, "instant": instant, "letters": 2, "clusters": [CLUSTER]}).encode()
+            headers = Signatures(notes, secrets, lambda *_: None).headers(key, note)
+            producer.produce(notes, note, key, headers=headers)
+    assert producer.flush(30) == 0
+    for _ in range(2):
+        coordinator.commit(started.control_offset, started.instant, started.digest)
+        assert _places(flow, topic) == bad
 
 
 LETTERS = 12_500  # three chunks, of 5,000 at most

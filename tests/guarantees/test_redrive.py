@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from shutil import rmtree
 from typing import Any
 
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 
 from sluice.cli import app
 from sluice.errors import ActionRequiredError
+from sluice.kafka.config import CONTROL_SECRET
 from sluice.local.broker_config import CLUSTER_ID
 from sluice.logs import log
 from sluice.protocol import quarantine as protocol
 from sluice.protocol.request import Request
+from sluice.protocol.signing import Signatures
 from sluice.sinks.hudi import quarantine as hudi_quarantine
 from sluice.sinks.hudi import sink as hudi_sink
 
@@ -45,9 +48,17 @@ def _topic_id(flow: Flow) -> str | None:
 
 
 @pytest.fixture(autouse=True)
-def _connection(bootstrap, monkeypatch):
-    name = "SLUICE_KAFKA_SOURCE"
-    monkeypatch.setenv(name, kafka_settings(bootstrap).to_environment("source")[name])
+def connect(bootstrap, monkeypatch):
+    """Sets the control secrets of the commands' connection; there are none at first."""
+
+    def connect(*secrets: str) -> None:
+        name, known = "SLUICE_KAFKA_SOURCE", kafka_settings(bootstrap)
+        own = dict(zip((CONTROL_SECRET, f"{CONTROL_SECRET}.previous"), secrets, strict=False))
+        with_secrets = replace(known, librdkafka={**known.librdkafka, **own})
+        monkeypatch.setenv(name, with_secrets.to_environment("source")[name])
+
+    connect()
+    return connect
 
 
 def test_listed_explained_and_sent_again_once(make_flow):
@@ -149,6 +160,31 @@ def test_what_others_write_among_the_notes_changes_nothing(make_flow):
     send(flow, BAD)
     flow.interval()
     assert _sent(flow) == 2  # what was sent again is a bad record still
+    assert _sent(flow) == 0
+
+
+def test_with_a_secret_no_forged_note_keeps_a_record_from_being_sent(make_flow, connect):
+    flow = make_flow(1, **TOLERANT)
+    first, second, third = (f"{flow.topic}[0]@{send(flow, BAD)}" for _ in range(3))
+    flow.interval()
+    notes = f"{flow.pipeline.control.topic}.redriven"
+    assert _sent(flow, "--offset", first) == 1
+    connect("a secret of the tests")
+    assert _sent(flow, "--offset", second) == 1  # signing begins
+    forged = json.dumps({"version": 1, "places": [(flow.topic, 0, 2)], "topic_ids": {flow.topic: None}}).encode()
+    producer = Producer({"bootstrap.servers": flow.bootstrap, "log_level": 0})
+    key = flow.table.encode()
+    for secrets in ((), ("a secret of another",)):
+        headers = Signatures(notes, secrets, lambda *_: None).headers(key, forged)
+        producer.produce(notes, forged, key, headers=headers)
+    assert producer.flush(30) == 0
+    assert sum(g["redriven"] for g in _json(flow, "list")["groups"]) == 2
+    assert _sent(flow, "--offset", third) == 1
+    assert _sent(flow) == 0
+    # A secret is replaced in two steps: in between a command that sends nothing signs the notes again.
+    connect("another secret of the tests", "a secret of the tests")
+    assert _sent(flow) == 0
+    connect("another secret of the tests")
     assert _sent(flow) == 0
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sluice.protocol.notes import SignedNotes, note_of
 
 PACKAGE = Path(__file__).parents[2] / "plugins" / "sluice"
-SECRET = "a secret of the tests, of some length"
+SECRET, OLD = "a secret of the tests, of some length", "the secret before it, of some length"
 READ_BACK = {
     "control/topic.py": "control messages: signed",
     "control/reader.py": "control messages: signed",
@@ -19,8 +19,8 @@ READ_BACK = {
     "control/waiters.py": "control messages: signed",
     "control/presence.py": "no records: a group's members",
     "sinks/kafka/log.py": "the topic sink's log: signed",
-    "sources/kafka/redriven.py": "what was sent again",
-    "kafka/sent_letters.py": "which dead letters were sent",
+    "sources/kafka/redriven.py": "what was sent again: signed",
+    "kafka/sent_letters.py": "which dead letters were sent: signed",
     "sinks/kafka/quarantine.py": "bad records of a topic sink, which are records of others",
     "kafka/transactional.py": "reads a topic for those who judge its records",
     "sources/kafka/probe.py": "single records of a source",
@@ -49,6 +49,25 @@ def test_what_is_not_signed_counts_before_the_first_that_is():
     none = SignedNotes("t", (), lambda _offset, _reason: None)
     assert none.headers(b"k", b"v") == []
     assert none.counts(2, b"k", b"v", ())
+
+
+def test_where_all_notes_are_signed_none_counts_unsigned():
+    ours = SignedNotes("t", (SECRET,), lambda _offset, _reason: None)
+    ours.require_all()
+    assert not ours.counts(0, b"k", b"v", ())
+    assert ours.counts(1, b"k", b"v", ours.headers(b"k", b"v"))
+    none = SignedNotes("t", (), lambda _offset, _reason: None)
+    none.require_all()
+    assert none.counts(0, b"k", b"v", ())
+
+
+def test_notes_of_the_previous_secret_are_told_from_those_of_the_present_one():
+    old, new = (SignedNotes("t", secrets, lambda *_: None) for secrets in ((OLD,), (SECRET, OLD)))
+    headers = old.headers(b"k", b"v")
+    assert new.counts(0, b"k", b"v", headers)
+    assert not new.is_by_present(b"k", b"v", headers)
+    assert new.is_by_present(b"k", b"v", new.headers(b"k", b"v"))
+    assert not new.is_by_present(b"k", b"v", ())
 
 
 @pytest.mark.parametrize("junk", [b"x", b"[" * 10_000, b"5", b'{"n": "x"}', None])

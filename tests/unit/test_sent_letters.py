@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from sluice.kafka.sent_letters import Sent
+from sluice.kafka import sent_letters
+from sluice.kafka.config import CONTROL_SECRET, KafkaSettings
+from sluice.kafka.sent_letters import Sent, SentLetters
+
+SECRET = "a secret of the tests"
 
 
 @pytest.mark.parametrize(
@@ -23,3 +29,37 @@ def test_an_interval_s_letters_were_sent(instant, clusters, sent):
 
 def test_a_note_of_an_earlier_release_counts_for_the_one_cluster_that_there_was():
     assert Sent("7", 2).of("7", ("kafka_default",), 9) == 2
+
+
+def letters(monkeypatch, notes, **more):
+    """A table's progress by these notes, in the order of their offsets: value and headers."""
+    records = [
+        SimpleNamespace(offset=lambda n=n: n, key=lambda: b"/lake/t", value=lambda v=v: v, headers=lambda h=h: h)
+        for n, (v, h) in enumerate(notes)
+    ]
+    monkeypatch.setattr(sent_letters, "read_all", lambda *_: iter(records))
+    return SentLetters(
+        KafkaSettings("k", {"bootstrap.servers": "h:1", CONTROL_SECRET: SECRET}), "dlq", "/lake/t", **more
+    )
+
+
+def note(sent: Sent, secret: str = SECRET):
+    record = SentLetters(
+        KafkaSettings("k", {"bootstrap.servers": "h:1", CONTROL_SECRET: secret}), "dlq", "/lake/t"
+    ).note(sent)
+    return record.value, list(record.headers)
+
+
+def test_copies_of_earlier_notes_and_forged_ones_do_not_count(monkeypatch):
+    first, later, last = Sent("7", 9), Sent("8", 5), Sent("8", 7)
+    signed = [note(first), note(later), note(last)]
+    forged = [(note(Sent("99", 9))[0], None), note(Sent("99", 9), "a secret of another")]
+    assert letters(monkeypatch, [*signed, *forged, signed[0], signed[1]]).last() == last
+    elsewhere = Sent("8", 1, ("east",))  # another sequence
+    assert letters(monkeypatch, [*signed, note(elsewhere)]).last() == elsewhere
+
+
+def test_notes_of_before_the_secret_count_unless_all_are_signed(monkeypatch):
+    unsigned = [(note(Sent("7", 9))[0], None)]
+    assert letters(monkeypatch, unsigned).last() == Sent("7", 9)
+    assert letters(monkeypatch, unsigned, all_signed=True).last() is None

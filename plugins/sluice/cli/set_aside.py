@@ -147,6 +147,8 @@ class Chosen:
     def send(self, now: LogIds) -> Counter[TopicPartition]:
         """Send the records, each to its own cluster, except those already sent.
 
+        Where nothing is to be sent, notes of earlier times are signed nevertheless.
+
         Args:
             now: the ids of their clusters and topics.
 
@@ -154,7 +156,11 @@ class Chosen:
             How many were sent to each partition.
         """
         sent: Counter[TopicPartition] = Counter()
-        for cluster in sorted({cluster for cluster, _ in now.topics}):
+        streams = self.here.clusters.streams
+        read = self.here.redriven.keys() - (streams.skipped if streams is not None else {})
+        clusters = {cluster for cluster, _ in now.topics}
+        clusters |= {name for name in read - clusters if self.here.redriven[name].are_to_be_signed()}
+        for cluster in sorted(clusters):
             topic_ids = {topic: topic_id for (name, topic), topic_id in now.topics.items() if name == cluster}
             here = self.here.redriven[cluster].send(self._records(cluster), topic_ids)
             sent.update({TopicPartition(cluster, *partition): number for partition, number in here.items()})

@@ -139,11 +139,15 @@ def _send(
     identity = identity_of("dead-letters", start.writer.name, start.table)
     most = sum(status.records_quarantined for status in set_aside(transaction).values())
     where = {"instant": transaction.id, "topic": topic, "cluster": kafka.name}
+    # Where the interval's START has to be signed to count, so have the notes of its letters.
+    signed = bool(kafka.control_secrets) and session.control.signatures.are_required(
+        start.table, transaction.start_offset
+    )
     with TransactionalSender(kafka, identity) as sender:
-        notes = SentLetters(kafka, topic, session.table_id)
+        notes = SentLetters(kafka, topic, session.table_id, all_signed=signed)
         last = notes.last()
-        if last is None:  # intervals of earlier versions were sent whole
-            before = sender.remembered(topic)
+        if last is None:  # intervals of earlier versions were sent whole; nothing signs what a group remembers
+            before = sender.remembered(topic) if not signed else None
             sent = most if before is not None and before >= transaction.id else 0
         else:
             sent = last.of(transaction.id, clusters, most)

@@ -1,7 +1,8 @@
 """Topics of notes that Sluice reads back: which of their records count. Pure.
 
 A note may be signed as a control message is (`sluice.protocol.signing`). The secret may be younger than the topic, so
-what isn't signed counts before the first record that is, and never behind it.
+what isn't signed counts before the first record that is, and never behind it. The first signed record of a compacted
+topic may be gone: a reader that knows by other means that all its notes are signed requires it of all.
 """
 
 from __future__ import annotations
@@ -35,9 +36,22 @@ class SignedNotes:
         """Whether notes are signed and must be."""
         return self._signatures.asked_for
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether a signed note was read, behind which unsigned ones don't count."""
+        return self._signed_from is not None
+
+    def require_all(self) -> None:
+        """Require signatures on all notes, where there is a secret."""
+        self._signatures.require_all()
+
     def headers(self, key: bytes, value: bytes | None) -> list[tuple[str, bytes]]:
         """The headers of a note to send; one without a value is signed as an empty one."""
         return self._signatures.headers(key, value or b"")
+
+    def is_by_present(self, key: bytes, value: bytes | None, headers: Headers) -> bool:
+        """Whether a note is signed with the present secret: it counts when the previous one is gone."""
+        return self._signatures.is_by_present(key, value or b"", headers)
 
     def counts(self, offset: int, key: bytes, value: bytes | None, headers: Headers) -> bool:
         """Whether a record counts, judged by its signature."""

@@ -79,6 +79,10 @@ class Signatures:
             return True
         return self._refuse(offset, "it isn't signed")
 
+    def is_by_present(self, key: bytes, value: bytes, headers: Headers) -> bool:
+        """Whether a record is signed with the present secret: it counts when the previous one is gone."""
+        return [v for name, v in headers if name == HEADER][-1:] == [v for _, v in self.headers(key, value)]
+
     def _refuse(self, offset: int, reason: str) -> bool:
         if offset not in self.refused:
             self.refused.add(offset)
