@@ -9,7 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from threading import BoundedSemaphore
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -22,6 +21,7 @@ from sluice.page.access import BY_HAND, Viewer
 from sluice.page.banners import banner, each_once, file_banner, read_banner, topic_banner
 from sluice.page.cache import Cached, Snapshot, refresh_all
 from sluice.page.catalogue import NOT_LOOKED_AT, Catalogue, Entry, may_look_at
+from sluice.page.gate import Gate
 from sluice.page.health import Health, Schedule, health
 from sluice.page.present import Json
 from sluice.page.runs import LATEST, DagFacts, RunFacts, dags, latest_runs, one_run, tagged_dags
@@ -41,26 +41,9 @@ _OTHERS = 12  # commits of other writers that are shown
 _CLUSTERS, _TOPICS = 50, 5000  # of one pipeline, as messages name them, whose ends are asked for
 
 # Requests that may read messages again at the same time; each may take tens of megabytes.
-_reading_messages = BoundedSemaphore(2)
-
-
-@contextmanager
-def _a_reader() -> Iterator[None]:
-    """One of the places for reading messages again.
-
-    A request doesn't wait for one: it would hold one of the few threads that Airflow's own requests need, too.
-
-    Raises:
-        RetryableError: all are taken.
-    """
-    if not _reading_messages.acquire(blocking=False):
-        raise RetryableError(
-            "Messages are being read for other requests.", next_step="try again in a moment: a few are read at a time."
-        )
-    try:
-        yield
-    finally:
-        _reading_messages.release()
+_reading_messages = Gate(
+    2, "Messages are being read for other requests.", "try again in a moment: a few are read at a time."
+)
 
 
 class NotFoundError(Exception):
@@ -193,7 +176,7 @@ class Page:
         entry, found = self._transaction(viewer, session, key, instant)
         if not viewer.may_read(entry.dag_id, DagAccessEntity.CODE):  # START-COMMIT has all that the file says
             raise ForbiddenError
-        with _a_reader():
+        with _reading_messages.place():
             messages, left_out = self._catalogue.follower(_control(entry)).messages(found)
         return {
             "messages": [{"offset": offset, "message": redact(message)} for offset, message in messages],
@@ -308,7 +291,7 @@ class Page:
 
     def _read_again(self, entry: Entry, found: TransactionSummary) -> TransactionSummary:
         """The transaction with all its partitions, from its messages; as it is cached if the messages are gone."""
-        with _a_reader():
+        with _reading_messages.place():
             messages, _ = self._catalogue.follower(_control(entry)).messages(found)
         decoded = [(offset, decode(json.dumps(message).encode())) for offset, message in messages]
         return TableHistory(found.table).extend(decoded).get(found.instant) or found

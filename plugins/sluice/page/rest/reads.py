@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from threading import BoundedSemaphore
 from typing import Any
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -12,9 +11,10 @@ from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.concurrency import run_in_threadpool
 
 from sluice import __version__
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError
 from sluice.page.access import Viewer, ViewerDep
 from sluice.page.catalogue import Entry
+from sluice.page.gate import Gate
 from sluice.page.rest import answers
 from sluice.page.rest.answers import Facts, Json
 from sluice.page.rest.facts import facts_of
@@ -25,7 +25,8 @@ from sluice.untrusted import json_of
 
 router = APIRouter()
 _LOGGED_IN = Depends(get_user)
-_validating = BoundedSemaphore(1)  # all of it is Python's own work, beside which every other request is slow
+# All of it is Python's own work, beside which every other request is slow.
+_validating = Gate(1, "Another configuration is being checked.", "try again in a moment.")
 
 
 @router.get("/")
@@ -122,12 +123,8 @@ async def validate(request: Request, plugin: str, viewer: ViewerDep) -> Json:
         given = None
     if not isinstance(given, dict):
         raise ActionRequiredError("The body is no configuration.", next_step="send one as a JSON object.")
-    if not _validating.acquire(blocking=False):
-        raise RetryableError("Another configuration is being checked.", next_step="try again in a moment.")
-    try:
+    with _validating.place():
         return await run_in_threadpool(validated, plugin, given)
-    finally:
-        _validating.release()
 
 
 def _config(entry: Entry, viewer: Viewer) -> dict[str, str]:
