@@ -29,12 +29,14 @@ _WEBHOOK = re.compile(
 _NAME = re.compile(r"""(?<![\w.\-])([\w.\-]++)\\*["']?\s*+[=:]\s*""")
 _QUOTE = re.compile(r"""(\\*)(["'])""")
 _PLAIN = re.compile(r"""(?:(?:Bearer|Basic)\s+)?(?:(?!["'](?:[\s,;:}\])]|\Z))\S)+""", re.IGNORECASE)
+_BEARER = re.compile(r"(?<![\w.\-])(Bearer\s+)[\w.~+/\-]{8,}=*", re.IGNORECASE)  # RFC 6750, section 2.1
 _LINE = re.compile(r"[^\n]*")
 _TO_ITS_END = re.compile(r"jaas|authorization", re.IGNORECASE)  # values with blanks and pairs inside
 _SHORTEST = 8  # a shorter secret may be a part of words that aren't
 _MOST = 500  # secrets that a long-lived process keeps in mind; rotated ones are the oldest
 _remembering = Lock()
-_known: tuple[str, ...] = ()
+_known: tuple[str, ...] = ()  # the newest first
+_to_hide: tuple[str, ...] = ()  # the same, the longest first: one may be a part of another
 
 
 def remember(secrets: Iterable[str | None]) -> None:
@@ -43,12 +45,13 @@ def remember(secrets: Iterable[str | None]) -> None:
     Args:
         secrets: values, such as a connection's password.
     """
-    global _known
+    global _known, _to_hide
     fit = [s for s in secrets if s and len(s) >= _SHORTEST and not s.isspace() and not _SECRET_NAME.fullmatch(s)]
     if set(fit) <= set(_known):
         return
     with _remembering:
         _known = tuple(dict.fromkeys((*fit, *_known)))[:_MOST]
+        _to_hide = tuple(sorted(_known, key=len, reverse=True))
 
 
 def redact(value: Any) -> Any:
@@ -79,7 +82,7 @@ def secret_values(value: Any, hidden: bool = False) -> Iterator[str]:
 
 def redact_text(text: str) -> str:
     """A text without log-ins in addresses, the values of names that sound secret, and secrets of connections."""
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in _to_hide:
         text = text.replace(secret, HIDDEN)
     shown, position = [], 0
     for found in _NAME.finditer(text):
@@ -90,7 +93,7 @@ def redact_text(text: str) -> str:
         if end > found.end():
             shown += [text[position : found.end()], HIDDEN]
             position = end
-    text = "".join([*shown, text[position:]])
+    text = _BEARER.sub(rf"\1{HIDDEN}", "".join([*shown, text[position:]]))
     if "://" in text:
         text = _WEBHOOK.sub(rf"\1{HIDDEN}", re.sub(r"\S+", _without_login, text))
     return text

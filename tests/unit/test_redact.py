@@ -45,6 +45,8 @@ def test_a_log_in_is_taken_out_of_an_address():
         "basic.auth.user.info=svc:hunter2",
         'password = "hunter2 with blanks"',
         "Authorization: Bearer hunter2",
+        "the server said 401 to Bearer eyJhbGciOi.hunter2-hunter2_x==, and no more",
+        "['bearer  hunter2hunter2']",
         "fs.s3a.secret.key=hunter2, and more",
         "https://u:hunter2@registry:8081/subjects",
         "https://u:hun/ter2@registry:8081/subjects",
@@ -87,6 +89,8 @@ def test_a_secret_is_taken_out_of_a_text(text):
         "abfss://container@account.dfs.core.windows.net/lake",
         "https://host/a@b, it passes, and nothing is compassed: dsnx=1",
         "file:///lake/orders[1]@105",
+        "a Bearer token is missing",
+        "the standard-bearer standardization",
     ],
 )
 def test_what_is_no_secret_stays(text):
@@ -116,6 +120,12 @@ def test_a_connection_s_secret_is_hidden_wherever_it_is():
     assert redact_text(" " * 9) == " " * 9
 
 
+def test_of_secrets_that_have_others_in_them_all_is_hidden():
+    remember(["hunter3hunter3", "hunter3hunter3-and-more", "at hunter3hunter3-and-more"])
+    assert redact_text("look at hunter3hunter3-and-more") == "look ***"
+    assert redact_text("hunter3hunter3-and-more, hunter3hunter3") == "***, ***"
+
+
 def test_a_text_of_any_length_is_looked_through_in_its_time():
     began = time.process_time()
     for text in (
@@ -129,6 +139,8 @@ def test_a_text_of_any_length_is_looked_through_in_its_time():
         "a://b@" * 9000,
         "https://hooks." * 5000,
         "http://a/" * 9000 + "@",
+        "Bearer " * 9000,
+        "Bearer" + " " * 50_000,
     ):
         redact(text)
     assert time.process_time() - began < 5
