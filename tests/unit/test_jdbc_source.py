@@ -14,6 +14,7 @@ from sluice.errors import PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.sources.jdbc.engine import Column, at, has_one_offset, local_text, micros, numeric, risen
 from sluice.sources.jdbc.mariadb import MariaDb
+from sluice.sources.jdbc.noted import NOTED, of_option
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.postgresql import PostgreSql
 from sluice.sources.jdbc.sqlite import Sqlite
@@ -192,3 +193,9 @@ def test_columns_become_the_types_that_hold_them(engine, kind, ddl, grain):
     assert engine.reading(column, "none", "UTC").ddl == ddl
     if grain is not None:
         assert engine.grain(column) == grain
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, '"\\ud800"', "x"])
+def test_notes_of_an_earlier_start_are_read_as_json_of_others(text):
+    with pytest.raises(ValueError, match=r"."):
+        of_option({NOTED: text})

@@ -14,6 +14,7 @@ from sluice.errors import ActionRequiredError
 from sluice.sources.jdbc.engine import Ask, Engine
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.tables import Windowed, log_id
+from sluice.untrusted import json_of
 
 NOTED = "noted"
 """The option of a value's format that has the notes of a START; missing where it is of an earlier release."""
@@ -49,7 +50,7 @@ def as_option(found: Mapping[str, Noted]) -> dict[str, str]:
 
 def of_option(reading: Mapping[str, str]) -> dict[str, Noted]:
     """The notes in the options of an earlier START."""
-    return {topic: Noted(**one) for topic, one in json.loads(reading.get(NOTED, "{}")).items()}
+    return {topic: Noted(**one) for topic, one in json_of(reading.get(NOTED, "{}")).items()}
 
 
 def require_continued(ask: Ask, engine: Engine, options: JdbcTables, windowed: Windowed, last: Noted) -> None:

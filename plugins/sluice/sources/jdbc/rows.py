@@ -13,6 +13,7 @@ from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
 from sluice.sources.jdbc.noted import of_option, require_continued
 from sluice.sources.jdbc.tables import TABLES, looking, position_of, section_of, windowed_of
+from sluice.untrusted import json_of
 
 
 def row_schema(options: SourceOptions, topics: Sequence[str], last: Mapping[str, str] | None = None) -> RowSchema:
@@ -23,7 +24,7 @@ def row_schema(options: SourceOptions, topics: Sequence[str], last: Mapping[str,
     """
     section = section_of(options)
     notes = of_option(last or {})
-    before = json.loads((last or {}).get(TABLES, "{}"))
+    before = json_of((last or {}).get(TABLES, "{}"))
     tables: dict[str, Any] = {}
     types: dict[str, tuple[str, str]] = {}
     names: dict[str, str] = {}
