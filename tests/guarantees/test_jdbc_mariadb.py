@@ -14,7 +14,7 @@ from kafka_secrets import Authority, written
 
 from sluice.connectors.connections import VARIABLE
 from sluice.databases.client import asked
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError
 from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.dialect import DatabaseColumn
 
@@ -167,7 +167,7 @@ def test_a_server_of_another_name_is_not_asked(database, monkeypatch, of_host, m
                     ((_, cipher),) = ask("SHOW STATUS LIKE 'Ssl_cipher'")
                     assert cipher
             else:
-                with pytest.raises(RetryableError, match="CERTIFICATE_VERIFY_FAILED"), asked(address):
+                with pytest.raises(ActionRequiredError, match="CERTIFICATE_VERIFY_FAILED"), asked(address):
                     pass
         finally:
             server.stop()

@@ -231,6 +231,26 @@ def test_an_authority_s_certificate_that_is_not_there_is_named(tmp_path):
         client._pymysql(address_of(settings))
 
 
+def test_a_wrong_certificate_of_mariadb_s_is_a_person_s_to_correct(monkeypatch):
+    """PyMySQL keeps what has ended its connecting beside its error, whose code is that of any server out of reach."""
+    import pymysql
+
+    def connect(**_: object) -> None:
+        error = pymysql.err.OperationalError(2003, "Can't connect ([SSL: CERTIFICATE_VERIFY_FAILED])")
+        error.original_exception = original
+        raise error
+
+    monkeypatch.setattr(pymysql, "connect", connect)
+    address = address_of(ConnectionSettings("warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD))
+    original: Exception = ssl.SSLCertVerificationError("certificate verify failed")
+    with pytest.raises(ActionRequiredError, match=r"isn't one that the page accepts") as caught, client.asked(address):
+        pass
+    assert "`serverSslCert`" in caught.value.next_step
+    original = ConnectionRefusedError()
+    with pytest.raises(RetryableError), client.asked(address):
+        pass
+
+
 def test_a_process_without_a_client_says_what_to_install(monkeypatch):
     monkeypatch.setattr(client, "_DRIVERS", ("no_such_client",))
     with given([POSTGRES]), pytest.raises(ActionRequiredError, match=r"no client for PostgreSQL.*sluice\[postgres\]"):

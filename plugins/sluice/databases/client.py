@@ -235,6 +235,8 @@ def _mariadb(look: _Look) -> Iterator[Asking]:
         kind = address.dialect.kind_of(code) or ("passing" if of_connection else "other")
         if kind == "data":
             reason = address.dialect.refused(said, code, "")[:500]
+        if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+            raise _wrong_certificate(look, reason) from None
         raise _failed(look, reason, kind) from None
 
 
@@ -302,6 +304,16 @@ def _mariadb_type(code: int, length: int, scale: int) -> str:
     if code in (0, 246):  # its length has the sign, and the point where there is one
         return f"decimal({length - 1 - (scale > 0)},{scale})"
     return _MARIADB_TYPES.get(code, "text")
+
+
+def _wrong_certificate(look: _Look, reason: str) -> ActionRequiredError:
+    return ActionRequiredError(
+        f"The database's certificate isn't one that {look.who} accepts.",
+        next_step="look whether the server of the Airflow connection is the right one. If it is, give it a certificate "
+        "of its host's name that is valid, or name the certificate of its authority in `serverSslCert`.",
+        connection=look.address.connection,
+        reason=reason,
+    )
 
 
 def _failed(look: _Look, reason: str, kind: Kind) -> ActionRequiredError | RetryableError:
