@@ -226,6 +226,26 @@ def test_an_open_interval_is_superseded_when_its_table_moves(
     ]
 
 
+@pytest.mark.thorough
+def test_a_table_continues_without_its_control_topic(make_flow: Callable[..., Flow]) -> None:
+    """The steps of docs/how-to/lost-control-topic.md, with an interval whose rows were written when it was lost."""
+    flow = make_flow()
+    flow.produce(10)
+    flow.interval()
+    flow.produce(6)
+    started = flow.start()
+    flow.write_all(started)
+    flow.admin.delete_topics([flow.control_topic])[flow.control_topic].result(30)
+    flow.control_topic += "-2"
+    flow.set(control__topic=flow.control_topic)
+    flow.interval()
+    flow.check()
+    assert flow.jvm.pending(str(flow.path)) == [started.instant]  # the lost interval's, which no reader sees
+    flow.produce(4)
+    flow.interval()
+    flow.check()
+
+
 def test_a_decided_interval_is_finished_before_its_table_moves(
     make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
