@@ -4,6 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 RUN    := $(VENV)/bin/python
+SITE   := .venv-docs
 DATA   := $(or $(SLUICE_HOME),.sluice)
 # Tests wait for Kafka and for processes a quarter of their time: three at a time keep two cores busy; a fourth takes more in warming up than it finds.
 WORKERS ?= 3
@@ -13,10 +14,11 @@ SOURCES := plugins spark_jobs dags tests bench tools examples
 PACKAGES := $(VENV)/.packages
 JARS     := $(DATA)/class-paths/ivy.sha256
 ARCHIVES := $(DATA)/archive/stamp
+MKDOCS   := $(SITE)/.packages
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos fuzz lint format bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos fuzz lint format docs bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,16 +98,29 @@ format: install ## Format the sources, and correct what can be corrected by itse
 	$(RUN) -m ruff check --fix-only $(wildcard $(SOURCES))
 	$(RUN) -m ruff format $(wildcard $(SOURCES))
 
+docs: $(MKDOCS) ## Build the site of docs/, with search, into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict
+	@echo "The site is in build/site; for its search, serve it: python3 -m http.server --directory build/site"
+
+# An environment beside the other, so that 'make install' takes none of these packages.
+$(MKDOCS): docs/requirements.lock
+	@test -x $(SITE)/bin/python || { echo "==> Creating $(SITE)"; $(PYTHON) -m venv $(SITE); }
+	@echo "==> Installing the packages of docs/requirements.lock"
+	@$(SITE)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement docs/requirements.lock
+	@touch $@
+
 bench: install ## Measure; results go to bench/results
 	$(RUN) -m bench.run $(ARGS)
 
-lock: install ## Resolve requirements.lock anew from pyproject.toml
+lock: install ## Resolve requirements.lock and docs/requirements.lock anew from pyproject.toml
 	$(VENV)/bin/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url \
 	  --python-version 3.11 --upgrade --quiet --output-file requirements.lock
+	$(VENV)/bin/uv pip compile --group pyproject.toml:docs --generate-hashes --no-emit-index-url \
+	  --python-version 3.11 --upgrade --quiet --output-file docs/requirements.lock
 
 clean: down ## Remove what running has left, tables and topics included; packages and jars stay
 	rm -rf $(addprefix $(DATA)/,airflow broker demo lake logs) build dist spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache
 
 distclean: clean ## Also remove packages, Java and jars
-	rm -rf $(VENV) .sluice plugins/sluice.egg-info
+	rm -rf $(VENV) $(SITE) .sluice plugins/sluice.egg-info

@@ -1,6 +1,8 @@
 """Checks that every link of a Markdown page within this project leads to a file, and to a heading that is there.
 
 So must the tests and the project's files that a page names in code, such as `test_pages.py` or `tools/links.py`.
+Each page of docs/ is in the site's navigation once, and in an index: docs/README.md, or that of its own folder. Its
+lines have 120 characters at most, except tables, code, and lines that an address makes longer.
 An anchor is what GitHub makes of a heading: https://github.com/gjtorikian/html-pipeline, TableOfContentsFilter.
 """
 
@@ -14,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
@@ -21,6 +24,7 @@ PROJECT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "bench/*.md", "docker/*.md", "examples/**/*.md")
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _FILE = re.compile(r"(?:(?:tests|plugins|tools|bench|spark_jobs|examples|docker|dags)/[\w/.*-]+|test_[\w*]+)\.py")
+_WIDTH = 120
 _NAMED = re.compile(r"""<[a-z]+[^>]*\b(?:id|name)=["']([^"']+)["']""")
 
 
@@ -82,10 +86,65 @@ def _line(token: Token) -> int:
     return token.map[0] + 1 if token.map else 0
 
 
+def wide(page: Path) -> Iterator[str]:
+    """Each line of a page's prose that is too long, as `file:line: reason`."""
+    text = page.read_text()
+    lines = text.splitlines()
+    for token in _MARKDOWN.parse(text):
+        if token.type in ("paragraph_open", "heading_open") and token.map:
+            for number in range(*token.map):
+                if len(lines[number]) > _WIDTH and max(map(len, lines[number].split())) < _WIDTH:
+                    yield f"{page}:{number + 1}: the line has {len(lines[number])} characters, {_WIDTH} at most"
+
+
+class _Tags(yaml.SafeLoader):
+    """Reads MkDocs's settings without looking up the Python names in them."""
+
+
+_Tags.add_multi_constructor("tag:yaml.org,2002:python/", lambda _loader, _suffix, _node: None)
+
+
+def unlisted(project: Path) -> Iterator[str]:
+    """Each page that the navigation of `mkdocs.yml` or the index lacks, or that is in the navigation twice.
+
+    Args:
+        project: the folder of `mkdocs.yml` and `docs`.
+    """
+    docs = project / "docs"
+    nav = list(_pages_of(yaml.load((project / "mkdocs.yml").read_text(), _Tags)["nav"]))
+    pages = {page.relative_to(docs).as_posix(): page for page in sorted(docs.rglob("*.md"))}
+    for name, page in pages.items():
+        if nav.count(name) != 1:
+            yield f"mkdocs.yml: {name}: it is {nav.count(name)} times in the navigation"
+        indexes = {docs / "README.md", page.parent / "README.md"}
+        if name != "README.md" and not any(page in _targets(index) for index in indexes if index.exists()):
+            yield f"docs/README.md: {name}: the index doesn't name it"
+
+
+def _pages_of(nav: object) -> Iterator[str]:
+    match nav:
+        case str(page):
+            yield page
+        case list(entries):
+            for entry in entries:
+                yield from _pages_of(entry)
+        case dict(sections):
+            for entries in sections.values():
+                yield from _pages_of(entries)
+
+
+@cache
+def _targets(index: Path) -> frozenset[Path]:
+    return frozenset((index.parent / unquote(urlsplit(address).path)).resolve() for _, address in _links(index))
+
+
 def main() -> int:
-    """Read all pages, and print the links that lead nowhere."""
+    """Read all pages, and print what is wrong with them."""
     pages = sorted({page for pattern in PAGES for page in PROJECT.glob(pattern)})
     errors = [error.removeprefix(f"{PROJECT}/") for page in pages for error in (*broken(page), *missing(page))]
+    for page in sorted((PROJECT / "docs").rglob("*.md")):
+        errors += [error.removeprefix(f"{PROJECT}/") for error in wide(page)]
+    errors += unlisted(PROJECT)
     sys.stderr.write("".join(f"{error}\n" for error in errors))
     return 1 if errors else 0
 

@@ -88,10 +88,66 @@ def test_the_readme_is_short_and_its_pipeline_file_loads(tmp_path):
     assert [pipeline.name for pipeline in load_pipelines(file)] == ["orders"]
 
 
-def test_the_index_names_every_page():
-    docs = TOOLS.parent / "docs"
-    index = (docs / "README.md").read_text()
-    assert [page.name for page in sorted(docs.glob("*.md")) if page.name not in index] == []
+def test_each_page_is_in_the_navigation_once_and_in_an_index(links, tmp_path):
+    docs = tmp_path / "docs"
+    (docs / "folder").mkdir(parents=True)
+    for name in ("a.md", "twice.md", "lost.md", "folder/README.md", "folder/b.md", "folder/unnamed.md"):
+        (docs / name).write_text("# A page\n")
+    (docs / "README.md").write_text("[a](a.md#top) [twice](twice.md) [folder](folder/README.md)\n\n`lost.md`\n")
+    (docs / "folder" / "README.md").write_text("[b](b.md)\n")
+    (tmp_path / "mkdocs.yml").write_text(
+        "x: !!python/name:a.b\nnav: [README.md, {A: a.md}, {B: [twice.md, {C: twice.md}, folder/README.md, "
+        "folder/b.md, folder/unnamed.md]}]\n"
+    )
+    assert [error.split(": ", 1)[1] for error in links.unlisted(tmp_path)] == [
+        "folder/unnamed.md: the index doesn't name it",
+        "lost.md: it is 0 times in the navigation",
+        "lost.md: the index doesn't name it",
+        "twice.md: it is 2 times in the navigation",
+    ]
+
+
+def test_a_line_of_prose_has_120_characters_at_most(links, tmp_path):
+    page = tmp_path / "a.md"
+    long = "word " * 25
+    page.write_text(f"# A\n\n{long}\n\n- {long}\n\n| {long} |\n|---|\n\n    {long}\n\n[x](https://{'x' * 130}/)\n")
+    assert [error.split(":")[1] for error in links.wide(page)] == ["3", "5"]
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    return tool("docs_site")
+
+
+@pytest.mark.parametrize(
+    ("github", "python_markdown"),
+    [
+        ("1. a\n\n   b\n2. c\n", "1. a\n\n    b\n\n2. c\n"),
+        ("- a\n  b\n- c\n", "- a\n    b\n- c\n"),
+        ("1. a\n   - b\n\n         code\n", "1. a\n    - b\n\n            code\n"),
+        ("1. a:\n   ```sh\n   x\n\n     y\n   ```\n2. b\n", "1. a:\n\n    ```sh\n    x\n\n      y\n    ```\n\n2. b\n"),
+        ("text:\n- a\n", "text:\n\n- a\n"),
+        ("text\n\n    - code\n", "text\n\n    - code\n"),
+    ],
+)
+def test_lists_are_indented_as_python_markdown_reads_them(site, github, python_markdown):
+    assert site.for_python_markdown(github) == python_markdown
+
+
+def test_links_out_of_docs_lead_to_places_on_the_site(site):
+    page = "guarantees/README.md"
+    assert site.relinked("[c](../../CONTRIBUTING.md#tests)", page) == "[c](../project/CONTRIBUTING.md#tests)"
+    assert site.relinked("[d](../design.md#a)", page) == "[d](../design.md#a)"
+    assert site.relinked("[x](https://example.org/)", page) == "[x](https://example.org/)"
+    assert site.relinked("[n](../nowhere.md)", page) == "[n](../nowhere.md)"  # MkDocs reports it
+    assert site.relinked("[d](docs/design.md)", "project/CONTRIBUTING.md") == "[d](../design.md)"
+    assert site.relinked("[t](tests/guarantees)", "project/CONTRIBUTING.md") == "t"
+
+
+def test_the_environments_of_site_and_project_are_apart():
+    """`make install` takes none of the site's packages."""
+    assert "mkdocs" not in (TOOLS.parent / "requirements.lock").read_text()
+    assert "mkdocs-material==" in (TOOLS.parent / "docs" / "requirements.lock").read_text()
 
 
 def test_tests_and_files_that_a_page_names_are_there(links, tmp_path):
