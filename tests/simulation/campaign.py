@@ -16,6 +16,7 @@ from sluice.coordinator import sources, streams
 from sluice.participant import participant
 from sluice.sinks.kafka import table as kafka_table
 
+from .broker import asked_in
 from .history import History
 from .kafka_sink import SimStaged
 from .mapping import Mapped, OneAfterTheOther, SimService
@@ -50,10 +51,11 @@ def _nothing(*_: object) -> None:
 
 @contextmanager
 def in_its_world(world: World) -> Iterator[None]:
-    """Let the table of a topic find what is staged, and the time, in a world."""
+    """Let the table of a topic find what is staged, a source its records, and both the time, in a world."""
     with (
         mock.patch.object(kafka_table, "Staged", SimStaged),
         mock.patch.object(kafka_table, "instant_now", world.now),
+        asked_in(world),
     ):
         yield
 

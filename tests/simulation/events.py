@@ -27,6 +27,10 @@ class Events(Runs):
     def _a_transaction_ends(self) -> None:
         self.world.skip_offsets(self.random.randrange(self.partitions), 1)
 
+    def _producers_go_on(self) -> None:
+        assert self.world.producers is not None
+        self.world.producers.go_on()
+
     def _rows_are_committed(self) -> None:
         assert self.world.shop is not None
         self.world.shop.end(commits=self.random.random() < 0.8)

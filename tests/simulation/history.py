@@ -17,6 +17,7 @@ from .events import EVENTS, Events
 from .kafka import CLUSTER, TOPIC
 from .kafka_sink import LOG, SENDS, brokers_of
 from .lake import TABLE
+from .producers import Producers
 from .rows import Shop
 from .runs import Steps
 from .streams import STREAM_EVENTS, StreamEvents
@@ -30,6 +31,8 @@ _TOPICS = 80
 """By this number the histories that docs/simulation.md names for other rules write no topic."""
 _ROWS = 74
 """By this number they read no table of a database."""
+_PRODUCERS = 90
+"""Their topics are written without transactions."""
 _LEFTOVERS = 125_288
 """And their tables can't list what intervals have left."""
 _MOST_SWITCHES = 60_000
@@ -107,6 +110,9 @@ class History(Workers):
         of_kafka = self.mapped is not None or self.world.dates is not None or self.asks is _BY_TIME
         if self.sink == "hudi" and not of_kafka and not has_workers(seed) and rows.random() < 0.06:
             operation = self._lay_rows(rows)
+        producers = Random(f"{seed}, producers {_PRODUCERS}")
+        if self.mapped is None and self.world.shop is None and producers.random() < 0.05:
+            self._lay_producers(producers)
         self.world.lists_leftovers = Random(f"{seed}, leftovers {_LEFTOVERS}").random() < 0.15
         table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
@@ -141,6 +147,18 @@ class History(Workers):
         self.events[Events._rows_are_committed] = 30
         self.asks = {"continue": 80, "replay": 20}
         return "append"
+
+    def _lay_producers(self, draw: Random) -> None:
+        """A topic that is written in Kafka transactions."""
+        self.world.producers = Producers(self.world, draw)
+        self.world.elects = False
+        self.world.dates = draw if draw.random() < 0.2 else None
+        self.by_date = draw.random() < 0.2
+        self.events[Events._another_leader] = 0
+        self.events[Events._producers_go_on] = draw.choice((20, 60))
+        self.is_duel = draw.random() < 0.2
+        if draw.random() < 0.5:  # a person passes over what an open transaction holds back
+            self.asks = {**self.asks, "correction": 30}
 
     def _faults(self) -> Faults:
         """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
@@ -309,6 +327,8 @@ class History(Workers):
                 self._wake_or_kill(self.random.choice(frozen))
             if self.random.random() < self.unrest:
                 self.random.choice((self._time_passes, self._time_passes, self._others_cluster))()
+                if world.producers is not None:
+                    self._producers_go_on()
             self._step()
 
     def _finish(self, run: Run, started: Started) -> None:
@@ -406,10 +426,10 @@ class History(Workers):
             if self.replayed is None or self.random.random() >= self.repeats:
                 self.replayed = self.random.choice(instants)
             return Request(kind="replay", instant=self.replayed)
-        if kind == "backfill":
+        if kind == "backfill" and world.produced:
             times = sorted(self.random.choices([r.time for r in world.produced.values()], k=2))
             return Request(kind="backfill", from_time=times[0], to_time=times[1] + timedelta(milliseconds=1))
-        return self._request_of_offsets(kind)
+        return Request() if kind == "backfill" else self._request_of_offsets(kind)
 
     def _read_on(self) -> Request:
         """What the schedule asks for: all there is, or what is dated before the end of the run's interval."""
@@ -459,24 +479,38 @@ class History(Workers):
             self.world.shop.calm()
         self._all_is_well()
         self._some_workers_come()
+        if self.world.producers is not None:
+            self._settle_beside(self.world.producers)
         for key in range(self.partitions):  # strays are swept up by an interval that has something to read
             self.world.produce(1, key + 1)
+        self._come_up()
+        if self.serves:
+            self._settle_services()
+        if self.world.target is not None:
+            self.world.target.end()
+        self.check_rows(complete=True)
+
+    def _come_up(self) -> None:
+        """Runs until there is nothing left to read."""
         last: Any = None
-        for _ in range(_QUIET_RUNS + len(self.world.produced) // self.max_records):
+        offsets = max(len(self.world.produced), sum(log.end for log in self.world.logs))
+        for _ in range(_QUIET_RUNS + offsets // self.max_records):
             self.world.clock += timedelta(seconds=500)
             asked = self.world.clock
             last = self._quiet_run()
             self._no_workers_any_more()
             self._see_to_it(last)
             if last is not None and last.state == "empty" and not self._waits_for_a_date(asked):
-                break
-        else:
-            raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
-        if self.serves:
-            self._settle_services()
-        if self.world.target is not None:
-            self.world.target.end()
-        self.check_rows(complete=True)
+                return
+        raise ViolationError(f"liveness: the table isn't up with its topic after {_QUIET_RUNS} runs: {last}")
+
+    def _settle_beside(self, producers: Producers) -> None:
+        """Runs that nothing disturbs read what comes before an open transaction in each partition; then all end."""
+        producers.hold()
+        self.world.send(range(self.partitions))
+        self._come_up()
+        self._check_up_to_the_open_ones()
+        producers.calm()
 
     def _waits_for_a_date(self, end: datetime) -> bool:
         """Whether a partition has unread records, and one that is dated after a run's end, and not unbelievably far.

@@ -10,6 +10,7 @@ from typing import Any
 from sluice.coordinator import Started
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.known_streams import KnownStreams
+from sluice.protocol.messages import StartCommit
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED
@@ -45,6 +46,7 @@ class Invariants:
         world.on_plan = self._check_turn
         world.has_turn = self._has_turn
         world.on_report = self._check_report
+        world.on_start = self._check_start
 
     sink: str
 
@@ -109,6 +111,15 @@ class Invariants:
             if unread:
                 raise ViolationError(f"partition {partition} has records that the table hasn't, such as {unread[0]}")
 
+    def _check_up_to_the_open_ones(self) -> None:
+        """The table has what comes before the first record of an open transaction, in each partition."""
+        checkpoint = self.checkpoint()[0]
+        for partition, log in enumerate(self.world.logs):
+            settled = checkpoint.settled(self.world.place_of(partition))
+            unread = [o for o in log.records if o < log.stable and not any(a <= o < b for a, b in settled)]
+            if unread:
+                raise ViolationError(f"partition {partition} has records before any open transaction: {unread[0]}")
+
     def _to_be_taken_off(self) -> bool:
         """Whether a commit stands that was completed after its transaction had been aborted, or twice."""
         known = self._log().transactions
@@ -147,6 +158,12 @@ class Invariants:
         if known is None or known.state is not wanted:
             is_now = "unknown" if known is None else known.state.value
             raise ViolationError(f"{process.name} {what}, and knows that its turn is {is_now}")
+
+    def _check_start(self, process: Process, start: StartCommit) -> None:
+        """No log is said to have lost its end where no election took it."""
+        cut_off = [loss for loss in start.losses if loss.truncated_at is not None]
+        if cut_off and not self.world.elects:
+            raise ViolationError(f"{process.name} says that a log was truncated at {cut_off[0].truncated_at}")
 
     def _check_report(self, process: Process, instant: str) -> None:
         """Who reports a range has closed its files while they could still be committed."""
@@ -215,6 +232,9 @@ class Invariants:
             if doubled:
                 raise ViolationError(f"{who} sees {len(doubled)} records twice, such as {doubled[0]}")
         seen = {r.where for r in found}
+        uncommitted = seen - self.world.produced.keys()
+        if uncommitted:
+            raise ViolationError(f"{who} sees {len(uncommitted)} records of transactions that were not committed")
         more = {where for where in seen if where[0] == log_ids[where[1]]} - wanted - self.world.cut
         # What came in the place of records that were planned, was read, and left the log before the commit looked.
         more = {where for where in more if self.world.holds(where) or not self._is_covered(where)}
@@ -279,7 +299,7 @@ class Invariants:
         """Whether a record stands behind one that is dated later than the limit: times say nothing of offsets there."""
         if self.world.dates is None:
             return False
-        log = (r for r in self.world.produced.values() if (r.log, r.partition) == (record.log, record.partition))
+        log = (r for r in self.world.taken if (r.log, r.partition) == (record.log, record.partition))
         return any(r.offset < record.offset and r.time >= limit for r in log)
 
     def _passed_over(self, record: Record) -> bool:

@@ -13,6 +13,7 @@ from sluice.protocol.messages import StartCommit
 from sluice.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
+    from .producers import Producers
     from .rows import Shop
 
 CLUSTER = "kafka"
@@ -48,13 +49,35 @@ class Record:
 
 @dataclass
 class Log:
-    """One partition; `cuts` says by the leader's epoch where its election has cut the log."""
+    """One partition.
+
+    Attributes:
+        records: those that consumers with `read_committed` see, once they come to them.
+        cuts: by the leader's epoch where its election has cut the log.
+        pending: records of open transactions.
+        aborted: records of aborted transactions.
+        markers: of ended transactions, by their offsets, with the times at which they were written.
+    """
 
     records: dict[int, Record] = field(default_factory=dict)
     start: int = 0
     end: int = 0
     epoch: int = 0
     cuts: dict[int, int] = field(default_factory=dict)
+    pending: dict[int, Record] = field(default_factory=dict)
+    aborted: dict[int, Record] = field(default_factory=dict)
+    markers: dict[int, datetime] = field(default_factory=dict)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset, which consumers with `read_committed` don't pass."""
+        return min(self.pending, default=self.end)
+
+    def seen(self, isolation_level: str) -> tuple[dict[int, Record], int]:
+        """The records that a consumer gets, and the offset up to which it does."""
+        if isolation_level == "read_committed":
+            return self.records, self.stable
+        return self.records | self.pending | self.aborted, self.end
 
 
 @dataclass(eq=False)
@@ -109,6 +132,8 @@ class Topic:
         self.excused: set[Where] = set()  # gone before they were rows
         self.kept: set[Where] = set()  # rows whose log is gone, or was cut off before them: nothing may take them off
         self.shop: Shop | None = None  # who writes, where the source is a table of a database
+        self.producers: Producers | None = None  # who writes, where records are sent in Kafka transactions
+        self.taken: list[Record] = []  # all that brokers ever took, also in transactions that were not committed
         self.elects = False  # whether partitions come to have other leaders
         self.cut: set[Where] = set()  # records that an election has taken off their log
         self.dates: random.Random | None = None  # draws dates that records have by mistake, if any have
@@ -130,7 +155,7 @@ class Topic:
         self._gone(r.where for r in self.produced.values() if r.log == cluster.log_id)
         self.kept |= self._rows_for_good()
         self.made += 1
-        cluster.log_id = f"topic-{self.made}"
+        cluster.log_id = f"topic{self.made}"
         for number in cluster.numbers:
             self.logs[number] = Log()
 
@@ -165,15 +190,26 @@ class Topic:
         if self.shop is not None:
             self.shop.insert([(self._sent_to(key), key) for key in keys])
             return
+        if self.producers is not None:
+            self.producers.send(keys)
+            return
         for key in keys:
-            partition = self._sent_to(key)
-            log, log_id = self.logs[partition], self.cluster_of(partition).log_id
-            self.clock += timedelta(milliseconds=5)
-            number = len(self.produced)
-            record = Record(log_id, partition, log.end, key, number, self._date(), self.clock, log.epoch)
-            log.records[log.end] = record
-            self.produced[record.where] = record
-            log.end += 1
+            self.publish(self.take(key))
+
+    def take(self, key: int) -> Record:
+        """A record of a key, at the end of its log; consumers see it once it is published."""
+        partition = self._sent_to(key)
+        log, log_id = self.logs[partition], self.cluster_of(partition).log_id
+        self.clock += timedelta(milliseconds=5)
+        record = Record(log_id, partition, log.end, key, len(self.taken), self._date(), self.clock, log.epoch)
+        self.taken.append(record)
+        log.end += 1
+        return record
+
+    def publish(self, record: Record) -> None:
+        """Let consumers see a record."""
+        self.logs[record.partition].records[record.offset] = record
+        self.produced[record.where] = record
 
     def _date(self) -> datetime:
         if self.dates is None or self.dates.random() < 0.8:
@@ -196,6 +232,9 @@ class Topic:
         """Retention."""
         log = self.logs[partition]
         log.start = max(log.start, min(offset, log.end))
+        for unread in (log.pending, log.aborted, log.markers):
+            for gone in [o for o in unread if o < log.start]:
+                del unread[gone]
         self._gone(log.records.pop(offset).where for offset in [o for o in log.records if o < log.start])
 
     def elect(self, partition: int, lacks: int) -> None:
@@ -219,10 +258,11 @@ class Topic:
         return here is not None and here.where == where
 
     def compact(self, partition: int) -> None:
-        """Take out a record that a later one of its key replaces."""
-        log = self.logs[partition]
-        last = {r.key: r.offset for r in log.records.values()}
-        old = [o for o, r in log.records.items() if last[r.key] != o]
+        """Take out a record that a later one of its key replaces, both before the last stable offset."""
+        log, stable = self.logs[partition], self.logs[partition].stable
+        settled = sorted((r for r in log.records.values() if r.offset < stable), key=lambda r: r.offset)
+        last = {r.key: r.offset for r in settled}
+        old = [o for o, r in log.records.items() if o < stable and last[r.key] != o]
         if old:
             self._gone([log.records.pop(self.random.choice(old)).where])
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
+
+from confluent_kafka import IsolationLevel
 
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import checks, commit, coordinator, planning, session, streams
@@ -18,7 +20,9 @@ from sluice.coordinator.lease import Leases
 from sluice.coordinator.session import Committed
 from sluice.coordinator.start import Starter
 from sluice.errors import RetryableError
+from sluice.kafka.list_offsets import Question
 from sluice.kafka.transactional import Record as Entry
+from sluice.kafka.transactional import TransactionalSender
 from sluice.participant import claiming
 from sluice.participant.participant import Watch
 from sluice.protocol import claims, identity, known_streams, plan, policy
@@ -34,8 +38,11 @@ from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.sinks.kafka.table import KafkaTable
+from sluice.sinks.kafka.takes import LARGEST
+from sluice.sources.kafka.cluster import KafkaCluster
 
-from .kafka_sink import Brokers
+from .broker import SimKafka
+from .kafka_sink import Brokers, SimSender
 from .other_sinks import SimDatabase, SimFiles
 from .rows import Shop
 from .table import SimListedTable, SimTable
@@ -160,6 +167,21 @@ def _read_after(self: Starter, *arguments: Any) -> Any:
     return made.model_copy(update={"read_position": self._session.control.end()})
 
 
+def _uncommitted(self: Starter, *arguments: Any) -> Any:
+    """Write jobs read what is in the log, of whatever transaction."""
+    return _START_MESSAGE(self, *arguments).model_copy(update={"isolation_level": "read_uncommitted"})
+
+
+def _all_there_is(self: SimKafka, partitions: Any, *questions: Question) -> Any:
+    """Where a partition ends is asked without a word of transactions."""
+    return _LIST(self, partitions, *(q._replace(isolation=IsolationLevel.READ_UNCOMMITTED) for q in questions))
+
+
+def _past_the_stable_one(bounds: PartitionBounds, *rest: Any) -> Lost | None:
+    """Offsets that a person has passed over in an open transaction are taken for those of a truncated log."""
+    return _FIND_LOST(replace(bounds, high_watermark=-1), *rest)
+
+
 def _note_any_claim(self: Transaction, offset: int, message: Any) -> None:
     """No compare-and-set."""
     if isinstance(message, Claim):
@@ -186,6 +208,8 @@ def _ended_and_forgotten(self: claiming.Claiming, range_id: Any, error: Exceptio
     self._state.failed.clear()
 
 
+_LIST = SimKafka._list_offsets
+_SEND = TransactionalSender.send
 _NOTE = Transaction.note
 _ENDED = claiming.Claiming.ended
 _FIND_LOST = plan.find_lost
@@ -223,6 +247,21 @@ def _apart(self: KafkaTable, sender: Any, *rest: Any) -> Iterator[Any]:
     sender.commit()
     sender.begin()
     return iter(entries)
+
+
+def _look_first(self: KafkaTable, smallest: int = LARGEST) -> TransactionalSender:
+    """Who had the transactional id before may still commit after the look."""
+    self._log.read()
+    return self.target.sender(smallest)
+
+
+def _send_again(self: SimSender, records: Iterable[Any]) -> None:
+    """What Kafka didn't answer is taken for what it didn't do."""
+    whole = list(records)
+    try:
+        _SEND(self, whole)
+    except RetryableError:
+        _SEND(SimSender(self._world, self._process), whole)
 
 
 def _on_any_commit(self: KafkaTable, instant: str) -> int:
@@ -377,6 +416,18 @@ MUTANTS: dict[str, Mutant] = {
     "a topic: a commit doesn't look on which one it rests": _together(
         _UNCOMPARED, _replaced(KafkaTable, "_require_turn", _on_any_commit)
     ),
+    "a topic: the log is read before the transactional id is taken": _replaced(KafkaTable, "_taken", _look_first),
+    "a topic: a commit whose answer was lost is sent again": _replaced(TransactionalSender, "send", _send_again),
+    "open transactions: an interval is planned up to the high watermark": _replaced(
+        SimKafka, "_list_offsets", _all_there_is
+    ),
+    "open transactions: records are read before it is decided whether they count": _replaced(
+        Starter, "_start_message", _uncommitted
+    ),
+    "open transactions: the time of their records limits no completeness": _replaced(
+        KafkaCluster, "_open_since", lambda *_: {}
+    ),
+    "open transactions: a log ends at its last stable offset": _replaced(plan, "find_lost", _past_the_stable_one),
     "rows: who has taken a number isn't waited for": _replaced(Shop, "horizon", _last_number),
     "rows: those that wait are no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read

@@ -79,6 +79,8 @@ class SimLog:
         def append() -> int:
             if isinstance(message, WriteStatus) and message.error is None:
                 self._world.on_report(self._process, message.transaction)
+            if isinstance(message, StartCommit):
+                self._world.on_start(self._process, message)
             self._messages.append(message)
             return len(self._messages) - 1
 
@@ -266,7 +268,7 @@ class SimJob:
         token = world.attempts
         for planned in start.ranges[number]:
             partition = self._world.number_of(start, planned.topic_partition)
-            records = self._read(partition, planned.start, planned.end)
+            records = self._read(partition, planned.start, planned.end, start.isolation_level)
             fault = world.random.random() / world.faults.short if self._process.faults and world.faults.short else 1.0
             next_offset = planned.end
             if fault < 0.5 and records:
@@ -301,12 +303,13 @@ class SimJob:
             "stats": tuple(stats),
         }
 
-    def _read(self, partition: int, start: int, end: int) -> list[Record]:
+    def _read(self, partition: int, start: int, end: int, isolation_level: str) -> list[Record]:
         def read() -> list[Record]:
             log = self._world.logs[partition]
-            if start < log.start or end > log.end:
+            records, last = log.seen(isolation_level)
+            if start < log.start or end > last:
                 raise ActionRequiredError("Planned offsets could not be read.", next_step="see the next interval.")
-            return [log.records[o] for o in sorted(log.records) if start <= o < end]
+            return [records[o] for o in sorted(records) if start <= o < end]
 
         cluster = self._world.cluster_of(partition)
         found: list[Record] = self._world.call(

@@ -20,6 +20,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.protocol.messages import StartCommit
 from sluice.protocol.transaction import State
 
+from .broker import SimKafka
 from .invariants import Invariants
 from .kafka import CLUSTER, TOPIC
 from .kafka_sink import TIMEOUT
@@ -151,7 +152,7 @@ class Runs(Invariants):
     def _parts(self, process: Process) -> Parts:
         world = self.world
         return Parts(
-            (SimSource if world.shop is None else SimRows)(world, process, world.clusters[0], CLUSTER),
+            self._source(process),
             lambda topic: SimLog(world, process, topic),
             SimSink(world, process, self.pipeline),
             _KAFKA,
@@ -159,6 +160,12 @@ class Runs(Invariants):
             lambda _name, _address: _KAFKA,
             SimMachine(world, process),
         )
+
+    def _source(self, process: Process) -> Any:
+        world = self.world
+        if world.producers is not None:
+            return SimKafka(world, process, world.clusters[0], CLUSTER, self.pipeline.source.options.read_isolation)
+        return (SimSource if world.shop is None else SimRows)(world, process, world.clusters[0], CLUSTER)
 
     def _participant(self, process: Process, started: Started, number: int) -> None:
         control = SimLog(self.world, process, self.pipeline.control_topic)

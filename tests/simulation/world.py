@@ -11,7 +11,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from sluice.errors import RetryableError
-from sluice.protocol.messages import ControlMessage
+from sluice.protocol.messages import ControlMessage, StartCommit
 
 from .kafka import Topic
 from .lake import Lake
@@ -114,6 +114,7 @@ class World(Lake, Topic):
         self.lists_leftovers = False  # whether a Hudi table does
         self.on_change: Callable[[], None] = lambda: None
         self.on_report: Callable[[Process, str], None] = lambda _process, _instant: None
+        self.on_start: Callable[[Process, StartCommit], None] = lambda _process, _start: None
         self.on_plan: Callable[[Process, str, bool], None] = lambda _process, _what, _decided: None
         self.skews: dict[str, timedelta] = {}  # of the clocks of all processes that ever ran
         self.has_turn: Callable[[str], bool] = lambda _instant: True
