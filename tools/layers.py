@@ -17,21 +17,7 @@ DESIGN = PROJECT / "docs" / "design.md"
 BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
 
 # What the JDBC sink sends to a database, and what fits there: text and rules, without a database.
-_JDBC_RULES = tuple(
-    f"sinks.jdbc.{module}"
-    for module in (
-        "address",
-        "columns",
-        "dialect",
-        "dialects",
-        "fits",
-        "mariadb",
-        "names",
-        "postgresql",
-        "sqlite",
-        "statements",
-    )
-)
+_JDBC_RULES = ("sinks.jdbc.columns", "sinks.jdbc.names", "sinks.jdbc.statements")
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {
         "base": (
@@ -53,6 +39,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"records": ("records",)},
     {"registry": ("registry",), "protocol": ("protocol",)},
     {"connectors": ("connectors",), "kafka": ("kafka",), "jvm": ("jvm",)},
+    {"databases": ("databases",)},
     {
         "options": (
             "sources.kafka.options",
@@ -77,7 +64,6 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
         "connect": ("connect",),
         "rows": ("rows", "spark"),
         "schemas": ("schemas",),
-        "databases": ("databases",),
     },
     {"control": ("control",)},
     {
@@ -118,8 +104,8 @@ ONE_PLACE = {
             "rows/times.py",
             "connect/transforms.py",  # steps of the user's
             "sinks/files/partitioning.py",  # from the number of a stretch
-            "sources/jdbc/mariadb.py",  # from a number that the database was asked for
-            "sources/jdbc/postgresql.py",
+            "databases/mariadb/engine.py",  # from a number that the database was asked for
+            "databases/postgresql/engine.py",
             "sources/jdbc/reader.py",
         ),
         "use of_text or of_number of records/times.py or rows/times.py, which know what it means as a time",
@@ -131,7 +117,7 @@ ONE_PLACE = {
 }
 # What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
 FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
-PURE = ("base", "records", "protocol", "options", "pipeline", "alerts", "connect", "connectors")
+PURE = ("base", "records", "protocol", "databases", "options", "pipeline", "alerts", "connect", "connectors")
 # The code of a sink is found by its section (`connectors/registry.py`): a room that imports one knows no user's.
 BY_SECTION = ("sinks",)
 _ROOMS = {module: room for row in ROWS for room, modules in row.items() for module in modules}

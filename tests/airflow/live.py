@@ -27,6 +27,7 @@ from sluice.local.home import SluiceHome
 from sluice.local.process import free_port
 
 from ..examples.package import install
+from ..processes import kept_jvms
 from .calm import PATIENCE, calm
 from .inbox import HOOK_PATH, Inbox, mail_server, statsd, webhook
 
@@ -132,6 +133,7 @@ def live(
     lineage = base / "lineage.jsonl"
     install(base / "site")
     with ExitStack() as servers:
+        jvms = servers.enter_context(kept_jvms())
         environment = AirflowEnvironment(
             home,
             broker.bootstrap,
@@ -142,6 +144,7 @@ def live(
             port=free_port(),
             extra={
                 **calm(),
+                **jvms,
                 "PYTHONPATH": os.pathsep.join([str(PROJECT / "plugins"), str(base / "site")]),
                 **_connections(broker.bootstrap, servers.enter_context(mail_server(inbox)),
                                servers.enter_context(webhook(inbox))),

@@ -26,7 +26,10 @@ from sluice.cli.set_aside import place_from
 from sluice.connect import ConnectorConfig, ImportOptions, checked, configs_of, imported, properties_of, text_of
 from sluice.connect.source_offsets import position_in, starting, stored
 from sluice.connectors.connections import ConnectionSettings
-from sluice.databases.client import _libpq, _pymysql
+from sluice.databases.connection import address_of
+from sluice.databases.dialect import parts_of_type
+from sluice.databases.mariadb.client import pymysql
+from sluice.databases.postgresql.client import libpq
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError, SluiceError
 from sluice.kafka.addresses import addresses, in_words, own_hosts
 from sluice.kafka.config import KafkaSettings
@@ -53,8 +56,6 @@ from sluice.sinks.files.path_format import Texts
 from sluice.sinks.files.path_format import parse as parse_path_format
 from sluice.sinks.files.takeover import next_offsets
 from sluice.sinks.hudi.timeline import _decode, _facts, _parse
-from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.dialect import parts_of_type
 from sluice.sinks.kafka.log import Commit, Open, TableLog
 from sluice.sources.kafka.metadata import WrittenMapping
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
@@ -647,9 +648,9 @@ def _database(example: tuple[str, str, Any, Any, str, str]) -> None:
         if PASSWORD in text:
             raise ViolationError("its text holds a secret")
     if address.url.startswith("jdbc:postgresql:"):
-        _libpq(address)
+        libpq(address)
     if address.url.startswith("jdbc:mariadb:"):
-        _pymysql(address)
+        pymysql(address)
 
 
 _URLS = (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.coordinator import Started
+from sluice.databases.connection import address_of
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sinks.jdbc.address import address_of
 
 from .harness.databases import CONNECTION, MariaDatabase, SqliteFile
 from .harness.jdbc import Table, refused

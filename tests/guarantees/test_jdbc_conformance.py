@@ -12,11 +12,11 @@ from unittest import mock
 import pytest
 
 from sluice.connectors.data import writer_of
+from sluice.databases.connection import address_of
 from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
 from sluice.sinks.jdbc.sink import JdbcSink

@@ -13,10 +13,9 @@ import pytest
 from kafka_secrets import Authority, written
 
 from sluice.connectors.connections import VARIABLE
-from sluice.databases.client import asked
+from sluice.databases.connection import address_of, asked
+from sluice.databases.dialect import DatabaseColumn
 from sluice.errors import ActionRequiredError
-from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.dialect import DatabaseColumn
 
 from ..cluster.servers import MariaDb, mariadb_programs
 from .harness.databases import MariaDatabase

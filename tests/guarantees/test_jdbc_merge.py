@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from sluice.databases.connection import address_of
 from sluice.errors import IntervalError
 from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.failures import RowsRefusedError
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table

@@ -11,10 +11,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from sluice.databases.client import _libpq, asked
+from sluice.databases.connection import address_of, asked
+from sluice.databases.postgresql.client import libpq
 from sluice.errors import ActionRequiredError
 from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.address import address_of
 from sluice.sources.jdbc.noted import NOTED
 
 from .harness.databases import MariaDatabase, PostgresDatabase
@@ -148,7 +148,7 @@ def test_a_session_is_given_back_to_a_pooler_as_it_was(postgresql, monkeypatch):
 
     own = psycopg.connect
     address = address_of(postgresql.connection)
-    with own(**_libpq(address), autocommit=True) as session:
+    with own(**libpq(address), autocommit=True) as session:
         before = session.execute("SELECT name, setting FROM pg_settings ORDER BY name").fetchall()
         pooled = MagicMock(wraps=session)
         pooled.cursor.return_value, pooled.close = session.cursor(), lambda: None

@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sluice.connectors.connections import given
+from sluice.databases.engine import at
 from sluice.errors import RetryableError
-from sluice.sources.jdbc.engine import at
 from sluice.sources.jdbc.source import source_of
 from sluice.sources.jdbc.tables import looking, position_of, windowed_of
 

@@ -14,11 +14,10 @@ from unittest.mock import MagicMock
 import pytest
 
 from sluice.connectors.connections import VARIABLE
-from sluice.databases.client import asked
+from sluice.databases.connection import address_of, asked
+from sluice.databases.engine import ELSEWHERE
+from sluice.databases.kinds import KINDS
 from sluice.errors import RetryableError
-from sluice.sinks.jdbc.address import address_of
-from sluice.sources.jdbc.engine import ELSEWHERE
-from sluice.sources.jdbc.engines import ENGINES
 from sluice.sources.jdbc.tables import SERVER
 
 from ..cluster.servers import MariaDb, mariadb_programs, missing_mariadb
@@ -110,7 +109,7 @@ def test_a_write_job_that_is_led_to_a_replica_fails_and_no_row_is_left_behind(
 
 def _answer(database, server, name):
     """The error of a reader's session, or nothing."""
-    engine = {engine.name.lower(): engine for engine in ENGINES.values()}[database.name]
+    engine = KINDS[database.name].engine
     try:
         database.query(engine.guard(server) or f"SELECT 1 FROM {engine.guarded(name, server)} WHERE id < 0")
     except Exception as error:

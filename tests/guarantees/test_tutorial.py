@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ..processes import kept_jvms
 from .harness import environment
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
@@ -33,9 +34,16 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def variables(bootstrap):
+    """The environment of the page's commands, which keep the JVMs of steps for each other as `make up` does."""
+    with kept_jvms() as kept:
+        yield environment(bootstrap, **kept)
+
+
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_the_tutorial(folder, bootstrap):
+def test_the_tutorial(folder, bootstrap, variables):
     publish, look, spoil = (block.replace("localhost:9092", bootstrap) for block in _blocks("sh"))
     pipeline, errors = _blocks("yaml")
     settings, commands = look.split(".venv/bin/sluice offsets", 1)
@@ -43,9 +51,7 @@ def test_the_tutorial(folder, bootstrap):
     file = folder / FILE
 
     def run(script: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["bash", "-c", script], cwd=folder, env=environment(bootstrap), capture_output=True, text=True
-        )
+        return subprocess.run(["bash", "-c", script], cwd=folder, env=variables, capture_output=True, text=True)
 
     def works(script: str) -> str:
         done = run(script)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from sluice.databases.kinds import KINDS
 from sluice.jvm.gateway import lean_jvm
 from sluice.jvm.schema import struct_of_ddl, table_schema
 from sluice.local.airflow import AirflowEnvironment
@@ -34,7 +35,6 @@ from sluice.sinks.files.options import Files
 from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.hudi.opening import open_table
-from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.statements import Target, bookkeeping
 from sluice_lines.sink import JsonLinesTable, write_file
 
@@ -345,7 +345,7 @@ def _of_a_database(base: Path, dags: Path, now: datetime) -> Story:
     story = _two_commits("jdbc://warehouse/orders", "orders", now, "jdbc")
     instant = story.messages[0].transaction
     with closing(sqlite3.connect(base / "warehouse.db")) as connection, connection:
-        for _, statement in bookkeeping(Target(DIALECTS["sqlite"], "", "orders")):
+        for _, statement in bookkeeping(Target(KINDS["sqlite"].dialect, "", "orders")):
             connection.execute(statement)
         row = ("orders", instant, "completed", instant)
         columns = "(sink_table, instant, state, completed)"

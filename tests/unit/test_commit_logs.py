@@ -17,7 +17,11 @@ from kafka_secrets import Authority
 
 from sluice.connectors.connections import ConnectionSettings, connection, given
 from sluice.connectors.views import CommitFacts, commit_log_of, shows_commits
-from sluice.databases import client
+from sluice.databases.connection import address_of, asked
+from sluice.databases.kinds import KINDS
+from sluice.databases.mariadb.client import pymysql as pymysql_settings
+from sluice.databases.postgresql import client as postgresql
+from sluice.databases.postgresql.client import libpq
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks import reading
@@ -27,8 +31,6 @@ from sluice.sinks.files.options import Files
 from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.jdbc import statements
-from sluice.sinks.jdbc.address import address_of
-from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.statements import Target
 
 INSTANTS = [f"2026112310111213{n}" for n in range(5)]
@@ -127,7 +129,7 @@ def test_hdfs_without_its_library_says_what_is_missing(monkeypatch):
 def sqlite(tmp_path: Path) -> ConnectionSettings:
     file = tmp_path / "lake.db"
     with closing(sqlite3.connect(file)) as made, made:
-        for _, statement in statements.bookkeeping(Target(DIALECTS["sqlite"], "", "orders")):
+        for _, statement in statements.bookkeeping(Target(KINDS["sqlite"].dialect, "", "orders")):
             made.execute(statement)
         done = "(sink_table, instant, state, completed, rows_written, rows_deleted, metadata)"
         rows = [
@@ -190,14 +192,14 @@ POSTGRES = ConnectionSettings("warehouse", "postgres", "db", None, "lake", "slui
     ],
 )  # fmt: skip
 def test_libpq_goes_where_the_jdbc_driver_goes(settings, expected):
-    found = dict(client._libpq(address_of(settings)))
+    found = dict(libpq(address_of(settings)))
     assert found.pop("password") == PASSWORD
     assert found == expected
 
 
 def test_what_secures_a_connection_secures_libpq_s_too():
     url = "jdbc:postgresql://a/l?channelBinding=require&gssEncMode=require&sslmode=verify-full"
-    found = client._libpq(address_of(ConnectionSettings("warehouse", "jdbc", url)))
+    found = libpq(address_of(ConnectionSettings("warehouse", "jdbc", url)))
     assert (found["channel_binding"], found["gssencmode"], found["sslmode"]) == ("require", "require", "verify-full")
 
 
@@ -220,7 +222,7 @@ def test_mariadb_s_client_checks_what_the_jdbc_driver_checks(mode, checked, name
     settings = ConnectionSettings(
         "warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD, {"properties": {"sslMode": mode, **given}}
     )
-    made = pymysql.connect(**client._pymysql(address_of(settings)), defer_connect=True)
+    made = pymysql.connect(**pymysql_settings(address_of(settings)), defer_connect=True)
     assert (made.ctx.verify_mode, made.ctx.check_hostname, made._ssl_required) == (checked, name, True)
 
 
@@ -228,7 +230,7 @@ def test_an_authority_s_certificate_that_is_not_there_is_named(tmp_path):
     extra = {"properties": {"sslMode": "verify-full", "serverSslCert": f"{tmp_path}/none.pem"}}
     settings = ConnectionSettings("warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD, extra)
     with pytest.raises(ActionRequiredError, match="authority can't be read"):
-        client._pymysql(address_of(settings))
+        pymysql_settings(address_of(settings))
 
 
 def test_a_wrong_certificate_of_mariadb_s_is_a_person_s_to_correct(monkeypatch):
@@ -243,16 +245,16 @@ def test_a_wrong_certificate_of_mariadb_s_is_a_person_s_to_correct(monkeypatch):
     monkeypatch.setattr(pymysql, "connect", connect)
     address = address_of(ConnectionSettings("warehouse", "mysql", "db", 3306, "lake", "u", PASSWORD))
     original: Exception = ssl.SSLCertVerificationError("certificate verify failed")
-    with pytest.raises(ActionRequiredError, match=r"isn't one that the page accepts") as caught, client.asked(address):
+    with pytest.raises(ActionRequiredError, match=r"isn't one that the page accepts") as caught, asked(address):
         pass
     assert "`serverSslCert`" in caught.value.next_step
     original = ConnectionRefusedError()
-    with pytest.raises(RetryableError), client.asked(address):
+    with pytest.raises(RetryableError), asked(address):
         pass
 
 
 def test_a_process_without_a_client_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(client, "_DRIVERS", ("no_such_client",))
+    monkeypatch.setattr(postgresql, "_DRIVERS", ("no_such_client",))
     with given([POSTGRES]), pytest.raises(ActionRequiredError, match=r"no client for PostgreSQL.*sluice\[postgres\]"):
         commit_log_of("jdbc", "jdbc://warehouse/orders").read()
 

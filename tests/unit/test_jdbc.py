@@ -13,6 +13,10 @@ from pydantic import ValidationError
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.connections import ConnectionSettings
+from sluice.databases.connection import address_of
+from sluice.databases.dialect import DatabaseColumn, parts_of_type
+from sluice.databases.fits import literal
+from sluice.databases.kinds import KINDS
 from sluice.errors import ActionRequiredError
 from sluice.identifiers import sql_quoted
 from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
@@ -22,16 +26,12 @@ from sluice.protocol.quarantine import quarantine_path
 from sluice.records.plan import RecordPlan
 from sluice.records.settings import Changes, Converter, Errors
 from sluice.sinks.jdbc import statements
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
-from sluice.sinks.jdbc.dialect import DatabaseColumn, parts_of_type
-from sluice.sinks.jdbc.dialects import DIALECTS
-from sluice.sinks.jdbc.fits import literal
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, schema_and_name, staging_table
 from sluice.sinks.jdbc.quarantine import quarantine_writer
 from sluice.sinks.jdbc.statements import Target
 
-POSTGRES, SQLITE, MARIADB = DIALECTS["postgresql"], DIALECTS["sqlite"], DIALECTS["mariadb"]
+POSTGRES, SQLITE, MARIADB = (KINDS[name].dialect for name in ("postgresql", "sqlite", "mariadb"))
 KEYED = {"insert_mode": "upsert", "pk_mode": "record_value", "pk_fields": "id"}
 INSTANT = "20261123180000000"
 
@@ -220,7 +220,7 @@ def test_what_libpq_and_the_driver_both_know_is_passed_on():
         ("jdbc", "jdbc:oracle:thin:@db:1521/x", r"isn't made for this database: oracle"),
         ("jdbc", "jdbc:mysql://db/lake", r"isn't made for this database: mysql"),
         ("postgres", None, "no address"),
-        ("sqlite", "relative.db", "no address"),
+        ("sqlite", "relative.db", "absolute path"),
         ("http", "https://db", "no address"),
         ("jdbc", "jdbc:sqlite::memory:", "absolute path"),
     ],

@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
+from sluice.databases.engine import Column, at, has_one_offset, local_text, micros, numeric, risen
+from sluice.databases.mariadb.engine import MariaDb
+from sluice.databases.postgresql.engine import PostgreSql
+from sluice.databases.sqlite.engine import Sqlite
 from sluice.errors import PipelineFileError
 from sluice.pipeline import load_pipeline
-from sluice.sources.jdbc.engine import Column, at, has_one_offset, local_text, micros, numeric, risen
-from sluice.sources.jdbc.mariadb import MariaDb
 from sluice.sources.jdbc.noted import NOTED, of_option
 from sluice.sources.jdbc.options import JdbcTables
-from sluice.sources.jdbc.postgresql import PostgreSql
-from sluice.sources.jdbc.sqlite import Sqlite
 
 TIMED = {"connection": "shop", "tables": "orders", "mode": "timestamp", "timestamp_column": "changed"}
 MIRROR = "connection: w, table: orders, insert_mode: upsert, pk_mode: record_value, pk_fields: id"

@@ -1,1 +1,1 @@
-"""Databases as a process sees them that has no JVM, for sources, sinks and the page."""
+"""The databases that are known, one folder each, as sources, as sinks, and as a process without a JVM sees them."""

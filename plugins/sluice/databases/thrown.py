@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.sinks.jdbc.dialect import Dialect, Kind, kind_of_state
+from sluice.databases.dialect import Dialect, Kind, kind_of_state
 
 _SQL_EXCEPTION = "java.sql.SQLException"
 # Frames of Spark's reader of tables, which reads while its writer writes: what it throws is the source's.

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from sluice.connectors.connections import given
+from sluice.databases.kinds import KINDS
 from sluice.errors import ActionRequiredError
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint
-from sluice.sources.jdbc.engines import ENGINES
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.rows import row_schema
 from sluice.sources.jdbc.source import source_of
@@ -83,7 +83,7 @@ class Polled:
         if bounds.window_end == begin:
             return []
         table = json.loads(self.last[TABLES])[self.topic]
-        engine = {engine.name.lower(): engine for engine in ENGINES.values()}[self.database.name]
+        engine = KINDS[self.database.name].engine
         low, high = (engine.literal(v, table["bound"], "UTC") for v in (begin, bounds.window_end))
         found = self.database.query(
             f"SELECT {columns} FROM {table['from']} WHERE {table['at']} >= {low} AND {table['at']} < {high}"

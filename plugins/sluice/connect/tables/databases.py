@@ -24,9 +24,9 @@ from sluice.connect.rules import (
     retries,
     true_or_false,
 )
+from sluice.databases.kinds import KINDS
 from sluice.identifiers import quoted
 from sluice.redact import redact
-from sluice.sinks.jdbc.dialects import DIALECTS
 from sluice.sinks.jdbc.names import table_name
 
 _URL = "connection.url"
@@ -155,10 +155,10 @@ def database(draft: Draft, user: str, place: str = "sink.connection") -> None:
         return
     url = draft.get(_URL)
     kind = re.match(r"jdbc:(\w+):", url)
-    if kind is None or kind[1] not in DIALECTS:
+    if kind is None or kind[1] not in KINDS:
         raise RefusedError(
             f"The database {kind[1]} isn't known here." if kind else "The URL names no database.",
-            f"there are {', '.join(sorted(DIALECTS))}: what the SQL of another one would do was never tried.",
+            f"there are {', '.join(sorted(KINDS))}: what the SQL of another one would do was never tried.",
             _URL,
         )
     try:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from sluice.databases.dialect import DatabaseColumn, Dialect
+from sluice.databases.fits import Fit, literal
 from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type, in_words
-from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
-from sluice.sinks.jdbc.fits import Fit, literal
 
 PLACE_TYPES = ("string", "integer", "long")
 """The types of topic, partition and offset, with pk_mode kafka."""

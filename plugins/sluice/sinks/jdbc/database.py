@@ -8,9 +8,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from sluice.databases.address import JdbcAddress
+from sluice.databases.dialect import DatabaseColumn, Dialect
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
-from sluice.sinks.jdbc.address import JdbcAddress
-from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect
 from sluice.sinks.jdbc.failures import database_errors
 from sluice.sinks.jdbc.names import staging_prefix
 from sluice.sinks.jdbc.statements import Target, staging

@@ -8,9 +8,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from sluice.databases.address import JdbcAddress
 from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
-from sluice.sinks.jdbc.address import JdbcAddress
 
 
 class RowsRefusedError(ActionRequiredError):

@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from sluice.connectors.connections import connection
-from sluice.databases.client import Ask, asked
+from sluice.databases.client import Ask
+from sluice.databases.connection import address_of, asked
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.identifiers import sql_quoted
 from sluice.jvm.schema import struct_of_ddl
@@ -21,7 +21,6 @@ from sluice.protocol.identity import LogId
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.names import LONGEST, instant_of_staging, schema_and_name
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.statements import Target
@@ -33,29 +32,6 @@ _PAGE = 500  # records read at a time
 _ORDER = ("range_number", "attempt", "kafka_topic", "kafka_partition", "kafka_offset")
 _SHORT = (*_ORDER, "kafka_timestamp", "reason", "stage", "run_id", "kafka_topic_id", "kafka_cluster_id", INSTANT)
 _BYTES = ("kafka_key", "kafka_value")
-# A row as a single JSON text with bytes as hexadecimal digits, since each value may be a call of the JVM.
-_OBJECT = MappingProxyType(
-    {
-        "PostgreSQL": "CAST(json_build_object({0}) AS TEXT)",
-        "SQLite": "CAST(json_object({0}) AS TEXT)",
-        "MariaDB": "CAST(json_object({0}) AS CHAR)",
-    }
-)
-_COLLATE = " COLLATE utf8mb4_nopad_bin"  # a JSON object in MariaDB can't have texts of two collations
-_HEX = MappingProxyType(
-    {
-        "PostgreSQL": "encode({0}, 'hex')",
-        "SQLite": "CASE WHEN {0} IS NOT NULL THEN hex({0}) END",
-        "MariaDB": f"CAST(hex({{0}}) AS CHAR){_COLLATE}",
-    }
-)
-_TIME = MappingProxyType(
-    {
-        "PostgreSQL": "to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')",
-        "SQLite": "{0}",
-        "MariaDB": f"CAST({{0}} AS CHAR){_COLLATE}",
-    }
-)
 
 
 class QuarantineTable(JdbcTable):
@@ -126,16 +102,17 @@ def bad_records(ask: Ask, target: Target, paths: Sequence[str], *, whole: bool =
         paths: instants, or names of staging tables, which contain an instant.
         whole: whether to read key, value and headers, too.
     """
-    kind = target.dialect.name
+    dialect = target.dialect
     values = {name: sql_quoted(name) for name in _SHORT}
-    values["kafka_timestamp"] = _TIME[kind].format(sql_quoted("kafka_timestamp"))
+    values["kafka_timestamp"] = dialect.time_text.format(sql_quoted("kafka_timestamp"))
     if whole:
-        values |= {name: _HEX[kind].format(sql_quoted(name)) for name in _BYTES}
+        values |= {name: dialect.hexadecimal.format(sql_quoted(name)) for name in _BYTES}
         values["kafka_headers"] = sql_quoted("kafka_headers")
+    # A row as a single JSON text with bytes as hexadecimal digits, since each value may be a call of the JVM.
     row = ", ".join(f"'{name}', {value}" for name, value in values.items())
     order = ", ".join(map(sql_quoted, _ORDER))
     sql = (
-        f"SELECT {_OBJECT[kind].format(row)} FROM {target.sql} WHERE {sql_quoted(INSTANT)} = ? "
+        f"SELECT {dialect.json_object.format(row)} FROM {target.sql} WHERE {sql_quoted(INSTANT)} = ? "
         f"ORDER BY {order} LIMIT {_PAGE} OFFSET "
     )
     for instant in dict.fromkeys(instant_of_staging(path) or path for path in paths):

@@ -11,16 +11,16 @@ from pyspark.sql.types import DataType, StructField
 
 from sluice.connectors.connections import connection
 from sluice.connectors.data import PLACE
+from sluice.databases.connection import address_of
+from sluice.databases.stored import Stored
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import TableSpec
 from sluice.records.times import reading
 from sluice.rows.records import parse_ddl
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import PLACE_TYPES, matched, row_columns
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.names import schema_and_name
 from sluice.sinks.jdbc.statements import Target
-from sluice.sinks.jdbc.stored import SESSION, Stored, stored
 
 _FETCHED = "10000"  # rows at a time: by default PostgreSQL's driver fetches the whole table at once
 
@@ -36,8 +36,7 @@ def table_rows(
     each row has its record's topic, partition and offset.
 
     Raises:
-        ActionRequiredError: the table lacks a column of the rows, or a type's representation in its database is
-            unknown.
+        ActionRequiredError: the table lacks a column of the rows.
         RetryableError: the database doesn't answer.
     """
     address = address_of(connection(writer.options["connection"]))
@@ -49,12 +48,9 @@ def table_rows(
         schema = database.schema_of(schema)
         dialect, zone = database.dialect, writer.options["db_timezone"]
         found = matched(dialect, rows, database.columns(schema, name), zone)
-    if found.missing or dialect.name not in SESSION:
-        lacking = ", ".join(row.name for row in found.missing)
+    if found.missing:
         raise ActionRequiredError(
-            f"The table lacks columns that its rows have: {lacking}."
-            if found.missing
-            else f"How {dialect.name} writes values is not known here, so rows can't be compared.",
+            f"The table lacks columns that its rows have: {', '.join(row.name for row in found.missing)}.",
             next_step="compare the table with its source by other means.",
             table=writer.path,
         )
@@ -62,7 +58,7 @@ def table_rows(
     read: list[tuple[str, Stored, DataType | str]] = []
     for row in rows:
         kind = dict(zip(PLACE, PLACE_TYPES, strict=True))[places[row.name]] if row.name in places else row.kind
-        how = stored(dialect.name, kind, found.found[row.name], zone)
+        how = dialect.stored(kind, found.found[row.name], zone)
         if how is not None:
             to = places.get(row.name, row.name)
             read.append((to, how, _type(fields.get(row.name), kind)))
@@ -75,8 +71,8 @@ def table_rows(
         "customSchema": ", ".join(f"c{i} STRING" for i in range(len(read))) or "c0 STRING",
         "fetchsize": _FETCHED,
     }
-    if SESSION[dialect.name]:
-        options["sessionInitStatement"] = SESSION[dialect.name]
+    if dialect.reading_session:
+        options["sessionInitStatement"] = dialect.reading_session
     texts = spark.read.format("jdbc").options(**options).load()
     return texts.select(*(_value(f"c{i}", how, kind).alias(to) for i, (to, how, kind) in enumerate(read)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from sluice.databases.dialect import DatabaseColumn
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.logs import log
 from sluice.protocol.messages import TableSpec
@@ -11,7 +12,6 @@ from sluice.records.structs import Type
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.columns import Matched, created, key_columns, matched, row_columns
 from sluice.sinks.jdbc.database import Database
-from sluice.sinks.jdbc.dialect import DatabaseColumn
 from sluice.sinks.jdbc.names import INSTANTS, POSITIONS
 from sluice.sinks.jdbc.statements import Target
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sluice.connectors.connections import connection
+from sluice.databases.connection import address_of
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm
 from sluice.jvm.kept import kept_jvm
@@ -20,7 +21,6 @@ from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.names import schema_and_name
 from sluice.sinks.jdbc.options import Jdbc

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sluice.databases.dialect import Dialect
 from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.dialect import Dialect
 from sluice.sinks.jdbc.names import (
     DELETED,
     FIRST_LOG,

@@ -11,6 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sluice.connectors.connections import connection
 from sluice.connectors.data import SinkWriter, Written
+from sluice.databases.connection import address_of
+from sluice.databases.dialect import DatabaseColumn
+from sluice.databases.fits import Fit
 from sluice.databases.thrown import is_of_reading, sql_exception
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
@@ -22,12 +25,9 @@ from sluice.records.changes import unavailable_sql
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.observed import observed
 from sluice.rows.records import fails_with, parse_ddl
-from sluice.sinks.jdbc.address import address_of
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.dialect import DatabaseColumn
 from sluice.sinks.jdbc.failures import classified
-from sluice.sinks.jdbc.fits import Fit
 from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, schema_and_name, staging_table
 from sluice.sinks.jdbc.options import FIRST_TABLE, NUMBER
 from sluice.sinks.jdbc.shape import target_of

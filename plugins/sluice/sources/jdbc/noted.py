@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from sluice.databases.engine import Ask, Engine
 from sluice.errors import ActionRequiredError
-from sluice.sources.jdbc.engine import Ask, Engine
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.tables import Windowed, log_id
 from sluice.untrusted import json_of

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 
 from sluice.connectors.connections import connection
 from sluice.connectors.data import UNREADABLE
+from sluice.databases.address import JdbcAddress
+from sluice.databases.connection import address_of, engine_of
+from sluice.databases.engine import ELSEWHERE, Engine, risen
 from sluice.databases.thrown import kind_of, refusal_of, sql_exception
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.identifiers import quoted
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.json_text import as_json
-from sluice.sinks.jdbc.address import JdbcAddress, address_of
-from sluice.sources.jdbc.engine import ELSEWHERE, Engine, risen
-from sluice.sources.jdbc.engines import engine_of
 from sluice.sources.jdbc.tables import SERVER, TABLES
 
 _AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"

@@ -14,11 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.connectors.options import SourceOptions
-from sluice.errors import ActionRequiredError, RetryableError
-from sluice.protocol.offsets import Checkpoint, TopicPartition
-from sluice.protocol.redriven import Places
-from sluice.protocol.state import ClusterState, PartitionBounds, Remark
-from sluice.sources.jdbc.engine import (
+from sluice.databases.engine import (
     SECOND,
     Ask,
     Engine,
@@ -29,6 +25,10 @@ from sluice.sources.jdbc.engine import (
     micros,
     risen,
 )
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.redriven import Places
+from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.sources.jdbc.noted import Noted, as_option, noted
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.tables import (

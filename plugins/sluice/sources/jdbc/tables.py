@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 
 from sluice.connectors.connections import connection
 from sluice.connectors.options import SourceOptions
-from sluice.databases.client import asked
+from sluice.databases.connection import address_of, asked, engine_of
+from sluice.databases.engine import Ask, Bound, Column, Engine, Relation
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.address import address_of
-from sluice.sources.jdbc.engine import Ask, Bound, Column, Engine, Relation
-from sluice.sources.jdbc.engines import engine_of
 from sluice.sources.jdbc.options import JdbcTables
 
 _WAIT = 60  # seconds for a query of START's

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
+from sluice.databases.fits import Fit
+from sluice.databases.stored import Stored
 from sluice.identifiers import sql_quoted
 from sluice.records.structs import Type, in_words
-from sluice.sinks.jdbc.fits import Fit
 
 Kind = Literal["passing", "login", "refused", "data", "other"]
 """The kind of a database's error: it may pass, the login is refused, a permission is missing, or rows are refused."""
@@ -60,6 +61,10 @@ class Dialect(ABC):
     driver: ClassVar[str]
     properties: ClassVar[Mapping[str, str]]
     """The driver's properties for every connection."""
+    connection_types: ClassVar[Sequence[str]]
+    """The types of Airflow connections that name a server of this kind by host and port, or a file."""
+    extra_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Settings in a connection's extra field that Airflow's hook reads, with the driver's names for them."""
     isolation: ClassVar[str]
     """Spark's name for the isolation of a write job's transactions."""
     one_writer: ClassVar[bool]
@@ -99,6 +104,40 @@ class Dialect(ABC):
     """An aggregate that joins the texts of several rows with commas."""
     analyze: ClassVar[bool] = False
     """Whether a new table should be analyzed before it is joined."""
+
+    json_object: ClassVar[str]
+    """A JSON object as text, with `{}` for its keys and values in turn."""
+    hexadecimal: ClassVar[str]
+    """Bytes as hexadecimal digits in a JSON object, with `{}` for the column."""
+    time_text: ClassVar[str]
+    """A time as text in UTC in a JSON object, with `{}` for the column."""
+    reading_session: ClassVar[str] = ""
+    """The first statements of a connection that reads values by `stored`."""
+
+    @abstractmethod
+    def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
+        """SQL for reading a column's values as they were sent; None if the database may write them differently.
+
+        Args:
+            kind: the type of the rows' column, as in Spark's JSON.
+            column: the database's column.
+            zone: the time zone for columns with times that have none.
+        """
+
+    @abstractmethod
+    def url(self, host: str, port: int | None, schema: str, login: str) -> str:
+        """The JDBC URL of a connection of one of `connection_types`."""
+
+    def require_url(self, url: str, connection: str) -> None:  # noqa: B027 - most kinds refuse none
+        """Refuse a JDBC URL by which processes could reach different databases.
+
+        Args:
+            url: the URL.
+            connection: the Airflow connection's id, for the error.
+
+        Raises:
+            ActionRequiredError: they could.
+        """
 
     @abstractmethod
     def table(self, schema: str, name: str) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from sluice.identifiers import dotted, sql_quoted
-from sluice.records.structs import Type
-from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, parts_of_type
-from sluice.sinks.jdbc.fits import (
+from sluice.databases.dialect import DatabaseColumn, Dialect, parts_of_type
+from sluice.databases.fits import (
     Fit,
     as_array,
     as_is,
@@ -25,6 +23,9 @@ from sluice.sinks.jdbc.fits import (
     within_length,
     without_nul,
 )
+from sluice.databases.stored import Stored, local_time
+from sluice.identifiers import dotted, sql_quoted
+from sluice.records.structs import Type
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html, of class 22, whose messages quote the value.
 _VALUES: Mapping[str, str] = MappingProxyType(
@@ -40,6 +41,10 @@ _VALUES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# Types whose values are read back as they were sent.
+_TEXTS = ("text", "character varying", "citext", "name")
+_PLAIN = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision", "date")
+
 
 class PostgreSql(Dialect):
     """PostgreSQL 12 and later."""
@@ -52,6 +57,15 @@ class PostgreSql(Dialect):
             "reWriteBatchedInserts": "true",
             "tcpKeepAlive": "true",
             "logServerErrorDetail": "false",  # where the server quotes rows
+        }
+    )
+    connection_types = ("postgres", "postgresql")
+    # libpq's names, and the JDBC driver's.
+    extra_fields = MappingProxyType(
+        {
+            **{name: name for name in ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "options")},
+            "application_name": "ApplicationName",
+            "connect_timeout": "connectTimeout",
         }
     )
     isolation = "READ_COMMITTED"
@@ -90,6 +104,29 @@ class PostgreSql(Dialect):
     # Columns of all other types, such as uuid, inet or an enumeration, get texts, which the server converts.
     _NO_TEXTS = ("boolean", "numeric", "real", "double precision", "bytea", "date", "json", "jsonb", "money", "bit",
                  "smallint", "integer", "bigint", "interval")  # fmt: skip
+
+    json_object = "CAST(json_build_object({}) AS TEXT)"
+    hexadecimal = "encode({}, 'hex')"
+    time_text = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
+    reading_session = "SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'; SET extra_float_digits = 1"
+
+    def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
+        """See `Dialect`."""
+        name, there = sql_quoted(column.name), parts_of_type(column.type)[0]
+        text = f"{name}::text"
+        if isinstance(kind, Mapping):
+            return Stored(text, is_json=True)
+        if kind == "binary":
+            return Stored(f"encode({name}, 'hex')", "unhex({})")
+        if there == "timestamp with time zone":
+            return Stored(f"({name} AT TIME ZONE 'UTC')::text", "concat({}, 'Z')")
+        if there in (*_TEXTS, "timestamp", "timestamp without time zone"):
+            return local_time(text, kind, zone)
+        return Stored(text) if there in _PLAIN else None  # uuid, json, an enumeration, blanks at the end
+
+    def url(self, host: str, port: int | None, schema: str, login: str) -> str:
+        """Without a database libpq and the driver take the login's name."""
+        return f"jdbc:postgresql://{host}:{port or 5432}/{schema or login}"
 
     def table(self, schema: str, name: str) -> str:
         """See `Dialect`. With the schema."""

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, Protocol
 from zoneinfo import ZoneInfo
 
+from sluice.databases.fits import literal
 from sluice.errors import ActionRequiredError
-from sluice.sinks.jdbc.fits import literal
 
 
 class Ask(Protocol):

@@ -9,10 +9,7 @@ from contextlib import closing
 from datetime import timedelta
 from typing import ClassVar
 
-from sluice.errors import ActionRequiredError
-from sluice.identifiers import sql_quoted
-from sluice.records.times import is_time, of_text
-from sluice.sources.jdbc.engine import (
+from sluice.databases.engine import (
     SECOND,
     Ask,
     Bound,
@@ -26,6 +23,9 @@ from sluice.sources.jdbc.engine import (
     not_exact,
     unreadable,
 )
+from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
+from sluice.records.times import is_time, of_text
 
 _NOW = (
     "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000"

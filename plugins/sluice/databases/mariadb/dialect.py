@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from sluice.identifiers import dotted, sql_quoted
-from sluice.records.structs import Type
-from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind, parts_of_type
-from sluice.sinks.jdbc.fits import (
+from sluice.databases.dialect import DatabaseColumn, Dialect, Kind, parts_of_type
+from sluice.databases.fits import (
     Fit,
     as_is,
     as_json,
@@ -33,6 +31,9 @@ from sluice.sinks.jdbc.fits import (
     within_octets,
     without_blanks_at_end,
 )
+from sluice.databases.stored import Stored, local_time
+from sluice.identifiers import dotted, sql_quoted
+from sluice.records.structs import Type
 
 _COLLATION = "utf8mb4_nopad_bin"  # texts that differ in any way are different keys
 _KEY_CHARACTERS = 768  # InnoDB's 3,072 bytes, at four bytes per character
@@ -81,6 +82,7 @@ class MariaDb(Dialect):
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
+    connection_types = ("mysql", "mariadb")
     # Values are sent in binary form: as text, quotes in them would count twice against max_allowed_packet.
     batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
     row_limit_query = "SELECT @@max_allowed_packet"
@@ -129,6 +131,31 @@ class MariaDb(Dialect):
     _BITS = MappingProxyType({"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64})
     _OCTETS = MappingProxyType({"tiny": 2**8 - 1, "": 2**16 - 1, "medium": 2**24 - 1, "long": 2**32 - 1})
     _READ = ("uuid", "inet4", "inet6")
+
+    json_object = "CAST(json_object({}) AS CHAR)"
+    # A JSON object can't have texts of two collations.
+    hexadecimal = f"CAST(hex({{}}) AS CHAR) COLLATE {_COLLATION}"
+    time_text = f"CAST({{}} AS CHAR) COLLATE {_COLLATION}"
+
+    def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
+        """See `Dialect`."""
+        name, there = sql_quoted(column.name), parts_of_type(column.type)[0]
+        text = f"CAST({name} AS CHAR)"
+        if isinstance(kind, Mapping):
+            return Stored(text, is_json=True)
+        if kind == "binary":
+            return Stored(f"hex({name})", "unhex({})")
+        if there == "timestamp":  # in the session's time zone, which is UTC
+            return Stored(text, "concat({}, 'Z')")
+        if there == "datetime" or there == "varchar" or there.endswith("text"):
+            return local_time(text, kind, zone)
+        plain = there.removesuffix(" unsigned") in ("tinyint", "smallint", "mediumint", "int", "bigint")
+        # A float has six digits as text.
+        return Stored(text) if plain or there in ("decimal", "double", "date") else None
+
+    def url(self, host: str, port: int | None, schema: str, login: str) -> str:  # noqa: ARG002
+        """See `Dialect`."""
+        return f"jdbc:mariadb://{host}:{port or 3306}/{schema}"
 
     def table(self, schema: str, name: str) -> str:
         """See `Dialect`. With the schema, which is a database in MariaDB."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sluice.databases.dialect import DatabaseColumn, Dialect, Kind
+from sluice.databases.fits import INTEGERS, Fit, as_is, as_json, as_text, checked, decimal_of
+from sluice.databases.stored import Stored, local_time
+from sluice.errors import ActionRequiredError
 from sluice.identifiers import dotted, sql_quoted
 from sluice.records.structs import Type
-from sluice.sinks.jdbc.dialect import DatabaseColumn, Dialect, Kind
-from sluice.sinks.jdbc.fits import INTEGERS, Fit, as_is, as_json, as_text, checked, decimal_of
 
 _POSITION_DIGITS = 31  # characters of a position, a decimal(30,15), with its point
 _LARGEST_EXACT = 15  # decimal digits that a double represents exactly
@@ -28,6 +31,7 @@ class Sqlite(Dialect):
     name = "SQLite"
     driver = "org.sqlite.JDBC"
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
+    connection_types = ("sqlite",)
     # After some errors SQLite rolls back by itself: https://sqlite.org/lang_transaction.html
     hidden_causes = MappingProxyType(
         {"no transaction is active": "SQLite broke the transaction off, as it does where its disk is full or fails"}
@@ -56,6 +60,32 @@ class Sqlite(Dialect):
             "timestamp": "TEXT", "timestamp_ntz": "TEXT",
         }
     )  # fmt: skip
+
+    json_object = "CAST(json_object({}) AS TEXT)"
+    hexadecimal = "CASE WHEN {0} IS NOT NULL THEN hex({0}) END"
+    time_text = "{}"
+
+    def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
+        """See `Dialect`."""
+        name = sql_quoted(column.name)
+        if kind == "binary":
+            return Stored(self.hexadecimal.format(name), "unhex({})")
+        # A number cast to text has 15 digits; `quote` gives all digits that distinguish it from other numbers.
+        text = f"CASE typeof({name}) WHEN 'real' THEN quote({name}) ELSE CAST({name} AS TEXT) END"
+        return Stored(text, is_json=True) if isinstance(kind, Mapping) else local_time(text, kind, zone)
+
+    def url(self, host: str, port: int | None, schema: str, login: str) -> str:  # noqa: ARG002
+        """The host is the file's path."""
+        return f"jdbc:sqlite:{host}"
+
+    def require_url(self, url: str, connection: str) -> None:
+        """See `Dialect`."""
+        if not re.match(r"jdbc:sqlite:(file:)?/", url):
+            raise ActionRequiredError(
+                "The Airflow connection names no file of SQLite's by its absolute path.",
+                next_step="give the path from / on: each process opens the file for itself, from a folder of its own.",
+                connection=connection,
+            )
 
     def table(self, schema: str, name: str) -> str:  # noqa: ARG002 - there are none
         """See `Dialect`. Without a schema."""

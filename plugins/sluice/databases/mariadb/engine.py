@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from sluice.errors import ActionRequiredError
-from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.dialect import parts_of_type
-from sluice.sources.jdbc.engine import (
+from sluice.databases.dialect import parts_of_type
+from sluice.databases.engine import (
     ELSEWHERE,
     NO_DAY,
     NO_TIME,
@@ -34,6 +32,8 @@ from sluice.sources.jdbc.engine import (
     not_on_disk,
     numeric,
 )
+from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
 
 _MICROS = "timestampdiff(MICROSECOND, TIMESTAMP '1970-01-01 00:00:00', {})"
 _OWN = "('mysql', 'information_schema', 'performance_schema', 'sys')"

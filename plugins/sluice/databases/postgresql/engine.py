@@ -12,10 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from sluice.errors import ActionRequiredError
-from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.dialect import parts_of_type
-from sluice.sources.jdbc.engine import (
+from sluice.databases.dialect import parts_of_type
+from sluice.databases.engine import (
     ELSEWHERE,
     NO_DAY,
     NO_TIME,
@@ -35,6 +33,8 @@ from sluice.sources.jdbc.engine import (
     numeric,
     unreadable,
 )
+from sluice.errors import ActionRequiredError
+from sluice.identifiers import sql_quoted
 
 _OWN = "n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'"
 # Seconds and what is below them apart: before PostgreSQL 14 both together are a double, which has too few digits.

@@ -1,0 +1,96 @@
+"""From an Airflow connection to a database: its address, its engine, and queries without a JVM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from sluice.connectors.connections import ConnectionSettings
+from sluice.databases.address import JdbcAddress
+from sluice.databases.client import PAGE, Asking, Look
+from sluice.databases.dialect import Dialect
+from sluice.databases.engine import Engine
+from sluice.databases.kinds import KINDS, DatabaseKind
+from sluice.errors import ActionRequiredError
+
+_WAIT = 5  # seconds: a reader waits for the page
+
+
+def address_of(connection: ConnectionSettings) -> JdbcAddress:
+    """The address of a database, from an Airflow connection.
+
+    Raises:
+        ActionRequiredError: the connection has no address, or one of an unknown kind of database.
+    """
+    url = _url(connection)
+    if not url.startswith("jdbc:"):
+        raise ActionRequiredError(
+            "The Airflow connection has no address of a database.",
+            next_step="give it the type postgres, mysql (for MariaDB) or sqlite, or the type jdbc with a whole URL as "
+            "its host, such as jdbc:postgresql://host:5432/database.",
+            connection=connection.id,
+            type=connection.type or "(none)",
+        )
+    named = re.match(r"jdbc:(\w+):", url)
+    kind = KINDS.get(named[1]) if named else None
+    if kind is None:
+        raise ActionRequiredError(
+            f"Sluice isn't made for this database: {named[1] if named else 'its URL names none'}.",
+            next_step=f"use one of {', '.join(sorted(KINDS))}; what the SQL of another one would do was never tried.",
+            connection=connection.id,
+        )
+    dialect = kind.dialect
+    dialect.require_url(url, connection.id)
+    login = {"user": connection.login, "password": connection.password}
+    given = {**_extra(connection, dialect), **{name: value for name, value in login.items() if value}}
+    return JdbcAddress(connection.id, dialect, url, {**given, **dialect.properties})
+
+
+def engine_of(address: JdbcAddress) -> Engine:
+    """The engine of a database."""
+    return _kind(address).engine
+
+
+@contextmanager
+def asked(address: JdbcAddress, *, wait: int = _WAIT, who: str = PAGE) -> Iterator[Asking]:
+    """Queries of a database that change nothing, for as long as the block. Each sees what is committed by then.
+
+    Args:
+        address: the database's.
+        wait: how many seconds a connection and each query may take.
+        who: who asks, for errors.
+
+    Raises:
+        ActionRequiredError: this process has no client for it, or the database refuses.
+        RetryableError: it doesn't answer.
+    """
+    with _kind(address).client(Look(address, wait, who)) as ask:
+        yield ask
+
+
+def _kind(address: JdbcAddress) -> DatabaseKind:
+    return next(kind for kind in KINDS.values() if kind.dialect.name == address.dialect.name)
+
+
+def _url(connection: ConnectionSettings) -> str:
+    host = connection.host or ""
+    if host and not host.startswith("jdbc:"):
+        for kind in KINDS.values():
+            if connection.type in kind.dialect.connection_types:
+                return kind.dialect.url(host, connection.port, connection.schema or "", connection.login or "")
+    return host
+
+
+def _extra(connection: ConnectionSettings, dialect: Dialect) -> dict[str, str]:
+    """The driver's properties: `properties` of the extra field, and what Airflow's own hook reads there."""
+    own = connection.extra.get("properties", {})
+    if not isinstance(own, Mapping):
+        raise ActionRequiredError(
+            "`properties` in the connection's extra field is no JSON object.",
+            next_step='correct it, for example to {"properties": {"sslmode": "verify-full"}}.',
+            connection=connection.id,
+        )
+    names = dialect.extra_fields
+    known = {names[name]: value for name, value in connection.extra.items() if name in names}
+    return {name: str(value) for name, value in {**known, **own}.items()}

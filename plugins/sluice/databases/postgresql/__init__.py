@@ -1,0 +1,1 @@
+"""PostgreSQL: its SQL and types as a target, its tables and horizons as a source, and its client."""

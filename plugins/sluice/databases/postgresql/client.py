@@ -1,0 +1,108 @@
+"""Looks into PostgreSQL by psycopg, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote
+
+from sluice.databases.address import JdbcAddress
+from sluice.databases.client import Asking, Look, OneServer, Row, driver_of, failed, server_of, url_parts
+from sluice.databases.dialect import kind_of_state
+from sluice.identifiers import percent_marks
+
+_DRIVERS = ("psycopg", "psycopg2")
+# Options that the JDBC driver and libpq name differently. Options that aren't here change how, not where.
+_LIBPQ = MappingProxyType(
+    {
+        **{name: name for name in ("user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword")},
+        "options": "options",
+        "channelBinding": "channel_binding",
+        "gssEncMode": "gssencmode",
+        "ApplicationName": "application_name",
+    }
+)
+
+
+@contextmanager
+def connected(look: Look) -> Iterator[Asking]:
+    """See `sluice.databases.client.Client`."""
+    address = look.address
+    driver = driver_of(look, "PostgreSQL", _DRIVERS, "pip install 'sluice[postgres]'")
+    try:
+        with closing(driver.connect(**libpq(address), connect_timeout=look.wait)) as connection:
+            connection.autocommit = True
+            if hasattr(connection, "prepare_threshold"):  # a pooler's next server connection hasn't what was prepared
+                connection.prepare_threshold = None
+            asking = _Asking(connection.cursor(), look)
+            yield Asking(asking.ask, asking.describe)
+    except driver.Error as error:
+        state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+        said = address.hidden(str(error))
+        kind = kind_of_state(state) if state else "passing"
+        if not state and any(words in said for words in _FATAL):  # libpq has no state of a login that fails
+            kind = "login"
+        raise failed(look, address.dialect.refused(said, 0, state) if kind == "data" else said, kind) from None
+
+
+# PostgreSQL's words for a login, a database or a machine that it doesn't let in.
+_FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied for database")
+
+
+class _Asking:
+    """Questions to PostgreSQL, each in a separate transaction, and all to one server.
+
+    Nothing is set for longer than a transaction: a pooler hands the session on to others as it is.
+    """
+
+    def __init__(self, cursor: Any, look: Look) -> None:
+        self._cursor, self._look = cursor, look
+        self._one_server = OneServer(look)
+
+    def ask(self, sql: str, *values: Any) -> list[Row]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
+            return list(self._cursor.fetchall())
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
+            columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in self._cursor.description]
+        found = []
+        for name, kind, precision, scale in columns:
+            ((word,),) = self.ask("SELECT format_type(?::oid, NULL)", kind)
+            sized = word == "numeric" and precision is not None and precision < 1001
+            found.append((name, f"numeric({precision},{scale})" if sized else str(word)))
+        return found
+
+    @contextmanager
+    def _question(self) -> Iterator[None]:
+        begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+        self._cursor.execute(f"{begin}; SET LOCAL statement_timeout = '{self._look.wait}s'")
+        self._cursor.execute("SELECT pg_postmaster_start_time()::text || coalesce(inet_server_addr()::text, '')")
+        self._one_server.answered(self._cursor.fetchone())
+        yield
+        self._cursor.execute("COMMIT")
+
+
+def libpq(address: JdbcAddress) -> Mapping[str, str]:
+    """A JDBC URL and its properties as libpq has them.
+
+    Raises:
+        ActionRequiredError: the URL is none that libpq could go by.
+    """
+    servers, database, given = url_parts(address, "postgresql", "5432")
+    found = {_LIBPQ[name]: value for name, value in given.items() if name in _LIBPQ}
+    if given.get("ssl", "").lower() == "true":  # which the driver takes for the strictest way
+        found.setdefault("sslmode", "verify-full")
+    if "currentSchema" in given:
+        found["options"] = (
+            f"{found.get('options', '')} -c search_path={given['currentSchema'].replace(' ', '')}".strip()
+        )
+    hosts, ports = zip(*(server_of(one, "5432", address.connection) for one in servers.split(",")), strict=True)
+    name = unquote(database) or found.get("user", "")
+    return {**found, "host": ",".join(hosts), "port": ",".join(ports), "dbname": name}
