@@ -198,7 +198,7 @@ class ControlTopic:
 
     def _message_limit(self) -> int:
         with kafka_errors("asking for the control topic's message limit", **self._where):
-            return message_limit(self._clients.admin, self.topic, TIMEOUT) - _OVERHEAD
+            return message_limit(self._clients.ask, self.topic, TIMEOUT) - _OVERHEAD
 
     def table_log(self, table: str, start: int) -> TableLog:
         """Fold a table's messages from offset `start` to the topic's present end."""

@@ -360,4 +360,6 @@ def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | N
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise classify(error.args[0], "creating the topic", **where) from error
     with kafka_errors("asking for the topic's message limit", **where):
-        return message_limit(admin, topic, TIMEOUT)
+        return message_limit(
+            lambda request: {one: answer.result() for one, answer in request(admin).items()}, topic, TIMEOUT
+        )
