@@ -14,10 +14,19 @@ from threading import Lock
 from typing import Any
 
 HIDDEN = "***"
+_WORDS = (
+    r"pass(?:word|wd|phrase)|pwd|secret|token|jaas(?:\.config)?|credentials?|user[._-]?info|key[._-]?pem|"
+    r"(?:access|account|api|encryption|keystore|private|shared)[._-]?key"
+)
 _SECRET_NAME = re.compile(
-    r"password|passwd|passphrase|pwd|secret|token|jaas|credential|authorization|user[._-]?info|api[._-]?key|"
-    r"access[._-]?key|private[._-]?key|account[._-]?key|shared[._-]?key|signature|(?<![a-z])(?:pass|sig|dsn)(?![a-z])",
-    re.IGNORECASE,
+    rf"{_WORDS}|credential|authorization|signature|(?<![a-z])(?:pass|sig|dsn)(?![a-z])", re.IGNORECASE
+)
+# The end of an option's name; Azure's names end with the account that they are for.
+_SECRET_OPTION = re.compile(
+    rf"(?:{_WORDS}|secret[._-]?key)(?:$|\.[\w-]+\.(?:dfs|blob)\.core\.windows\.net$)", re.IGNORECASE
+)
+_PRIVATE_KEY = re.compile(  # RFC 7468
+    r"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,20}PRIVATE KEY-----|\Z)", re.DOTALL
 )
 _CONTAINER = re.compile(r"(?:abfss?|wasbs?)\Z")  # in Azure's addresses a container is before the @
 _WEBHOOK = re.compile(
@@ -54,10 +63,23 @@ def remember(secrets: Iterable[str | None]) -> None:
         _to_hide = tuple(sorted(_known, key=len, reverse=True))
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a setting's name sounds as if its value were secret: too many do rather than too few."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def is_secret_option(name: str) -> bool:
+    """Whether an option's value is secret, by its name: not where a word of secrets only qualifies another one.
+
+    `spark.ssl.keyPassword` is, and `sasl.oauthbearer.token.endpoint.url` isn't.
+    """
+    return _SECRET_OPTION.search(name) is not None
+
+
 def redact(value: Any) -> Any:
     """The same value with everything hidden whose name says that it is secret, also where texts quote such pairs."""
     if isinstance(value, dict):
-        return {k: HIDDEN if _SECRET_NAME.search(str(k)) and v is not None else redact(v) for k, v in value.items()}
+        return {k: HIDDEN if is_secret_name(str(k)) and v is not None else redact(v) for k, v in value.items()}
     if isinstance(value, list):
         return [redact(item) for item in value]
     return redact_text(value) if isinstance(value, str) else value
@@ -72,7 +94,7 @@ def secret_values(value: Any, hidden: bool = False) -> Iterator[str]:
     """
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from secret_values(inner, hidden or _SECRET_NAME.search(str(name)) is not None)
+            yield from secret_values(inner, hidden or is_secret_name(str(name)))
     elif isinstance(value, list):
         for inner in value:
             yield from secret_values(inner, hidden)
@@ -81,13 +103,14 @@ def secret_values(value: Any, hidden: bool = False) -> Iterator[str]:
 
 
 def redact_text(text: str) -> str:
-    """A text without log-ins in addresses, the values of names that sound secret, and secrets of connections."""
+    """A text without log-ins in addresses, private keys, values of names that sound secret, and known secrets."""
     for secret in _to_hide:
         text = text.replace(secret, HIDDEN)
+    text = _PRIVATE_KEY.sub(HIDDEN, text)
     shown, position = [], 0
     for found in _NAME.finditer(text):
         name = found.group(1)
-        if found.start() < position or _SECRET_NAME.search(name) is None:
+        if found.start() < position or not is_secret_name(name):
             continue
         end = _end_of_value(text, found.end(), name)
         if end > found.end():

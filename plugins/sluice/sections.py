@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from sluice.redact import is_secret_option
+
 _UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -83,13 +85,6 @@ def _as_text(value: Any) -> Any:
 Options = Annotated[dict[str, str], BeforeValidator(_as_text)]
 
 
-# The end of a name that is a secret's; Azure's names end with the account that they are for.
-_SECRET_NAME = re.compile(
-    r"(pass(word|wd|phrase)|secret|token|jaas\.config|user\.info|credentials?"
-    r"|(secret|access|api|private|account|shared|encryption)[._-]?key|keystore\.key)"
-    r"($|\.[\w-]+\.(dfs|blob)\.core\.windows\.net$)",
-    re.IGNORECASE,
-)
 PRIVATE_HUDI = 'the Spark connection\'s extra field, as {"hudi": {"hoodie.…": "…"}}'
 PRIVATE_SPARK = 'the Spark connection\'s extra field, as {"conf": {"spark.…": "…"}}'
 PRIVATE_KAFKA = 'the Kafka connection\'s extra field, as {"java": {"…": "…"}}'
@@ -102,7 +97,7 @@ def refuse_secrets(options: Mapping[str, str], instead: str) -> None:
     Raises:
         ValueError: one is; its value shows nowhere.
     """
-    named = sorted(k for k, v in options.items() if _SECRET_NAME.search(k) and not _NO_SECRET.match(str(v)))
+    named = sorted(k for k, v in options.items() if is_secret_option(k) and not _NO_SECRET.match(str(v)))
     if named:
         raise ValueError(
             f"{', '.join(named)}: a secret must not be in a pipeline file, which others read; it would show in "

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.redact import redact, redact_text, remember
+from sluice.redact import is_secret_option, redact, redact_text, remember
 
 
 def test_options_that_are_secret_by_their_name_are_hidden():
@@ -26,6 +26,31 @@ def test_options_that_are_secret_by_their_name_are_hidden():
     assert "AKIA" not in str(shown)
     assert shown["writer"]["options"]["hoodie.datasource.write.recordkey.field"] == "id"
     assert (shown["writer"]["record_key"], shown["ranges"]) == (["id"], [[{"start": 1}]])
+
+
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQhunter2\nhunter2==\n-----END PRIVATE KEY-----"
+
+
+def test_a_private_key_is_hidden_by_its_name_and_by_its_form():
+    settings = {"ssl.keystore.key": "hunter2", "ssl.key.pem": "hunter2", "ssl.keystore.type": "PEM"}
+    assert redact(settings) == {"ssl.keystore.key": "***", "ssl.key.pem": "***", "ssl.keystore.type": "PEM"}
+    assert redact_text(f"no such file: {PRIVATE_KEY} (it's PEM)") == "no such file: *** (it's PEM)"
+    inside = json.dumps({"reason": f"{PRIVATE_KEY.replace('PRIVATE', 'RSA PRIVATE')}, twice: {PRIVATE_KEY[:-30]}"})
+    assert "hunter2" not in redact_text(inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("ssl.keyPassword", True),
+        ("fs.azure.account.key.lake.dfs.core.windows.net", True),
+        ("ssl.key.pem", True),
+        ("sasl.oauthbearer.token.endpoint.url", False),
+        ("hoodie.datasource.write.recordkey.field", False),
+    ],
+)
+def test_an_option_is_secret_by_the_end_of_its_name(name, secret):
+    assert is_secret_option(name) is secret
 
 
 def test_a_log_in_is_taken_out_of_an_address():

@@ -23,7 +23,7 @@ from sluice.kafka.tokens import MSK_IAM, msk_region
 from sluice.pipeline import Pipeline
 from sluice.private import PrivateSettings
 from sluice.protocol.quarantine import quarantine_path
-from sluice.redact import secret_values
+from sluice.redact import is_secret_name, secret_values
 from sluice.registry.config import RegistrySettings
 from sluice.untrusted import json_of
 
@@ -34,7 +34,6 @@ _HOW_SPARK = (
 _HOW_REGISTRY = "airflow connections add {id} --conn-type http --conn-host https://registry:8081"
 # The type of a Spark connection written as a URI is its scheme, which the provider takes for the master's.
 _SPARK_TYPES = ("spark", "k8s")
-_SECRET_PARTS = ("password", "passphrase", "secret", "jaas", "token", "key.pem", "keystore.key", "user.info")
 
 
 def kafka_settings(connection_id: str) -> KafkaSettings:
@@ -119,7 +118,7 @@ def registry_settings(connection_id: str) -> RegistrySettings:
 
 def _mask(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
-        if value and any(part in name for part in _SECRET_PARTS):
+        if value and is_secret_name(name):
             mask_secret(str(value))
 
 

@@ -132,7 +132,7 @@ def _of_javas_client(draft: Draft, name: str, value: str, key: str, of: Of) -> N
     kafka = draft.connection("kafka", "kafka")
     there = f"in the extra field of the Airflow connection {kafka.id}"
     java = f"under `java` {there} it is for Spark's client alone"
-    secret = name == "ssl.keystore.key" or redact({name: value}) != {name: value}
+    secret = redact({name: value}) != {name: value}
     if not secret and not name.startswith(("ssl.", "sasl.")):
         step = f"put it under `java` {there} if Spark's client shall have it"
         draft.say(key, "not honoured", "this setting of a consumer is unknown here", step, of)

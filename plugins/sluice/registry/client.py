@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.redact import HIDDEN, secret_values
 from sluice.registry.config import NoSubjectsError, RegistrySettings
 
 Kind = Literal["AVRO", "PROTOBUF", "JSON"]
@@ -317,9 +318,8 @@ def _certificate(error: BaseException | None) -> bool:
 
 
 def _without_secrets(text: str, settings: RegistrySettings) -> str:
-    for name, value in settings.settings.items():
-        if any(part in name for part in ("auth", "password", "secret", "token")):
-            for secret in (str(value), str(value).partition(":")[2]):
-                if len(secret) > 2:
-                    text = text.replace(secret, "***")
+    for value in secret_values(settings.settings):
+        for secret in (value, value.partition(":")[2]):
+            if len(secret) > 2:
+                text = text.replace(secret, HIDDEN)
     return text
