@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
+
+from sluice.protocol.offsets import TRANSACTION_KEY
 
 from .runs import Runs
 
@@ -11,10 +14,12 @@ class Events(Runs):
     """The topic's producers, its brokers, other writers of the table, and time.
 
     Attributes:
+        restores: draws what is restored.
         cut_under: intervals that had read a log before it came to have another leader.
     """
 
     cut_under: list[str]
+    restores: Random
 
     def _time_passes(self) -> None:
         self.world.clock += timedelta(seconds=self.random.choice((5, 61, 400)))
@@ -78,6 +83,17 @@ class Events(Runs):
         )
         if files:
             world.cluster(self.random.sample(files, min(2, len(files))))
+
+    def _the_table_is_restored(self) -> None:
+        """A person restores the table to a commit of Sluice's, while no run is under way and no process commits."""
+        world = self.world
+        kept = [n for n, i in sorted(world.timeline.items()) if i.completed and TRANSACTION_KEY in i.completed[0].extra]
+        if not kept or self._to_be_taken_off():
+            return
+        for process in [p for inside in world.committing.values() for p in inside if p in world.processes]:
+            world.kill(process)
+        world.rows_are_gone(world.restore(self.restores.choice(kept[-4:-1] or kept)))
+        self.came_before = {process.name for process in world.processes}
 
     def _produce(self) -> None:
         self.world.produce(self.random.choice((1, 4, 12)), 6)

@@ -33,6 +33,8 @@ _ROWS = 74
 """By this number they read no table of a database."""
 _PRODUCERS = 90
 """Their topics are written without transactions."""
+_RESTORES = 86
+"""Their tables aren't restored."""
 _LEFTOVERS = 125_288
 """And their tables can't list what intervals have left."""
 _MOST_SWITCHES = 60_000
@@ -113,6 +115,8 @@ class History(Workers):
         producers = Random(f"{seed}, producers {_PRODUCERS}")
         if self.mapped is None and self.world.shop is None and producers.random() < 0.05:
             self._lay_producers(producers)
+        self.restores = Random(f"{seed}, restores {_RESTORES}")
+        self.is_restored = self.restores.random() < 0.05 and self._lay_restores()
         self.world.lists_leftovers = Random(f"{seed}, leftovers {_LEFTOVERS}").random() < 0.15
         table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
         super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
@@ -160,6 +164,19 @@ class History(Workers):
         if draw.random() < 0.5:  # a person passes over what an open transaction holds back
             self.asks = {**self.asks, "correction": 30}
 
+    def _lay_restores(self) -> bool:
+        """A Hudi table that a person restores, and that is loaded out of order."""
+        if self.mapped is not None or self.world.shop is not None or self.sink != "hudi":
+            return False
+        draw = self.restores
+        self.world.elects = False
+        self.events[Events._another_leader] = 0
+        self.is_duel = self.service_duel = False
+        self.asks = {"continue": 40, "replay": 15, "range": 25, "correction": 15, "backfill": 10}
+        self.concurrent = draw.choice((1, 2))
+        self.restore_rate = draw.choice((0.2, 0.5))
+        return True
+
     def _faults(self) -> Faults:
         """Each history has its own: where everything goes wrong nothing gets far, and what is rare never meets."""
         return Faults(
@@ -197,15 +214,23 @@ class History(Workers):
             self.faulty = False
             self._what_came_before()
             self.faulty = True
+        if self.is_restored:
+            self._load_before_it_is_restored()
         self._produce()
-        intervals = self.random.choice((2, 3, 5, 8))
-        begun = 0
+        intervals = self.random.choice((2, 3, 5, 8)) if not self.is_restored else self.restores.choice((3, 5, 8))
+        begun, is_paused = 0, False
         while begun < intervals or self.active:
-            if begun < intervals and (
-                not self.active or (len(self.active) < self.concurrent and self.random.random() < self.haste)
+            if is_paused and not self.active:
+                self._the_table_is_restored()
+                is_paused = False
+            if (
+                not is_paused
+                and begun < intervals
+                and (not self.active or (len(self.active) < self.concurrent and self.random.random() < self.haste))
             ):
                 begun += 1
                 self._begin(self._request())
+                is_paused = self.is_restored and self.restores.random() < self.restore_rate
             if self.serves and self.more.random() < self.service_rate and not self._is_serving():
                 self._begin_service()
             self._step()
@@ -213,6 +238,18 @@ class History(Workers):
                 self._happen()
             if world.switches > _MOST_SWITCHES:
                 raise ViolationError("liveness: runs go on for ever")
+        if is_paused:
+            self._the_table_is_restored()
+
+    def _load_before_it_is_restored(self) -> None:
+        """Some runs of all kinds, which nothing disturbs."""
+        self.faulty = False
+        for _ in range(self.restores.choice((2, 4, 6))):
+            self._produce()
+            self.world.clock += timedelta(seconds=500)
+            self._begin(self._request())
+            self._to_the_end()
+        self.faulty = True
 
     def _duel(self) -> None:
         """Those who end one interval, each in its own way and all at once, while leases run out."""
@@ -429,6 +466,8 @@ class History(Workers):
         if kind == "backfill" and world.produced:
             times = sorted(self.random.choices([r.time for r in world.produced.values()], k=2))
             return Request(kind="backfill", from_time=times[0], to_time=times[1] + timedelta(milliseconds=1))
+        if kind == "range" and self.is_restored and self.restores.random() < 0.5:
+            return self._request_of_what_was_passed_over()
         return Request() if kind == "backfill" else self._request_of_offsets(kind)
 
     def _read_on(self) -> Request:
@@ -449,6 +488,12 @@ class History(Workers):
         if not offsets:
             return Request()
         return Request(kind=kind, offsets=offsets, reason="by hand" if kind == "correction" else None)
+
+    def _request_of_what_was_passed_over(self) -> Request:
+        """A range that a person had passed over, and that is to be read after all."""
+        topic = self.checkpoint()[0].topic(CLUSTER, TOPIC)
+        spans = {p: self.restores.choice(of) for p, of in sorted(topic.passed_over.items()) if of} if topic else {}
+        return Request(kind="range", offsets={TOPIC: spans}) if spans else Request()
 
     def _topic_in_requests(self, connection: str) -> str:
         """What a person calls the topic of a cluster."""

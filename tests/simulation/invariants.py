@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from datetime import datetime
 from typing import Any
@@ -10,15 +11,17 @@ from typing import Any
 from sluice.coordinator import Started
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.known_streams import KnownStreams
-from sluice.protocol.messages import StartCommit
+from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.protocol.offsets import TRANSACTION_KEY, Checkpoint, holds_checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.services import PLANNED
-from sluice.protocol.transaction import State, TableLog
+from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .kafka import CLUSTER, TOPIC, Record, Where
 from .lake import TABLE, File, Instant, rows
 from .world import EPOCH, Process, ViolationError, World
+
+_INSTANT = re.compile(r"\b\d{17}\b")
 
 
 class Invariants:
@@ -37,6 +40,7 @@ class Invariants:
         self.partitions = partitions
         self.operation = operation
         self.ordered = ordered
+        self.came_before: set[str] = set()  # processes that began before the table was restored last
         self.told_committed: dict[str, str] = {}  # by instant: who was told
         self.told_done: dict[str, str] = {}  # by a service's plan: who was told
         self.table = table
@@ -160,10 +164,48 @@ class Invariants:
             raise ViolationError(f"{process.name} {what}, and knows that its turn is {is_now}")
 
     def _check_start(self, process: Process, start: StartCommit) -> None:
-        """No log is said to have lost its end where no election took it."""
+        """What START-COMMIT tells people is true."""
+        if self.sink == "hudi" and len(self.world.clusters) == 1 and start.kind == "continue":
+            self._check_what_was_restored(process, start)
         cut_off = [loss for loss in start.losses if loss.truncated_at is not None]
         if cut_off and not self.world.elects:
             raise ViolationError(f"{process.name} says that a log was truncated at {cut_off[0].truncated_at}")
+
+    def _check_what_was_restored(self, process: Process, start: StartCommit) -> None:
+        """Intervals that a restore took off are named, none else is, and so are offsets that aren't read again."""
+        said = next((remark for remark in start.remarks if "committed intervals (" in remark), "")
+        strange = set(_INSTANT.findall(said)) - self.world.restored
+        if strange:
+            raise ViolationError(f"{process.name} says that {min(strange)} was taken off, and it wasn't")
+        if process.name in self.came_before:
+            return
+        checkpoint, note = self.checkpoint()
+        oldest = min(note.get("recent_control_offsets", [0]))  # further back no START looks
+        gone = [
+            t for name, t in self._log().transactions.items() if name in self.world.restored
+            if t.state is State.COMMITTED and t.start.policy.has_instant and t.start_offset >= oldest
+        ]  # fmt: skip
+        if not said and any(t.start_offset > int(note["control_offset"]) for t in gone):
+            raise ViolationError(f"{process.name} doesn't say that intervals were taken off, such as {gone[-1].id}")
+        begins = {r.topic_partition: r.start for r in (*start.offset_ranges, *start.idle)}
+        for t in gone:
+            is_new = t.start_offset > int(note["control_offset"])
+            for r in self._read_by(t):
+                covered, settled = checkpoint.covered(r.topic_partition), checkpoint.settled(r.topic_partition)
+                lacking = [o for o in range(r.start, r.end) if not any(a <= o < b for a, b in covered)]
+                left_out = [o for o in lacking if any(a <= o < b for a, b in settled)]
+                unread = [o for o in lacking if o < begins.get(r.topic_partition, 0) and o not in left_out]
+                for words, wanted in (("does not read", unread), ("passed over again", left_out if is_new else [])):
+                    if wanted and not any(words in remark for remark in start.remarks):
+                        what = f"offset {wanted[0]} of {t.id} is left out"
+                        raise ViolationError(f"{process.name} doesn't say that {what}")
+
+    def _read_by(self, t: Transaction) -> list[PlannedRange]:
+        """The ranges of a committed interval, if they are of the topic that is there now."""
+        missing = t.end.missing if t.end is not None else ()
+        ranges = (r for number, group in enumerate(t.start.ranges) if number not in missing for r in group)
+        now = self.world.clusters[0].log_id
+        return [r for r in ranges if t.start.topic_ids[r.cluster][r.topic] == now]
 
     def _check_report(self, process: Process, instant: str) -> None:
         """Who reports a range has closed its files while they could still be committed."""
@@ -180,7 +222,7 @@ class Invariants:
         if self.world.target is not None:
             self.world.target.end()  # consumers see it a moment after it is committed
         checkpoint, start = self.checkpoint()[0], self._log().transactions[started.instant].start
-        if request.kind != "range":
+        if request.kind != "range" or started.instant in self.world.restored:
             return
         for r in start.offset_ranges:
             number = self.world.number_of(start, r.topic_partition)
@@ -200,16 +242,18 @@ class Invariants:
         """Topic and timeline say the same, and who was told of a commit was told the truth."""
         completed = {name for name, instant in self.world.timeline.items() if instant.completed}
         for name, transaction in self._log().transactions.items():
+            if name in self.world.restored:
+                continue
             is_said = transaction.state is State.COMMITTED
             if transaction.start.policy.has_instant and is_said != (name in completed):
                 where = "isn't on the timeline" if is_said else "is on the timeline"
                 raise ViolationError(f"the topic says that {name} is {transaction.state.value}, and it {where}")
         for name, who in self.told_committed.items():
-            if name not in completed:
+            if name not in completed | self.world.restored:
                 raise ViolationError(f"{who} was told that {name} is committed, and it isn't on the timeline")
 
         for name, who in self.told_done.items():
-            if name not in completed and name not in self.world.undone:
+            if name not in completed | self.world.undone | self.world.restored:
                 raise ViolationError(f"{who} was told that the plan {name} is carried out, and it isn't")
 
     def _check_nothing_is_left(self) -> None:

@@ -250,6 +250,11 @@ class Topic:
         self.cut |= gone
         self._gone(gone)
 
+    def rows_are_gone(self, records: set[Where]) -> None:
+        """Rows were taken off the table: what Kafka has no more of them may never be rows again."""
+        self.kept -= records
+        self._gone(where for where in records if not self.holds(where))
+
     def holds(self, where: Where) -> bool:
         """Whether a record can still be read."""
         log_id, partition, offset, _ = where

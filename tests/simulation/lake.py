@@ -74,6 +74,7 @@ class Lake:
         self.markers: dict[str, set[str]] = {}
         self.undone: set[str] = set()  # plans whose files were deleted by who stood still while others had the table
         self.rollbacks: set[str] = set()  # begun, with their instants still on the timeline or off it
+        self.restored: set[str] = set()  # instants that a restore has taken off
         self.chosen: set[str] = set()  # instants that coordinators have chosen, on the timeline or not
         # Of a table of files: its log, the files that readers see, and the intervals of which all are seen.
         self.lists = False
@@ -109,6 +110,19 @@ class Lake:
         self.timeline[instant] = found
         self.tell(f"another writer clusters {', '.join(paths)} as {instant}")
         self.on_change()
+
+    def restore(self, last: str) -> set[Where]:
+        """Take all instants after one off, with their files, as Hudi's restore does; returns whose rows are gone."""
+        before = self._rows_for_good()
+        gone = {name for name in self.timeline if name > last}
+        self.restored |= gone
+        for name in gone:
+            del self.timeline[name]
+            self.markers.pop(name, None)
+        self.rollbacks -= gone
+        self.files = {path: file for path, file in self.files.items() if file.instant not in gone}
+        self.tell(f"the table is restored to {last}, without {', '.join(sorted(gone))}")
+        return before - self._rows_for_good()
 
     def committed_files(self) -> dict[str, File]:
         """The files that a reader of the timeline reads."""

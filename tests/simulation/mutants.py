@@ -13,7 +13,7 @@ from unittest.mock import patch
 from confluent_kafka import IsolationLevel
 
 from sluice.control.service_lease import ServiceLease
-from sluice.coordinator import checks, commit, coordinator, planning, session, streams
+from sluice.coordinator import checks, commit, coordinator, planning, session, start, streams
 from sluice.coordinator.commit import Committer
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.lease import Leases
@@ -36,6 +36,7 @@ from sluice.protocol.policy import POLICIES
 from sluice.protocol.settlement import leader_epochs, moved_offsets
 from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
+from sluice.protocol.taken_back import TakenBack
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.sinks.kafka.table import KafkaTable
 from sluice.sinks.kafka.takes import LARGEST
@@ -180,6 +181,14 @@ def _all_there_is(self: SimKafka, partitions: Any, *questions: Question) -> Any:
 def _past_the_stable_one(bounds: PartitionBounds, *rest: Any) -> Lost | None:
     """Offsets that a person has passed over in an open transaction are taken for those of a truncated log."""
     return _FIND_LOST(replace(bounds, high_watermark=-1), *rest)
+
+
+def _after_one_look(
+    self: Starter, _table: Any, table_log: TableLog, run: Any, committed: Committed, task: Any, state: Any
+) -> Any:
+    """The table isn't looked at again, though the topic was read later."""
+    gone = start.taken_back(table_log, committed.recent_control_offsets)
+    return self._planner.after_taken_back(gone, run.request, committed, task, state)
 
 
 def _note_any_claim(self: Transaction, offset: int, message: Any) -> None:
@@ -428,6 +437,14 @@ MUTANTS: dict[str, Mutant] = {
         KafkaCluster, "_open_since", lambda *_: {}
     ),
     "open transactions: a log ends at its last stable offset": _replaced(plan, "find_lost", _past_the_stable_one),
+    "a restore: the control topic isn't compared with the table": _replaced(start, "taken_back", lambda *_: ()),
+    "a restore: an interval that was committed meanwhile counts as taken off": _replaced(
+        Starter, "_after_taken_back", _after_one_look
+    ),
+    "a restore: offsets that are not read again aren't named": _replaced(TakenBack, "not_read_again", lambda *_: []),
+    "a restore: offsets that are passed over again aren't named": _replaced(
+        TakenBack, "passed_over_again", lambda *_: []
+    ),
     "rows: who has taken a number isn't waited for": _replaced(Shop, "horizon", _last_number),
     "rows: those that wait are no word of completeness": _replaced(
         ClusterState, "valid_through", _through_what_is_read

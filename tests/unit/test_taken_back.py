@@ -63,6 +63,20 @@ def test_what_the_schedule_reads_again_and_what_not():
     assert _gone(log, [0], (0, 30), position=30).remarks(_plan(30, 40), 12, by_cluster=False) == ()
 
 
+def test_offsets_that_a_run_had_loaded_although_they_were_passed_over_are_named_once():
+    """The restored table passes over them again, so the schedule never reads them (simulation, seed 785)."""
+    log = _log(_start(0, 10, 20), _start(1, 22, 26, kind="range"), _start(2, 30, 40))
+    topic = TopicCheckpoint(topic_id="id", partitions={0: 30}, covered={0: ((10, 20), (24, 30))})
+    topic = topic.model_copy(update={"passed_over": {0: ((20, 24),)}})
+    gone = _gone(log, [0], position=0)
+    checkpoint = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="K", topics={"t": topic})})
+    gone = TakenBack(gone.intervals, checkpoint, gone.state, one_place=True)
+    assert gone.passed_over_again(0) == [OffsetRange(LOG, 22, 24)]
+    said = gone.remarks(_plan(30, 40), 0, by_cluster=False)
+    assert [remark for remark in said if "passed over again: t[0] [22, 24)" in remark]
+    assert gone.passed_over_again(8) == []
+
+
 def test_offsets_of_a_topic_that_was_made_again_are_those_of_other_records():
     log = _log(_start(0, 10, 20), _start(1, 0, 10, kind="range"))
     assert _gone(log, [0], position=20, topic_id="another").not_read_again(_plan(20, 30)) == []

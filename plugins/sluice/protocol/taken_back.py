@@ -70,6 +70,13 @@ class TakenBack:
                 for t in new
                 if t.start.replays is not None
             ]
+        left_out = self.passed_over_again(since)
+        if left_out:
+            said.append(
+                "offsets that a run had loaded although they were passed over are passed over again: "
+                f"{in_words(left_out, by_cluster=by_cluster)}: load them by a run for these offsets (`range`) if they "
+                "are to be in the table"
+            )
         unread = self.not_read_again(plan)
         if unread:
             said.append(
@@ -99,6 +106,22 @@ class TakenBack:
                 found.append(OffsetRange(piece.topic_partition, piece.start, end))
         return found
 
+    def passed_over_again(self, since: int) -> list[OffsetRange]:
+        """Offsets that intervals had loaded, and that the table, as it is now, passes over: nothing reads them again.
+
+        Args:
+            since: see `remarks`.
+        """
+        read = (p for t in self.intervals if t.start_offset > since for p in self._named(t, _read_by(t)))
+        found = []
+        for tp, spans in _whole(read):
+            covered, settled = self.checkpoint.covered(tp), self.checkpoint.settled(tp)
+            for span in spans:
+                for start, end in coverage.missing(covered, *span):
+                    in_neither = coverage.missing(settled, start, end)
+                    found += [OffsetRange(tp, *piece) for piece in coverage.missing(in_neither, start, end)]
+        return found
+
     def sent_again(self, plan: IntervalPlan, places: Places) -> list[Place]:
         """Records that these intervals set aside, that were sent again since, and that the plan reads at both places.
 
@@ -122,15 +145,20 @@ class TakenBack:
 
     def _pieces(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """The parts of ranges that the table neither has nor passes over, each offset once."""
-        whole: dict[TopicPartition, coverage.Coverage] = {}
-        for r in ranges:
-            whole[r.topic_partition] = coverage.add(whole.get(r.topic_partition, ()), (r.start, r.end))
         return [
             OffsetRange(tp, *piece)
-            for tp, spans in sorted(whole.items())
+            for tp, spans in _whole(ranges)
             for start, end in spans
             for piece in coverage.missing(self.checkpoint.settled(tp), start, end)
         ]
+
+
+def _whole(ranges: Iterable[OffsetRange]) -> list[tuple[TopicPartition, coverage.Coverage]]:
+    """The offsets of ranges, by partition, each offset once."""
+    whole: dict[TopicPartition, coverage.Coverage] = {}
+    for r in ranges:
+        whole[r.topic_partition] = coverage.add(whole.get(r.topic_partition, ()), (r.start, r.end))
+    return sorted(whole.items())
 
 
 def _read_by(t: Transaction) -> Iterator[PlannedRange]:
