@@ -198,7 +198,7 @@ def test_what_another_loader_has_read_is_gone_on_from_only_where_no_row_can_come
         numbered = Polled(postgresql, on_postgresql, **numbers, starting_offsets=starts)
         with connect(postgresql) as late:
             late.cursor().execute(f"INSERT INTO {on_postgresql} (version) VALUES (1)")
-            with pytest.raises(RetryableError, match="It can't be told whether rows of session"):
+            with pytest.raises(RetryableError, match="It isn't known yet whether rows of session"):
                 numbered.state()
             late.commit()
         numbered.state()
