@@ -39,7 +39,7 @@ from sluice.pipeline.edit import with_value
 from sluice.pipeline.load import load_pipeline, load_pipelines
 from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import Stream, mapping_of
-from sluice.protocol.notes import note_of
+from sluice.protocol.notes import SignedNotes, note_of
 from sluice.protocol.offsets import OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.records.csv import break_outside_quotes, separator
@@ -363,6 +363,7 @@ def _topic_log(example: tuple[bool, list[tuple[bytes, bytes | None]]]) -> None:
     signed, records = example
     settings = KafkaSettings("kafka", {"bootstrap.servers": "localhost:1", **(_SECRETS if signed else {})})
     log = TableLog(settings, "_sluice.t")
+    log._notes = SignedNotes("_sluice.t", settings.control_secrets, log._tell, lambda _: "id")  # no broker is asked
     for offset, (key, value) in enumerate(records):
         with suppress(ActionRequiredError):
             log._take(offset, key, value, ())

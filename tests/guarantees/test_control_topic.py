@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from sluice.coordinator import Coordinator, Started
 from sluice.errors import ActionRequiredError, IntervalError
@@ -16,7 +17,8 @@ from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import AbortCommit, Moved, StartCommit, WriteStatus
 from sluice.protocol.settlement import commit_note
 
-from .harness import Flow, Step, finish, kafka_settings
+from .harness import Flow, Step, finish, kafka_settings, wait_for
+from .harness.topics import consume
 
 FOREIGN = "20250101000000000"
 OPTIONS = {"hoodie.parquet.compression.codec": "gzip"}
@@ -142,6 +144,28 @@ def test_with_a_secret_only_signed_messages_count(
         with_secret(flow, **NEW).start(flow.run())
     one_interval(flow, **NEW, **{"sluice.control.secret.previous": SECRET["sluice.control.secret"]})
     flow.check()
+
+
+def test_a_control_topic_that_was_made_again_has_nothing_of_the_old_one(make_flow: Callable[..., Flow]) -> None:
+    flow = make_flow(1)
+    flow.produce(6, partitions=[0])
+    one_interval(flow, **SECRET)
+    before, topic = flow.note(), flow.control_topic
+    copies = consume(flow.bootstrap, topic)
+    flow.admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in flow.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+    with_secret(flow, **SECRET)._session.control.ensure()
+    producer = Producer({"bootstrap.servers": flow.bootstrap, "log_level": 0})
+    for one in copies:
+        producer.produce(topic, one.value, one.key, partition=0, headers=list(one.headers))
+    assert producer.flush(30) == 0
+    flow.produce(6, partitions=[0])
+    one_interval(flow, **SECRET)
+    flow.check()
+    assert before["signed_by_log_from"] == before["signed_from"]
+    after = flow.note()
+    assert after["control_topic_id"] != before["control_topic_id"]
+    assert (after["signed_from"], after["signed_by_log_from"]) == (-1, -1)  # all of the new topic's are younger
 
 
 def set_aside(flow: Flow, offset: int) -> Step:

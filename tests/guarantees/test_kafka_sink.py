@@ -170,7 +170,7 @@ def test_with_a_secret_no_record_of_others_moves_the_offsets(make_topics, monkey
     assert first.headers
     assert second.headers
     forge(4)
-    with pytest.raises(ActionRequiredError, match="isn't signed, or by another secret, in the place of its next"):
+    with pytest.raises(ActionRequiredError, match="isn't signed, or by another secret, or for another topic"):
         flow.start()
     topics.check()
 

@@ -61,6 +61,21 @@ def test_where_all_notes_are_signed_none_counts_unsigned():
     assert none.counts(0, b"k", b"v", ())
 
 
+def test_what_names_no_id_of_the_topic_counts_before_the_first_that_does():
+    ours, old = (
+        SignedNotes("t", (SECRET,), lambda *_: None, lambda _: "id"),
+        SignedNotes("t", (SECRET,), lambda *_: None),
+    )
+    by_name, by_id = old.headers(b"k", b"v"), ours.headers(b"k", b"v")
+    assert ours.counts(0, b"k", b"v", by_name)
+    assert not ours.counts(1, b"l", b"v", ())
+    assert not ours.have_begun
+    assert not ours.is_by_present(b"k", b"v", by_name)
+    assert ours.counts(2, b"k", b"v", by_id)
+    assert ours.have_begun
+    assert not ours.counts(3, b"l", b"v", old.headers(b"l", b"v"))
+
+
 def test_notes_of_the_previous_secret_are_told_from_those_of_the_present_one():
     old, new = (SignedNotes("t", secrets, lambda *_: None) for secrets in ((OLD,), (SECRET, OLD)))
     headers = old.headers(b"k", b"v")

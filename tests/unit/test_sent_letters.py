@@ -38,12 +38,14 @@ def letters(monkeypatch, notes, **more):
         for n, (v, h) in enumerate(notes)
     ]
     monkeypatch.setattr(sent_letters, "read_all", lambda *_: iter(records))
+    monkeypatch.setattr(sent_letters, "present_topic_id", lambda *_: lambda _: "id")
     return SentLetters(
         KafkaSettings("k", {"bootstrap.servers": "h:1", CONTROL_SECRET: SECRET}), "dlq", "/lake/t", **more
     )
 
 
-def note(sent: Sent, secret: str = SECRET):
+def note(monkeypatch, sent: Sent, secret: str = SECRET):
+    monkeypatch.setattr(sent_letters, "present_topic_id", lambda *_: lambda _: "id")
     record = SentLetters(
         KafkaSettings("k", {"bootstrap.servers": "h:1", CONTROL_SECRET: secret}), "dlq", "/lake/t"
     ).note(sent)
@@ -52,14 +54,14 @@ def note(sent: Sent, secret: str = SECRET):
 
 def test_copies_of_earlier_notes_and_forged_ones_do_not_count(monkeypatch):
     first, later, last = Sent("7", 9), Sent("8", 5), Sent("8", 7)
-    signed = [note(first), note(later), note(last)]
-    forged = [(note(Sent("99", 9))[0], None), note(Sent("99", 9), "a secret of another")]
+    signed = [note(monkeypatch, first), note(monkeypatch, later), note(monkeypatch, last)]
+    forged = [(note(monkeypatch, Sent("99", 9))[0], None), note(monkeypatch, Sent("99", 9), "a secret of another")]
     assert letters(monkeypatch, [*signed, *forged, signed[0], signed[1]]).last() == last
     elsewhere = Sent("8", 1, ("east",))  # another sequence
-    assert letters(monkeypatch, [*signed, note(elsewhere)]).last() == elsewhere
+    assert letters(monkeypatch, [*signed, note(monkeypatch, elsewhere)]).last() == elsewhere
 
 
 def test_notes_of_before_the_secret_count_unless_all_are_signed(monkeypatch):
-    unsigned = [(note(Sent("7", 9))[0], None)]
+    unsigned = [(note(monkeypatch, Sent("7", 9))[0], None)]
     assert letters(monkeypatch, unsigned).last() == Sent("7", 9)
     assert letters(monkeypatch, unsigned, all_signed=True).last() is None

@@ -16,6 +16,7 @@ from sluice.errors import RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
+from sluice.kafka.topic_id import PresentTopicId, topic_id, topic_id_of
 from sluice.logs import log
 from sluice.protocol.messages import ControlMessage
 from sluice.protocol.offsets import TopicPartition
@@ -48,7 +49,8 @@ class ControlReader:
         self.settings = settings
         self.topic = topic
         self.unreadable = 0
-        self._signatures = Signatures(topic, settings.control_secrets, _tell(topic))
+        self._id = PresentTopicId(self._ask_for_id)
+        self._signatures = Signatures(topic, settings.control_secrets, _tell(topic), self._id)
         self._admin = _admins.of(settings)
         self._where = {
             "control_topic": topic,
@@ -63,7 +65,8 @@ class ControlReader:
         ends = []
         with kafka_errors("looking for the control topic", **self._where):
             try:
-                topic_id = str(described[self.topic].result().topic_id)
+                given = described[self.topic].result().topic_id
+                self._id.tell(topic_id(given))
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     return TopicBounds("", 0, 0)
@@ -73,7 +76,11 @@ class ControlReader:
                     {partition: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=TIMEOUT
                 )
                 ends.append(int(answer[partition].result().offset))
-        return TopicBounds(topic_id, *ends)
+        return TopicBounds(str(given), *ends)
+
+    def _ask_for_id(self) -> str | None:
+        with kafka_errors("asking for the control topic's id", **self._where):
+            return topic_id_of(self._admin, self.topic, TIMEOUT)
 
     def read(self, start: int, end: int) -> Iterator[list[tuple[int, ControlMessage]]]:
         """The messages at the offsets `[start, end)`, in batches; foreign messages are counted and skipped."""

@@ -25,6 +25,7 @@ from sluice.control.clients import TIMEOUT, Clients
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors, until_it_is_known, until_there_is_a_leader
+from sluice.kafka.topic_id import PresentTopicId, topic_id
 from sluice.kafka.topics import message_limit
 from sluice.logs import log
 from sluice.protocol.confine import refusal
@@ -61,7 +62,8 @@ class ControlTopic:
         self.topic = topic
         self._partition = KafkaTopicPartition(topic, 0)
         self._once = _Once(topic)
-        self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned)
+        self._id = PresentTopicId(self._ask_for_id)
+        self.signatures = Signatures(topic, settings.control_secrets, self._once.log_unsigned, self._id)
         self._clients = clients or Clients(settings)
         self._where = {
             "control_topic": topic,
@@ -109,11 +111,17 @@ class ControlTopic:
         """None if there is no such topic. Only this topic is queried: a cluster may have thousands."""
         with kafka_errors("looking for the control topic", **self._where):
             try:
-                return len(self._described().partitions)
+                found = self._described()
+                self._id.tell(topic_id(found.topic_id))
+                return len(found.partitions)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     return None
                 raise
+
+    def _ask_for_id(self) -> str | None:
+        with kafka_errors("asking for the control topic's id", **self._where):
+            return topic_id(until_it_is_known(self._described)().topic_id)
 
     @until_there_is_a_leader
     def _described(self) -> TopicDescription:

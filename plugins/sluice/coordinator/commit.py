@@ -41,6 +41,7 @@ from sluice.protocol.settlement import (
     truncated_partitions,
     valid_through,
 )
+from sluice.protocol.signing import Signed
 from sluice.protocol.transaction import State, TableLog, Transaction
 from sluice.redact import redact_text
 
@@ -228,7 +229,7 @@ class Committer:
             fitting(self._session, transaction, committed),
             self._session.control.topic,
         )
-        note["signed_from"] = self._signed_from(transaction, committed)
+        note |= self._signed_from(transaction, committed)
         extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
         table = table.written_as(with_schema_of(start.writer, table.writer))
         if start.tables:
@@ -241,12 +242,21 @@ class Committer:
         control, first = self._session.control, committed.recent_control_offsets[0]
         return self.fence.repair(table, control.table_log(self._session.table_id, first))
 
-    def _signed_from(self, transaction: Transaction, committed: Committed) -> int | None:
-        """The control-topic offset after which each message of the table has to be signed, None where none has."""
-        if not self._session.control.signatures.asked_for:
-            return None
-        known = None if committed.elsewhere else committed.transaction.get("signed_from")
-        return transaction.lease_offset if known is None else int(known)
+    def _signed_from(self, transaction: Transaction, committed: Committed) -> dict[str, Any]:
+        """What the commit's note says of signatures.
+
+        The control topic's offset after which each message of the table has to be signed, None where none has; where
+        the broker gives ids, the topic's, and the offset from which that is in the signatures.
+        """
+        signatures, note = self._session.control.signatures, committed.transaction
+        if not signatures.asked_for:
+            return {"signed_from": None}
+        known = self._session.signed_from(note) if committed.elsewhere is None else {}
+        found: dict[str, Any] = {"signed_from": known.get(Signed.BY_NAME, transaction.lease_offset)}
+        if signatures.topic_id is not None:
+            found["control_topic_id"] = signatures.topic_id
+            found["signed_by_log_from"] = known.get(Signed.BY_LOG, transaction.lease_offset)
+        return found
 
     def finish(self, table: Table, table_log: TableLog, transaction: Transaction) -> bool:
         """What follows on the table's own commit: readers see it, the quarantine's, the dead letters, and ACK-COMMIT.

@@ -23,6 +23,7 @@ from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, Ta
 from sluice.protocol.moves import settle_moves
 from sluice.protocol.offsets import Checkpoint, read_checkpoint, read_note
 from sluice.protocol.request import Request
+from sluice.protocol.signing import Signed
 from sluice.protocol.state import ClusterState
 from sluice.protocol.stream_identity import refuse_shared_names, refuse_unknown_ids
 from sluice.protocol.streams import Followed, bounded
@@ -261,10 +262,30 @@ class Session:
             checkpoint = under_present_names(checkpoint, clusters, one_place=self._streams is None)
         note = read_note(metadata)
         committed = Committed(checkpoint, note, self._elsewhere(note))
-        signed_from = note.get("signed_from")
-        if signed_from is not None and committed.elsewhere is None:
-            self.control.signatures.require(self.table_id, int(signed_from))
+        if committed.elsewhere is None:
+            for signed, after in self.signed_from(note).items():
+                self.control.signatures.require(self.table_id, after, signed)
         return committed
+
+    def signed_from(self, note: Mapping[str, Any]) -> dict[Signed, int]:
+        """The control topic's offset after which the table's messages have to be signed, by how, as a note says.
+
+        Args:
+            note: of the last commit, whose control topic has the name of this one.
+        """
+        found = {}
+        if note.get("signed_from") is not None:
+            found[Signed.BY_NAME] = int(note["signed_from"])
+        if note.get("signed_by_log_from") is not None:
+            found[Signed.BY_LOG] = int(note["signed_by_log_from"])
+        if self.is_made_again(note):  # all of its messages are younger
+            return dict.fromkeys(found, -1)
+        return found
+
+    def is_made_again(self, note: Mapping[str, Any]) -> bool:
+        """Whether the control topic is another one of the same name than that of a commit, by its note."""
+        known, present = note.get("control_topic_id"), self.control.signatures.topic_id
+        return known is not None and present is not None and known != present
 
     def _refuse_without_streams(self, known: KnownStreams | None) -> None:
         """Rows of an upsert are found by the names that their topics had among the streams' clusters."""

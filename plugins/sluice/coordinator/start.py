@@ -244,6 +244,8 @@ class Starter:
     def _refuse_unknown_secret(self, committed: Committed) -> None:
         """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
         control, offset = self._session.control, committed.control_offset
+        if self._session.is_made_again(committed.transaction):
+            return
         if committed.elsewhere is None and committed.transaction and offset in control.signatures.refused:
             raise ActionRequiredError(
                 "The control messages of this table's last commit are signed with another secret than this one.",

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel
 
 from sluice.kafka.config import KafkaSettings
-from sluice.kafka.transactional import Record, ensure_topic, read_all
+from sluice.kafka.transactional import Record, ensure_topic, present_topic_id, read_all
 from sluice.logs import log
 from sluice.protocol.notes import SignedNotes, note_of
 
@@ -87,6 +87,7 @@ class SentLetters:
         self._notes = f"{topic}{SUFFIX}"
         self._key = table.encode()
         self._all_signed = all_signed
+        self._id = present_topic_id(settings, self._notes)
         self._told: set[int] = set()
 
     def ensure(self) -> None:
@@ -120,7 +121,7 @@ class SentLetters:
         return Record(self._notes, self._key, value, self._signed().headers(self._key, value), partition=0)
 
     def _signed(self) -> SignedNotes:
-        signed = SignedNotes(self._notes, self._settings.control_secrets, self._tell)
+        signed = SignedNotes(self._notes, self._settings.control_secrets, self._tell, self._id)
         if self._all_signed:
             signed.require_all()
         return signed

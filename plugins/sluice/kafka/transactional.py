@@ -17,6 +17,7 @@ from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.topic_id import PresentTopicId, topic_id_of
 from sluice.kafka.topics import message_limit
 
 TIMEOUT = 60.0
@@ -340,6 +341,21 @@ def topic_exists(settings: KafkaSettings, topic: str) -> bool:
     admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
     with kafka_errors("looking for the topic", topic=topic, connection=settings.name):
         return topic in admin.list_topics(timeout=TIMEOUT).topics
+
+
+def present_topic_id(settings: KafkaSettings, topic: str) -> PresentTopicId:
+    """The id of a topic that exists, asked for when first needed.
+
+    Raises (when it is asked for):
+        RetryableError, ActionRequiredError: Kafka doesn't say.
+    """
+
+    def ask() -> str | None:
+        admin = AdminClient(settings.client(socket_timeout_ms=int(TIMEOUT * 1000)))
+        with kafka_errors("asking for the topic's id", topic=topic, connection=settings.name):
+            return topic_id_of(admin, topic, TIMEOUT)
+
+    return PresentTopicId(ask)
 
 
 def ensure_topic(settings: KafkaSettings, topic: str, config: dict[str, str] | None = None) -> int:

@@ -28,6 +28,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import classify, kafka_errors
+from sluice.kafka.topic_id import PresentTopicId, topic_id_of
 from sluice.kafka.transactional import TIMEOUT, Record
 from sluice.logs import log as story
 from sluice.protocol.notes import SignedNotes
@@ -126,7 +127,7 @@ class TableLog:
         self._where = {"topic": topic, "connection": settings.name}
         self._consumer: Consumer | None = None
         self._admin: AdminClient | None = None
-        self._notes = SignedNotes(topic, settings.control_secrets, self._tell)
+        self._notes = SignedNotes(topic, settings.control_secrets, self._tell, PresentTopicId(self._ask_for_id))
         self._last_at = -1
         self._left_out: dict[str, int] = {}
         self._position = 0
@@ -229,6 +230,11 @@ class TableLog:
             )
             return int(next(iter(asked.values())).result().offset)
 
+    def _ask_for_id(self) -> str | None:
+        admin = self._admin or AdminClient(self._settings.client(socket_timeout_ms=int(self._timeout * 1000)))
+        with kafka_errors("asking for the log's id", **self._where):
+            return topic_id_of(admin, self._topic, self._timeout)
+
     def close(self) -> None:
         """Close the clients."""
         if self._consumer is not None:
@@ -301,8 +307,8 @@ class TableLog:
         if offset is None or offset < self._last_at or not self.is_whole:
             return
         raise ActionRequiredError(
-            "The sink's log has a record that isn't signed, or by another secret, in the place of its next commit: "
-            "nobody knows whether a commit stood there.",
+            "The sink's log has a record that isn't signed, or by another secret, or for another topic of this name, "
+            "in the place of its next commit: it isn't known whether a commit was there.",
             next_step="if the secret was replaced, put the one before it into sluice.control.secret.previous of the "
             "sink's connection. Else let Sluice alone write to this topic (kafka-acls), and have the pipeline begin a "
             "new log: `log_topic`, and in the source's `starting_offsets` the offsets of its last ACK-COMMIT.",

@@ -25,6 +25,7 @@ from sluice.kafka.transactional import (
     chunks,
     ensure_topic,
     identity_of,
+    present_topic_id,
     read_all,
     topic_exists,
 )
@@ -32,6 +33,7 @@ from sluice.logs import log
 from sluice.protocol.notes import SignedNotes, note_of
 from sluice.protocol.quarantine import Quarantined
 from sluice.protocol.redriven import Partition, Place, Places
+from sluice.protocol.signing import HEADER as SIGNATURE
 
 HEADER = "sluice.redriven"
 
@@ -154,8 +156,8 @@ class _Reading:
     def __init__(self, settings: KafkaSettings, topic: str) -> None:
         self._settings, self._topic = settings, topic
         self._position = 0
-        self.signed = SignedNotes(topic, settings.control_secrets, self._tell)
-        self._by_previous: dict[tuple[bytes, bytes], None] = {}
+        self.signed = SignedNotes(topic, settings.control_secrets, self._tell, present_topic_id(settings, topic))
+        self._to_sign: dict[tuple[bytes, bytes], None] = {}
 
     def read(self) -> Places:
         """The places of new notes."""
@@ -174,20 +176,20 @@ class _Reading:
             for topic, partition, offset in note.places:
                 found.add((topic, partition, offset), note.topic_ids.get(topic))
             if self.signed.is_by_present(key, value, headers):
-                self._by_previous.pop((key, value), None)
-            elif self.signed.have_begun:
-                self._by_previous[key, value] = None
+                self._to_sign.pop((key, value), None)
+            elif self.signed.asked_for and any(name == SIGNATURE for name, _ in headers):
+                self._to_sign[key, value] = None
         return found
 
     def to_sign(self) -> Iterator[Record]:
-        """The notes that are signed with the previous secret alone, signed with the present one.
+        """The notes that are signed with the previous secret or without the topic's id, signed as notes are now.
 
-        Where no note is signed yet, one without places: behind it no unsigned one counts.
+        Where neither they nor others begin it, one without places: behind it none that is signed less counts.
         """
         if not self.signed.asked_for:
             return
-        notes = [*self._by_previous] if self.signed.have_begun else [(b"", b'{"version": 1, "places": []}')]
-        for key, value in notes:
+        begin = [] if self._to_sign or self.signed.have_begun else [(b"", b'{"version": 1, "places": []}')]
+        for key, value in [*self._to_sign, *begin]:
             yield Record(self._topic, key, value, self.signed.headers(key, value), partition=0)
 
     def _tell(self, offset: int, reason: str) -> None:
