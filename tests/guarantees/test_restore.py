@@ -71,3 +71,19 @@ def test_records_of_restored_intervals_that_were_sent_again_are_not_loaded_twice
     flow.interval_is_empty()
     flow.check(complete=False)
     assert flow.offsets() == flow.log_ends()
+
+
+def test_offsets_that_a_range_had_loaded_although_they_were_passed_over_are_named(make_flow):
+    """The restored table passes over them again, so no later interval reads them."""
+    flow = make_flow(1)
+    flow.produce(10, partitions=[0])
+    flow.interval()
+    flow.produce(5, partitions=[0], values="b")
+    offsets = {flow.topic: {0: (10, 12)}}
+    kept = str(flow.interval(kind="correction", offsets=offsets, reason="test data").instant)
+    flow.interval(kind="range", offsets=offsets)
+    flow.restore(kept)
+    flow.interval()
+    assert any(f"are passed over again: {flow.topic}[0] [10, 12)" in one for one in remarks(flow))
+    flow.interval(kind="range", offsets=offsets)
+    flow.check()
