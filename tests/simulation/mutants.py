@@ -44,7 +44,7 @@ from sluice.sources.kafka.cluster import KafkaCluster
 
 from .broker import SimKafka
 from .kafka_sink import Brokers, SimSender
-from .other_sinks import SimDatabase, SimFiles
+from .other_sinks import SimDatabase, SimFiles, SimListedDatabase
 from .rows import Shop
 from .table import SimListedTable, SimTable
 
@@ -420,6 +420,9 @@ MUTANTS: dict[str, Mutant] = {
     "files: they are shown before the control topic is read again": _replaced(SimFiles, "commit", _commit_and_show),
     "files: a commit that was left isn't shown by who comes next": _replaced(SimFiles, "publish", lambda *_: None),
     "a database: versions are loaded out of their order": _replaced(planning.Planner, "_task_of", _any_order),
+    "a database: an interval that was aborted before its roll-back is left": _replaced(
+        SimListedDatabase, "leftovers", SimListedDatabase._all_staged
+    ),
     "a database: staging tables of ended intervals aren't swept up": _replaced(SimDatabase, "sweep", lambda *_: []),
     "a topic: who had the transactional id before isn't refused": _replaced(Brokers, "fence", lambda *_: None),
     "a topic: records are sent apart from the log's entry": _replaced(KafkaTable, "_whole", _apart),

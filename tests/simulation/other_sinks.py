@@ -306,3 +306,21 @@ class SimDatabase(SimTable):
             del self._world.files[path]
         self._world.markers.pop(instant, None)
         return gone
+
+
+class SimListedDatabase(SimDatabase):
+    """The same, which says at once of which intervals anything is left, as the product's does."""
+
+    def leftovers(self) -> set[str]:
+        world = self._world
+        pending: set[str] = self._call(
+            "looks for pending rows", lambda: {n for n in world.timeline if self._state(n) == "pending"}
+        )
+        return pending | self._call("looks for staging tables", self._all_staged)
+
+    def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:
+        there: set[str] = self._call("looks for staging tables", self._all_staged)
+        return super().sweep({instant: committed[instant] for instant in sorted(there & committed.keys())}, partitions)
+
+    def _all_staged(self) -> set[str]:
+        return {instant for instant in {f.instant for f in self._world.files.values()} if self._staged(instant)}

@@ -10,7 +10,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.plan import RecordPlan
 
 from .kafka_sink import SimTopics
-from .other_sinks import SimDatabase, SimFiles
+from .other_sinks import SimDatabase, SimFiles, SimListedDatabase
 from .services import SimMaintenance
 from .table import SimListedTable, SimTable
 from .world import Process, World
@@ -23,6 +23,11 @@ TABLES: Mapping[str, Callable[..., SomeTable]] = {
     "kafka": SimTopics,
 }
 """By the name of the pipeline's sink."""
+_LISTED: Mapping[Callable[..., SomeTable], Callable[..., SomeTable]] = {
+    SimTable: SimListedTable,
+    SimDatabase: SimListedDatabase,
+}
+"""Those that list what intervals have left, by those that don't."""
 
 
 class SimSink:
@@ -32,7 +37,7 @@ class SimSink:
         self._world = world
         self._process = process
         kind = TABLES[pipeline.sink.name]
-        self._table = (SimListedTable if kind is SimTable and world.lists_leftovers else kind)(
+        self._table = (_LISTED.get(kind, kind) if world.lists_leftovers else kind)(
             world,
             process,
             pipeline.writer("id BIGINT", "{}"),

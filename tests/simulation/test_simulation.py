@@ -324,7 +324,8 @@ def test_a_service_that_was_superseded_does_not_begin_the_plan_of_the_next(histo
     history._settle()
 
 
-_LISTS = {"hudi": 1, "kafka": _OF_A_TOPIC}  # seeds whose tables can list what intervals have left
+_LISTS = {"hudi": 1, "jdbc": _OF_A_DATABASE, "kafka": _OF_A_TOPIC}
+"""Seeds whose tables can list what intervals have left, by their sinks."""
 
 
 @pytest.mark.parametrize("sink", _LISTS)

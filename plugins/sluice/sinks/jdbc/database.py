@@ -160,13 +160,13 @@ class Database:
         """Make a staging table."""
         self.run(staging(target, name), doing="creating a staging table")
 
-    def staging_tables(self, target: Target, table: str, instant: str) -> list[str]:
-        """The names of an interval's staging tables.
+    def staging_tables(self, target: Target, table: str, instant: str | None = None) -> list[str]:
+        """The names of an interval's staging tables, or of those of all of a table's intervals.
 
         Args:
             target: whose schema they are in.
             table: the table's canonical name.
-            instant: the interval's.
+            instant: the interval's; None for all.
         """
         found = self.rows(self.dialect.tables_query, target.schema, staging_prefix(table, instant))
         return [str(name) for (name,) in found]

@@ -53,14 +53,15 @@ def schema_and_name(table: str) -> tuple[str, str]:
     return (schema[0] if schema else ""), name
 
 
-def staging_prefix(table: str, instant: str) -> str:
-    """The prefix of the names of an interval's staging tables.
+def staging_prefix(table: str, instant: str | None = None) -> str:
+    """The prefix of the names of an interval's staging tables, or of those of all of a table's intervals.
 
     Args:
         table: the table's canonical name, since several tables of a schema may have intervals of the same instant.
-        instant: the interval's instant.
+        instant: the interval's instant; None for all.
     """
-    return f"_sluice_{hashlib.sha256(table.encode()).hexdigest()[:8]}_{instant}_"
+    of_table = f"_sluice_{hashlib.sha256(table.encode()).hexdigest()[:8]}_"
+    return of_table if instant is None else f"{of_table}{instant}_"
 
 
 def staging_table(table: str, instant: str, attempt: str, number: int) -> str:

@@ -25,7 +25,7 @@ from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
 from sluice.sinks.jdbc.metadata import kept_metadata
-from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, is_staging_of, schema_and_name
+from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, instant_of_staging, is_staging_of, schema_and_name
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
 
@@ -355,6 +355,13 @@ class JdbcTable:
         """The table itself, if the interval has staging tables."""
         return {""} if self._database.staging_tables(self._target, self._key, instant) else set()
 
+    def leftovers(self) -> set[str]:
+        """See `sluice.connectors.sink.ListsLeftovers`: intervals with a pending row, and those with staging tables."""
+        found = self._database.rows(
+            f"SELECT instant FROM {self._instants} WHERE sink_table = ? AND state = 'pending'", self._key
+        )
+        return {instant for (instant,) in found if instant is not None} | self._staged()
+
     def partitions_on_storage(self) -> set[str]:
         """The table itself."""
         return {""}
@@ -362,11 +369,16 @@ class JdbcTable:
     def sweep(self, committed: Mapping[str, set[str]], partitions: Iterable[str]) -> list[str]:  # noqa: ARG002
         """Drop the staging tables of ended intervals, whether or not they were merged."""
         swept = []
-        for instant in committed:
-            names = self._database.staging_tables(self._target, self._key, instant)
-            if names and self.state_of(instant) != "pending":
-                swept += self._drop(names)
+        there = self._staged() if committed else set()
+        for instant in sorted(there & committed.keys()):
+            if self.state_of(instant) != "pending":
+                swept += self._drop(self._database.staging_tables(self._target, self._key, instant))
         return swept
+
+    def _staged(self) -> set[str]:
+        """The intervals that have staging tables."""
+        names = self._database.staging_tables(self._target, self._key)
+        return {instant for instant in map(instant_of_staging, names) if instant is not None}
 
     # The commit's transaction
 
