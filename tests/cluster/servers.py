@@ -167,8 +167,9 @@ class MariaDb:
 class PostgreSql:
     """A PostgreSQL server of its own on the loopback interface, with a password, gone without a trace at the end."""
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, **settings: str | int) -> None:
         self._programs = programs
+        self._settings = settings
         # Not below pytest's folder: where root runs the tests that is root's alone, and PostgreSQL refuses to be root.
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
         self._server: subprocess.Popen[bytes] | None = None
@@ -184,6 +185,12 @@ class PostgreSql:
         """The server's only database, as Airflow's setting wants it."""
         return f"postgresql+psycopg2://airflow:{self.password}@{LOOPBACK}:{self.port}/postgres"
 
+    def owns(self, file: str) -> None:
+        """Make a file the server's account's alone, as it wants its key to be."""
+        Path(file).chmod(0o600)
+        if self._account:
+            shutil.chown(file, self._account)
+
     def start(self) -> None:
         password = self._folder / "password"
         password.write_text(self.password)
@@ -194,7 +201,8 @@ class PostgreSql:
         command = [self._programs / "initdb", "-D", self.data, *login, "--no-locale", "--encoding=UTF8", "--no-sync"]
         subprocess.run(command, check=True, capture_output=True, timeout=300, **self._process())
         password.unlink()
-        settings = {"port": self.port, "listen_addresses": LOOPBACK, "unix_socket_directories": "", "fsync": "off"}
+        settings: dict[str, str | int] = {"port": self.port, "listen_addresses": LOOPBACK, "fsync": "off"}
+        settings |= {"unix_socket_directories": "", **self._settings}
         self._options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self.restart()
 

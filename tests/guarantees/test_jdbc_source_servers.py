@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import MagicMock
 
 import pytest
+from kafka_secrets import Authority, written
 
 from sluice.connectors.connections import VARIABLE
 from sluice.databases.connection import address_of, asked
 from sluice.databases.engine import ELSEWHERE
 from sluice.databases.kinds import KINDS
-from sluice.errors import RetryableError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sources.jdbc.tables import SERVER
 
-from ..cluster.servers import MariaDb, mariadb_programs, missing_mariadb
+from ..cluster.servers import MariaDb, PostgreSql, mariadb_programs, missing, missing_mariadb, postgresql_programs
 from .harness import wait_for
 from .harness.databases import MariaDatabase, PostgresDatabase, Readable, SqliteFile
 from .harness.switched import Switched
@@ -195,3 +198,38 @@ def test_answers_of_two_servers_are_not_put_together(both, request, monkeypatch)
     finally:
         for one in opened:
             one.close()
+
+
+def test_a_certificate_of_postgresql_s_that_is_not_accepted_is_a_person_s_to_correct():
+    """libpq says it without a SQLSTATE, as it does where no server answers."""
+    if missing() is not None:
+        pytest.skip(str(missing()))
+    authority = Authority()
+    identity = authority.identify("server", of_host="elsewhere.example")
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # the server has an account that isn't the test's
+        pems = {
+            "ca": authority.pem,
+            "other": Authority().identify("other").pem,
+            "cert": identity.pem,
+            "key": identity.key_pem(),
+        }
+        files = written(Path(folder), **pems)
+        programs = postgresql_programs()
+        assert programs is not None
+        server = PostgreSql(programs, ssl="on", ssl_cert_file=files["cert"], ssl_key_file=files["key"])
+        server.owns(files["key"])
+        try:
+            server.start()
+            settings = PostgresDatabase(server).connection
+            refused = pytest.raises(ActionRequiredError, match="certificate isn't one that the page accepts")
+            for mode, root, outcome in (
+                ("verify-ca", "ca", nullcontext()),
+                ("verify-full", "ca", refused),
+                ("verify-ca", "other", refused),
+            ):
+                address = address_of(replace(settings, extra={"sslmode": mode, "sslrootcert": files[root]}))
+                with outcome, asked(address) as ask:
+                    assert ask("SELECT 1") == [(1,)]
+        finally:
+            server.stop()

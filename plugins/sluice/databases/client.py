@@ -125,6 +125,23 @@ def failed(look: Look, said: str, kind: Kind) -> ActionRequiredError | Retryable
     )
 
 
+def wrong_certificate(look: Look, said: str, setting: str) -> ActionRequiredError:
+    """The error of a look whose server has a certificate that isn't accepted.
+
+    Args:
+        look: the look.
+        said: what the driver says, without secrets.
+        setting: the connection's setting that names the authority's certificate.
+    """
+    return ActionRequiredError(
+        f"The database's certificate isn't one that {look.who} accepts.",
+        next_step="look whether the server of the Airflow connection is the right one. If it is, give it a certificate "
+        f"of its host's name that is valid, or name the certificate of its authority in `{setting}`.",
+        connection=look.address.connection,
+        reason=" ".join(said.split())[:_LONGEST_REASON],
+    )
+
+
 def driver_of(look: Look, database: str, names: Sequence[str], install: str) -> Any:
     """A driver for Python (PEP 249), the first that is installed.
 

@@ -10,7 +10,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from sluice.databases.address import JdbcAddress
-from sluice.databases.client import Asking, Look, OneServer, Row, driver_of, failed, server_of, url_parts
+from sluice.databases.client import (
+    Asking,
+    Look,
+    OneServer,
+    Row,
+    driver_of,
+    failed,
+    server_of,
+    url_parts,
+    wrong_certificate,
+)
 from sluice.errors import ActionRequiredError
 from sluice.identifiers import percent_marks
 
@@ -36,7 +46,7 @@ def connected(look: Look) -> Iterator[Asking]:
         said = str(error.args[-1] if error.args else error) if kind == "data" else str(error)
         said = address.hidden(said)
         if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
-            raise _wrong_certificate(look, said) from None
+            raise wrong_certificate(look, said, "serverSslCert") from None
         raise failed(look, address.dialect.refused(said, code, "") if kind == "data" else said, kind) from None
 
 
@@ -89,16 +99,6 @@ class _Asking:
     def _require_one_server(self) -> None:
         self._cursor.execute("SELECT @@global.hostname, @@global.port, @@global.server_id, @@global.datadir")
         self._one_server.answered(self._cursor.fetchone())
-
-
-def _wrong_certificate(look: Look, said: str) -> ActionRequiredError:
-    return ActionRequiredError(
-        f"The database's certificate isn't one that {look.who} accepts.",
-        next_step="look whether the server of the Airflow connection is the right one. If it is, give it a certificate "
-        "of its host's name that is valid, or name the certificate of its authority in `serverSslCert`.",
-        connection=look.address.connection,
-        reason=said,
-    )
 
 
 # https://mariadb.com/kb/en/result-set-packets/: the types of the protocol's columns.

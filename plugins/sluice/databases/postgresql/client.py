@@ -9,7 +9,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from sluice.databases.address import JdbcAddress
-from sluice.databases.client import Asking, Look, OneServer, Row, driver_of, failed, server_of, url_parts
+from sluice.databases.client import (
+    Asking,
+    Look,
+    OneServer,
+    Row,
+    driver_of,
+    failed,
+    server_of,
+    url_parts,
+    wrong_certificate,
+)
 from sluice.databases.dialect import kind_of_state
 from sluice.identifiers import percent_marks
 
@@ -42,12 +52,15 @@ def connected(look: Look) -> Iterator[Asking]:
         state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
         said = address.hidden(str(error))
         kind = kind_of_state(state) if state else "passing"
-        if not state and any(words in said for words in _FATAL):  # libpq has no state of a login that fails
-            kind = "login"
+        if not state:  # libpq has none of a login that fails
+            if any(words in said for words in _CERTIFICATE):
+                raise wrong_certificate(look, said, "sslrootcert") from None
+            kind = "login" if any(words in said for words in _FATAL) else kind
         raise failed(look, address.dialect.refused(said, 0, state) if kind == "data" else said, kind) from None
 
 
 # PostgreSQL's words for a login, a database or a machine that it doesn't let in.
+_CERTIFICATE = ("certificate verify failed", "does not match host name")
 _FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied for database")
 
 
