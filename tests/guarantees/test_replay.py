@@ -7,7 +7,7 @@ import pytest
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 
 from ..thorough import also
-from .harness import DDL
+from .harness import DDL, once_the_lease_is_free
 
 UPSERT = {"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}
 
@@ -108,6 +108,24 @@ def test_a_replay_of_what_another_writers_clustering_is_about_to_rewrite_waits_f
     flow.check()
     with pytest.raises(ActionRequiredError, match="its rows are in other file groups now"):
         flow.start(run)
+
+
+@pytest.mark.parametrize("version", ["9", pytest.param("6", marks=pytest.mark.thorough)])
+def test_a_plan_of_a_clustering_of_sluice_holds_no_replay_up(make_flow, version):
+    """Its run has died: nothing carries the plan out any more, and the next clustering makes another."""
+    options = {"hoodie.write.table.version": version}
+    services = {"clustering": {"after_commits": 2}}
+    flow = make_flow(sink__hudi__options=options, control__commit_timeout="1 second", table_services=services)
+    flow.produce(20)
+    first = str(flow.interval().instant)
+    flow.produce(20)
+    flow.interval()
+    (planned,) = flow.plan("clustering").instants
+    once_the_lease_is_free(lambda: flow.interval(kind="replay", instant=first, reason="it was wrong"))
+    flow.check()
+    flow.serve("clustering")
+    assert not list((flow.path / ".hoodie").rglob(f"{planned}*"))
+    flow.check()
 
 
 @pytest.mark.thorough
