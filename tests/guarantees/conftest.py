@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -149,22 +150,25 @@ def table(database: Readable, topic_name: Callable[[str], str]) -> Iterator[str]
     database.run(f"DROP TABLE {name}")
 
 
+@contextmanager
+def _made(database: Readable, name: str) -> Iterator[str]:
+    database.run(f"CREATE TABLE {name} ({COLUMNS[database.name]})")
+    yield name
+    database.run(f"DROP TABLE IF EXISTS {name}")
+
+
 @pytest.fixture
 def on_postgresql(postgresql: PostgresDatabase, topic_name: Callable[[str], str]) -> Iterator[str]:
     """The same on PostgreSQL."""
-    name = topic_name("h").replace("-", "_")
-    postgresql.run(f"CREATE TABLE {name} ({COLUMNS['postgresql']})")
-    yield name
-    postgresql.run(f"DROP TABLE IF EXISTS {name}")
+    with _made(postgresql, topic_name("h").replace("-", "_")) as name:
+        yield name
 
 
 @pytest.fixture
 def on_mariadb(mariadb: MariaDatabase, topic_name: Callable[[str], str]) -> Iterator[str]:
     """The same on MariaDB."""
-    name = topic_name("h").replace("-", "_")
-    mariadb.run(f"CREATE TABLE {name} ({COLUMNS['mariadb']})")
-    yield name
-    mariadb.run(f"DROP TABLE IF EXISTS {name}")
+    with _made(mariadb, topic_name("h").replace("-", "_")) as name:
+        yield name
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import parse_qsl
 from sluice.databases.address import JdbcAddress
 from sluice.databases.dialect import Kind
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.identifiers import percent_marks
 
 PAGE = "the page"
 _LONGEST_REASON = 500  # characters
@@ -87,6 +89,30 @@ class OneServer:
                 connection=self._look.address.connection,
             )
         self._server = server
+
+
+class Questions(ABC):
+    """Questions to a server by a cursor of PEP 249, each in a separate transaction, and all to one server."""
+
+    def __init__(self, cursor: Any, look: Look) -> None:
+        self._cursor, self._look = cursor, look
+        self._one_server = OneServer(look)
+
+    def ask(self, sql: str, *values: Any) -> list[Row]:
+        """See `Asking`."""
+        with self._question():
+            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
+            return list(self._cursor.fetchall())
+
+    def _columns(self, query: str) -> Sequence[Any]:
+        """A query's columns, as the driver describes them; no row is fetched."""
+        with self._question():
+            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
+            return list(self._cursor.description)
+
+    @abstractmethod
+    def _question(self) -> AbstractContextManager[None]:
+        """The transaction of one question, for as long as the block; another server than before is refused."""
 
 
 def failed(look: Look, said: str, kind: Kind) -> ActionRequiredError | RetryableError:

@@ -10,19 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from sluice.databases.address import JdbcAddress
-from sluice.databases.client import (
-    Asking,
-    Look,
-    OneServer,
-    Row,
-    driver_of,
-    failed,
-    server_of,
-    url_parts,
-    wrong_certificate,
-)
+from sluice.databases.client import Asking, Look, Questions, driver_of, failed, server_of, url_parts, wrong_certificate
 from sluice.errors import ActionRequiredError
-from sluice.identifiers import percent_marks
 
 _DRIVERS = ("pymysql",)
 
@@ -50,28 +39,19 @@ def connected(look: Look) -> Iterator[Asking]:
         raise failed(look, address.dialect.refused(said, code, "") if kind == "data" else said, kind) from None
 
 
-class _Asking:
-    """Questions of MariaDB, each in a transaction, and all of one server.
+class _Asking(Questions):
+    """Questions to MariaDB.
 
     A proxy that sends each statement where it pleases leaves those of a transaction together.
     """
 
     def __init__(self, cursor: Any, look: Look) -> None:
-        self._cursor, self._look = cursor, look
-        self._one_server = OneServer(look)
+        super().__init__(cursor, look)
         self._begun = False
-
-    def ask(self, sql: str, *values: Any) -> list[Row]:
-        """See `Asking`."""
-        with self._question():
-            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
-            return list(self._cursor.fetchall())
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """See `Asking`."""
-        with self._question():
-            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
-            return [(str(c[0]), _type(c[1], c[4], c[5])) for c in self._cursor.description]
+        return [(str(c[0]), _type(c[1], c[4], c[5])) for c in self._columns(query)]
 
     @contextmanager
     def together(self, begin: Sequence[str]) -> Iterator[None]:

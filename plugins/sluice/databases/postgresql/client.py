@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from types import MappingProxyType
-from typing import Any
 from urllib.parse import unquote
 
 from sluice.databases.address import JdbcAddress
-from sluice.databases.client import (
-    Asking,
-    Look,
-    OneServer,
-    Row,
-    driver_of,
-    failed,
-    server_of,
-    url_parts,
-    wrong_certificate,
-)
+from sluice.databases.client import Asking, Look, Questions, driver_of, failed, server_of, url_parts, wrong_certificate
 from sluice.databases.dialect import kind_of_state
-from sluice.identifiers import percent_marks
 
 _DRIVERS = ("psycopg", "psycopg2")
 # Options that the JDBC driver and libpq name differently. Options that aren't here change how, not where.
@@ -64,27 +52,15 @@ _CERTIFICATE = ("certificate verify failed", "does not match host name")
 _FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied for database")
 
 
-class _Asking:
-    """Questions to PostgreSQL, each in a separate transaction, and all to one server.
+class _Asking(Questions):
+    """Questions to PostgreSQL.
 
     Nothing is set for longer than a transaction: a pooler hands the session on to others as it is.
     """
 
-    def __init__(self, cursor: Any, look: Look) -> None:
-        self._cursor, self._look = cursor, look
-        self._one_server = OneServer(look)
-
-    def ask(self, sql: str, *values: Any) -> list[Row]:
-        """See `Asking`."""
-        with self._question():
-            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
-            return list(self._cursor.fetchall())
-
     def describe(self, query: str) -> list[tuple[str, str]]:
         """See `Asking`."""
-        with self._question():
-            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
-            columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in self._cursor.description]
+        columns = [(str(c[0]), int(c[1]), c[4], c[5]) for c in self._columns(query)]
         found = []
         for name, kind, precision, scale in columns:
             ((word,),) = self.ask("SELECT format_type(?::oid, NULL)", kind)
