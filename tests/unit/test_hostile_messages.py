@@ -24,6 +24,8 @@ from sluice.protocol.transaction import TableLog
 from sluice.protocol.wire import MessagePart, decode
 from sluice.untrusted import MOST_CONTAINERS
 
+from ..fuzz.hostile import places
+
 DEEP = b"[" * 1000 + b"]" * 1000
 REAL = [
     start(INSTANT, idle=(planned(9),), replays=INSTANT, replaced_file_groups={"p": ("x-0",)}),
@@ -42,15 +44,6 @@ HOSTILE = st.one_of(
     ]),
     st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)),
 )  # fmt: skip
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Each container within a value with each of its keys."""
-    if isinstance(value, dict):
-        return [(value, key) for key in value] + [one for inner in value.values() for one in places(inner)]
-    if isinstance(value, list):
-        return [(value, i) for i in range(len(value))] + [one for inner in value for one in places(inner)]
-    return []
 
 
 @st.composite
