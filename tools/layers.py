@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
@@ -16,55 +17,16 @@ PACKAGE = PROJECT / "plugins" / "sluice"
 DESIGN = PROJECT / "docs" / "design.md"
 BEGIN, END = "<!-- layers -->\n", "<!-- /layers -->\n"
 
-# What the JDBC sink sends to a database, and what fits there: text and rules, without a database.
-_JDBC_RULES = ("sinks.jdbc.columns", "sinks.jdbc.names", "sinks.jdbc.statements")
+# Rooms from the bottom up, each with its folders. What lies in the package itself, in no folder, is the base.
 ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
-    {
-        "base": (
-            "__version__",
-            "errors",
-            "failpoints",
-            "identifiers",
-            "logs",
-            "packed",
-            "private",
-            "process",
-            "redact",
-            "runtime",
-            "sections",
-            "untrusted",
-            "yaml_text",
-        )
-    },
+    {"base": ()},
     {"records": ("records",)},
     {"registry": ("registry",), "protocol": ("protocol",)},
     {"connectors": ("connectors",), "kafka": ("kafka",), "jvm": ("jvm",)},
     {"databases": ("databases",)},
-    {
-        "options": (
-            "sources.kafka.options",
-            "sources.jdbc.options",
-            "sinks.hudi.options",
-            "sinks.files.options",
-            "sinks.files.compatibility",
-            "sinks.files.names",
-            "sinks.files.partitioning",
-            "sinks.files.path_format",
-            "sinks.jdbc.options",
-            "sinks.kafka.options",
-            "sinks.kafka.names",
-            "sinks.kafka.schemas",
-            "sinks.kafka.shape",
-            *_JDBC_RULES,
-        )
-    },
+    {"options": ("sources.*.options", "sinks.*.options")},  # what a pipeline file says of a connector, and its rules
     {"pipeline": ("pipeline",)},
-    {
-        "alerts": ("alerts",),
-        "connect": ("connect",),
-        "rows": ("rows", "spark"),
-        "schemas": ("schemas",),
-    },
+    {"alerts": ("alerts",), "connect": ("connect",), "rows": ("rows",), "schemas": ("schemas",)},
     {"control": ("control",)},
     {
         "participant": ("participant",),
@@ -103,7 +65,7 @@ ONE_PLACE = {
             "records/times.py",
             "rows/times.py",
             "connect/transforms.py",  # steps of the user's
-            "sinks/files/partitioning.py",  # from the number of a stretch
+            "sinks/files/options/partitioning.py",  # from the number of a stretch
             "databases/mariadb/engine.py",  # from a number that the database was asked for
             "databases/postgresql/engine.py",
             "sources/jdbc/reader.py",
@@ -120,14 +82,17 @@ FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
 PURE = ("base", "records", "protocol", "databases", "options", "pipeline", "alerts", "connect", "connectors")
 # The code of a sink is found by its section (`connectors/registry.py`): a room that imports one knows no user's.
 BY_SECTION = ("sinks",)
-_ROOMS = {module: room for row in ROWS for room, modules in row.items() for module in modules}
+_FOLDERS = {folder: room for row in ROWS for room, folders in row.items() for folder in folders}
 _HEIGHT = {room: height for height, row in enumerate(ROWS) for room in row}
 
 
 def room_of(module: str) -> str | None:
-    """The room of a module of ours, by its longest name that is one: `sources.kafka.options` is no source."""
+    """The room of a module of ours, by the innermost folder that is one: `sources.kafka.options` is no source."""
     names = module.split(".")
-    return next((_ROOMS[n] for i in range(len(names), 0, -1) if (n := ".".join(names[:i])) in _ROOMS), None)
+    if "." not in module and not (PACKAGE / module).is_dir():
+        return "base"
+    inside = (".".join(names[:i]) for i in range(len(names), 0, -1))
+    return next((room for name in inside for folder, room in _FOLDERS.items() if fnmatchcase(name, folder)), None)
 
 
 def imports(file: Path) -> Iterator[tuple[int, str]]:

@@ -51,9 +51,9 @@ from sluice.registry.proto_files import ProtobufSchemaError, files_of_descriptor
 from sluice.registry.protobuf import read_message
 from sluice.sections import Duration, Expanded, Options, TablePath
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import files_of
-from sluice.sinks.files.path_format import Texts
-from sluice.sinks.files.path_format import parse as parse_path_format
+from sluice.sinks.files.options.names import files_of
+from sluice.sinks.files.options.path_format import Texts
+from sluice.sinks.files.options.path_format import parse as parse_path_format
 from sluice.sinks.files.takeover import next_offsets
 from sluice.sinks.hudi.timeline import _decode, _facts, _parse
 from sluice.sinks.kafka.log import Commit, Open, TableLog

@@ -58,7 +58,7 @@ def test_a_dead_letter_has_all_that_is_known(make_flow):
         "__connect.errors.connector.name": flow.pipeline.name.encode(),
         "__connect.errors.task.id": b"1",
         "__connect.errors.stage": b"VALUE_CONVERTER",
-        "__connect.errors.class.name": b"sluice.spark.converters.json.Converter",
+        "__connect.errors.class.name": b"sluice.rows.converters.json.Converter",
         "__connect.errors.exception.class.name": b"org.apache.kafka.connect.errors.DataException",
         "__connect.errors.exception.message": reason,
         "sluice.instant": outcome.instant.encode(),

@@ -12,8 +12,8 @@ import pytest
 
 from sluice.pipeline import Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
-from sluice.sinks.files.names import DataFile, committable
 from sluice.sinks.files.options import Files
+from sluice.sinks.files.options.names import DataFile, committable
 from sluice.sinks.files.sink import FilesSink
 from sluice.sinks.files.storage import LocalStorage, Storage
 from sluice.testing import SinkConformance

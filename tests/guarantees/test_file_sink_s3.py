@@ -27,8 +27,8 @@ from sluice.pipeline import Kafka, Pipeline, Sink, Source
 from sluice.private import VARIABLE as PRIVATE
 from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import COMMITTED, DataFile, committable, log_entry
 from sluice.sinks.files.options import Files
+from sluice.sinks.files.options.names import COMMITTED, DataFile, committable, log_entry
 from sluice.sinks.files.s3 import S3Storage
 from sluice.sinks.files.sink import FilesSink
 from sluice.sinks.files.storage import LocalStorage

@@ -11,9 +11,9 @@ import pytest
 from sluice.connectors.data import writer_of
 from sluice.errors import ActionRequiredError
 from sluice.protocol.messages import PlannedRange, StartCommit
-from sluice.sinks.files.names import DataFile, files_of
 from sluice.sinks.files.options import CODECS, Files
-from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.options.names import DataFile, files_of
+from sluice.sinks.files.options.path_format import Texts
 from sluice.sinks.files.storage import LocalStorage
 
 INSTANT = "20261123101112131"

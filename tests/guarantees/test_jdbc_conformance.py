@@ -18,7 +18,7 @@ from sluice.pipeline import Jdbc, Kafka, Pipeline, Sink, Source
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import StartCommit
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.options.names import DELETED, LOG, OFFSET, staging_table
 from sluice.sinks.jdbc.sink import JdbcSink
 from sluice.sinks.jdbc.statements import Target
 from sluice.testing import SinkConformance, UpsertConformance, Version

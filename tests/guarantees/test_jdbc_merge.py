@@ -21,7 +21,7 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.failures import RowsRefusedError
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, staging_table
+from sluice.sinks.jdbc.options.names import DELETED, LOG, OFFSET, staging_table
 from sluice.sinks.jdbc.sink import JdbcSink
 from sluice.sinks.jdbc.statements import Target
 

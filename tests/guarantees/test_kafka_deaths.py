@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 from sluice.errors import RetryableError
 from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.protocol.messages import WriteStatus
-from sluice.sinks.kafka.names import transactional_id
+from sluice.sinks.kafka.options.names import transactional_id
 
 from ..thorough import also
 from .harness import Pause, once_the_lease_is_free

@@ -20,7 +20,7 @@ from sluice.records.settings import Transform
 from sluice.records.structs import struct
 from sluice.rows.records import KAFKA_COLUMNS, RecordChain, parse_ddl
 from sluice.sinks.files.options import Files
-from sluice.sinks.files.partitioning import Partitioning
+from sluice.sinks.files.options.partitioning import Partitioning
 
 # PySpark leaves it to the garbage collector to close the socket that rows came by.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

@@ -26,8 +26,8 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY
 from sluice.sinks import reading
 from sluice.sinks.files import commits
-from sluice.sinks.files.names import DataFile, committable, staging
 from sluice.sinks.files.options import Files
+from sluice.sinks.files.options.names import DataFile, committable, staging
 from sluice.sinks.files.renames import RenamedTable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.jdbc import statements

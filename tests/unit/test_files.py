@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError, IntervalError, PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.committable import Committable
-from sluice.sinks.files.compatibility import incompatible
 from sluice.sinks.files.hive import partition_keys, partitions
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import DataFile, committable, extension, file_name, files_of, log_entry
 from sluice.sinks.files.options import Files
-from sluice.sinks.files.partitioning import as_options, escaped, partitioning_of
-from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.options.compatibility import incompatible
+from sluice.sinks.files.options.names import DataFile, committable, extension, file_name, files_of, log_entry
+from sluice.sinks.files.options.partitioning import as_options, escaped, partitioning_of
+from sluice.sinks.files.options.path_format import Texts
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.files.takeover import next_offsets
 

@@ -27,7 +27,7 @@ from sluice.records.plan import RecordPlan
 from sluice.records.settings import Changes, Converter, Errors
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.columns import created, key_columns, matched, row_columns, sent
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, is_staging_of, schema_and_name, staging_table
+from sluice.sinks.jdbc.options.names import DELETED, LOG, OFFSET, is_staging_of, schema_and_name, staging_table
 from sluice.sinks.jdbc.quarantine import quarantine_writer
 from sluice.sinks.jdbc.statements import Target
 

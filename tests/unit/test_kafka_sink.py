@@ -17,8 +17,8 @@ from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.kafka import staging
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
-from sluice.sinks.kafka.names import topics_of, transactional_id, way_of_writing
 from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.options.names import topics_of, transactional_id, way_of_writing
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sluice.sinks.files.path_format import DAY, Texts, civil, iso_week, parse
+from sluice.sinks.files.options.path_format import DAY, Texts, civil, iso_week, parse
 
 EPOCH = datetime(1970, 1, 1)
 TEXTS = Texts()

@@ -204,8 +204,7 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined, place: tupl
     """Connect's context headers, then ours; `place` is the record's cluster and topic."""
     pinned = start.records.key if record.stage == "key" and start.records.key else start.records.value
     name = pinned.converter
-    # The names that consumers of dead letters know: they are of releases that had these modules elsewhere.
-    converter = f"sluice.spark.converters.{name}.Converter" if name in CONVERTERS else name
+    converter = f"sluice.rows.converters.{name}.Converter" if name in CONVERTERS else name
     connect = {
         "topic": place[1],
         "partition": record.partition,
@@ -213,7 +212,7 @@ def _context(pipeline: str, start: StartCommit, record: Quarantined, place: tupl
         "connector.name": pipeline,
         "task.id": record.range_number,
         "stage": _STAGES.get(record.stage, "TRANSFORMATION"),
-        "class.name": converter if record.stage in ("key", "value") else "sluice.spark.records.RecordChain",
+        "class.name": converter if record.stage in ("key", "value") else "sluice.rows.records.RecordChain",
         "exception.class.name": _EXCEPTION,
         "exception.message": record.reason,
     }

@@ -27,7 +27,7 @@ from sluice.connect.rules import (
 from sluice.databases.kinds import KINDS
 from sluice.identifiers import quoted
 from sluice.redact import redact
-from sluice.sinks.jdbc.names import table_name
+from sluice.sinks.jdbc.options.names import table_name
 
 _URL = "connection.url"
 _RETRIES = Ignored("a task whose database doesn't answer fails and is tried again, `retries` times")

@@ -10,7 +10,7 @@ from typing import Any
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import ABORTING, INNER, LOG, PENDING, log_entry
+from sluice.sinks.files.options.names import ABORTING, INNER, LOG, PENDING, log_entry
 from sluice.sinks.reading import failed, file_system, modified
 
 SHOWN = 300

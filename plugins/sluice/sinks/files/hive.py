@@ -21,7 +21,7 @@ from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import HiveMetastore
 from sluice.sinks.files.log import Record
-from sluice.sinks.files.partitioning import NO_VALUE, Partitioning
+from sluice.sinks.files.options.partitioning import NO_VALUE, Partitioning
 
 FORMATS: Final = {
     "avro": (

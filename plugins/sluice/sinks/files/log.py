@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.sinks.files.names import DataFile, Layout, log_entry
+from sluice.sinks.files.options.names import DataFile, Layout, log_entry
 
 _VERSION = 1
 

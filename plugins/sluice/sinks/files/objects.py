@@ -21,7 +21,7 @@ from sluice.connectors.sink import InstantState
 from sluice.failpoints import reach
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.log import Record
-from sluice.sinks.files.names import ABORTING, INNER, PENDING, DataFile, log_entry, staging
+from sluice.sinks.files.options.names import ABORTING, INNER, PENDING, DataFile, log_entry, staging
 from sluice.sinks.files.storage import Objects
 from sluice.sinks.files.table import FilesTable
 

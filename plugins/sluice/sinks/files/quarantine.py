@@ -14,8 +14,8 @@ from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_
 from sluice.records.settings import Errors
 from sluice.sinks.files.commits import Folder
 from sluice.sinks.files.log import IntervalLog, ReadsFiles
-from sluice.sinks.files.names import APART, INNER, LOG
 from sluice.sinks.files.options import Files
+from sluice.sinks.files.options.names import APART, INNER, LOG
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.quarantined import IN_SHORT, quarantined, rows_in
 from sluice.sinks.reading import failed

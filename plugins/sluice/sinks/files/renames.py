@@ -14,7 +14,7 @@ from datetime import timedelta
 from sluice.failpoints import reach
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.files.log import Record
-from sluice.sinks.files.names import (
+from sluice.sinks.files.options.names import (
     ABORTING,
     PENDING,
     WHOLE,

@@ -26,13 +26,13 @@ from sluice.records.plan import RecordPlan
 from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
-from sluice.sinks.files.compatibility import incompatible
 from sluice.sinks.files.hadoop import HadoopStorage
 from sluice.sinks.files.hive import HiveCatalog, HiveTable, partition_keys, partitions
-from sluice.sinks.files.names import topic_folder
 from sluice.sinks.files.objects import ObjectTable
 from sluice.sinks.files.options import Files
-from sluice.sinks.files.partitioning import partitioning_of
+from sluice.sinks.files.options.compatibility import incompatible
+from sluice.sinks.files.options.names import topic_folder
+from sluice.sinks.files.options.partitioning import partitioning_of
 from sluice.sinks.files.quarantine import bad_records, quarantine_writer, require_own
 from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.renames import RenamedTable

@@ -21,7 +21,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint, read_note
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.log import IntervalLog, Record
-from sluice.sinks.files.names import (
+from sluice.sinks.files.options.names import (
     ABORTING,
     COMMITTED,
     INNER,

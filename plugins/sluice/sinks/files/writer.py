@@ -27,7 +27,7 @@ from sluice.records.json_text import TIMES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
 from sluice.sinks.files.hadoop import refusal
-from sluice.sinks.files.names import (
+from sluice.sinks.files.options.names import (
     APART,
     DataFile,
     Layout,
@@ -38,8 +38,8 @@ from sluice.sinks.files.names import (
     staging,
     topic_folder,
 )
-from sluice.sinks.files.partitioning import partitioning_of
-from sluice.sinks.files.path_format import Texts
+from sluice.sinks.files.options.partitioning import partitioning_of
+from sluice.sinks.files.options.path_format import Texts
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 

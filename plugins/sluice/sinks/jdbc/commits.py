@@ -13,7 +13,7 @@ from sluice.databases.connection import address_of, asked
 from sluice.errors import ActionRequiredError
 from sluice.sinks.clock import time_of
 from sluice.sinks.jdbc.metadata import kept_metadata
-from sluice.sinks.jdbc.names import INSTANTS, KEPT, schema_and_name
+from sluice.sinks.jdbc.options.names import INSTANTS, KEPT, schema_and_name
 from sluice.sinks.jdbc.statements import Target
 
 _ID = "jdbc://"

@@ -12,7 +12,7 @@ from sluice.databases.address import JdbcAddress
 from sluice.databases.dialect import DatabaseColumn, Dialect
 from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.sinks.jdbc.failures import database_errors
-from sluice.sinks.jdbc.names import staging_prefix
+from sluice.sinks.jdbc.options.names import staging_prefix
 from sluice.sinks.jdbc.statements import Target, staging
 
 _TEXT = 12  # java.sql.Types.VARCHAR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.errors import ActionRequiredError
-from sluice.sinks.jdbc.names import INSTANTS, POSITIONS
+from sluice.sinks.jdbc.options.names import INSTANTS, POSITIONS
 from sluice.untrusted import json_of
 
 

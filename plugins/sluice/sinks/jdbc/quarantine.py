@@ -21,8 +21,8 @@ from sluice.protocol.identity import LogId
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
-from sluice.sinks.jdbc.names import LONGEST, instant_of_staging, schema_and_name
 from sluice.sinks.jdbc.options import Jdbc
+from sluice.sinks.jdbc.options.names import LONGEST, instant_of_staging, schema_and_name
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable
 

@@ -19,7 +19,7 @@ from sluice.records.times import reading
 from sluice.rows.records import parse_ddl
 from sluice.sinks.jdbc.columns import PLACE_TYPES, matched, row_columns
 from sluice.sinks.jdbc.database import connected
-from sluice.sinks.jdbc.names import schema_and_name
+from sluice.sinks.jdbc.options.names import schema_and_name
 from sluice.sinks.jdbc.statements import Target
 
 _FETCHED = "10000"  # rows at a time: by default PostgreSQL's driver fetches the whole table at once

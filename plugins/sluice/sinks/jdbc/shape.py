@@ -12,7 +12,7 @@ from sluice.records.structs import Type
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.columns import Matched, created, key_columns, matched, row_columns
 from sluice.sinks.jdbc.database import Database
-from sluice.sinks.jdbc.names import INSTANTS, POSITIONS
+from sluice.sinks.jdbc.options.names import INSTANTS, POSITIONS
 from sluice.sinks.jdbc.statements import Target
 
 

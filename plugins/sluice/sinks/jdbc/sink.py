@@ -22,8 +22,8 @@ from sluice.records.structs import Type
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.jdbc.database import Database, connected
-from sluice.sinks.jdbc.names import schema_and_name
 from sluice.sinks.jdbc.options import Jdbc
+from sluice.sinks.jdbc.options.names import schema_and_name
 from sluice.sinks.jdbc.quarantine import QuarantineTable, bad_records, quarantine_writer
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sluice.databases.dialect import Dialect
 from sluice.identifiers import sql_quoted
-from sluice.sinks.jdbc.names import (
+from sluice.sinks.jdbc.options.names import (
     DELETED,
     FIRST_LOG,
     INSTANTS,

@@ -25,7 +25,14 @@ from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
 from sluice.sinks.jdbc.metadata import kept_metadata
-from sluice.sinks.jdbc.names import INSTANTS, KEPT, POSITIONS, instant_of_staging, is_staging_of, schema_and_name
+from sluice.sinks.jdbc.options.names import (
+    INSTANTS,
+    KEPT,
+    POSITIONS,
+    instant_of_staging,
+    is_staging_of,
+    schema_and_name,
+)
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
 

@@ -28,8 +28,8 @@ from sluice.rows.records import fails_with, parse_ddl
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.failures import classified
-from sluice.sinks.jdbc.names import DELETED, LOG, OFFSET, schema_and_name, staging_table
 from sluice.sinks.jdbc.options import FIRST_TABLE, NUMBER
+from sluice.sinks.jdbc.options.names import DELETED, LOG, OFFSET, schema_and_name, staging_table
 from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
 

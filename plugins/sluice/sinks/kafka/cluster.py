@@ -20,9 +20,9 @@ from sluice.logs import log
 from sluice.sinks.kafka.failures import refusal
 from sluice.sinks.kafka.identity import TopicLife, changes_of
 from sluice.sinks.kafka.log import CONFIG
-from sluice.sinks.kafka.names import transactional_id
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.options.names import transactional_id
 from sluice.sinks.kafka.takes import LARGEST, Takes
 
 _PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}

@@ -10,8 +10,8 @@ from sluice.kafka.config import KafkaSettings
 from sluice.sinks.clock import time_of
 from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import KEPT, Commit, TableLog
-from sluice.sinks.kafka.names import log_of
 from sluice.sinks.kafka.offsets import Offsets
+from sluice.sinks.kafka.options.names import log_of
 
 READ: Final = 5_000
 """How many of the log's last offsets are read: a committed interval takes five, an aborted one four."""

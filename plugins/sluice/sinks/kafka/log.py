@@ -76,7 +76,7 @@ class Commit:
         topics: the number of records sent to each topic.
         spans: the range of offsets that contains the records, for each topic and partition: partition, first offset,
             and end offset (exclusive); empty if there would be too many, and in commits of earlier builds.
-        written: identifies the way in which records were written (`sluice.sinks.kafka.names.way_of_writing`).
+        written: identifies the way in which records were written (`sluice.sinks.kafka.options.names.way_of_writing`).
         since: the number of the first commit from which on all were written in the same way; 0 if unknown.
         targets: the id and the number of partitions of each topic ever written to, at the time of its last record;
             empty in commits of earlier builds.

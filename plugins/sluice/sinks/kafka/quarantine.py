@@ -25,9 +25,9 @@ from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_
 from sluice.records.settings import Errors
 from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import TableLog
-from sluice.sinks.kafka.names import LEFT_OUT, log_of, quarantine_topic
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
+from sluice.sinks.kafka.options.names import LEFT_OUT, log_of, quarantine_topic
 
 _DDL: Final = f"{SCHEMA}, {INSTANT} STRING"
 _OWN: Final = "sluice."

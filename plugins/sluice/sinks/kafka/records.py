@@ -17,7 +17,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
 from sluice.sinks.kafka.encoders import encoded, unfit
-from sluice.sinks.kafka.names import EACH, LEFT_OUT, SHORTENED, STAGED
+from sluice.sinks.kafka.options.names import EACH, LEFT_OUT, SHORTENED, STAGED
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.takes import Group, Takes, pinned_takes

@@ -17,8 +17,8 @@ from sluice.rows.changes import CHANGE, DELETE
 from sluice.rows.reading import read_range
 from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import KEPT, Commit, TableLog
-from sluice.sinks.kafka.names import log_of, way_of_writing
 from sluice.sinks.kafka.offsets import Offsets
+from sluice.sinks.kafka.options.names import log_of, way_of_writing
 from sluice.sinks.kafka.records import HEADERS, checked_records, needs_record_time, written_records
 
 _COMMITTED: Final = "read_committed"

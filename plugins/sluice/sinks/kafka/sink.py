@@ -28,8 +28,8 @@ from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings
 from sluice.sinks.kafka.log import TableLog
-from sluice.sinks.kafka.names import SHORTENED, topics_of
 from sluice.sinks.kafka.options import Encoder, KafkaTopic
+from sluice.sinks.kafka.options.names import SHORTENED, topics_of
 from sluice.sinks.kafka.pinning import pinned_schema
 from sluice.sinks.kafka.quarantine import QuarantineTopic, quarantine_section
 from sluice.sinks.kafka.shape import Shape, shape_of, struct_of

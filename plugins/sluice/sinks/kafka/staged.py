@@ -16,7 +16,7 @@ from sluice.errors import IntervalError
 from sluice.kafka.transactional import Record
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage, Storage
-from sluice.sinks.kafka.names import STAGED, staging_folder
+from sluice.sinks.kafka.options.names import STAGED, staging_folder
 from sluice.sinks.kafka.staging import checksum
 from sluice.sinks.kafka.takes import LARGEST
 
@@ -41,7 +41,7 @@ def committable(
         files: the files' names with their sizes in bytes and checksums, in the order of their records.
         records: the number of records with a value.
         tombstones: the number of records without a value.
-        way: the way in which they were written (`sluice.sinks.kafka.names.way_of_writing`).
+        way: the way in which they were written (`sluice.sinks.kafka.options.names.way_of_writing`).
         smallest: the smallest max.message.bytes of the records' topics.
     """
     payload = {_FILES: [[name, *found] for name, found in files.items()], _WAY: way, _SMALLEST: smallest}

@@ -25,8 +25,8 @@ from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.identity import TopicLife
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
-from sluice.sinks.kafka.names import staging_folder
 from sluice.sinks.kafka.offsets import Spans
+from sluice.sinks.kafka.options.names import staging_folder
 from sluice.sinks.kafka.staged import Staged
 from sluice.sinks.kafka.takes import LARGEST
 

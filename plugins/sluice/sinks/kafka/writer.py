@@ -23,7 +23,7 @@ from sluice.rows.observed import observed
 from sluice.sinks.files.hadoop import refusal
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
-from sluice.sinks.kafka.names import staging_folder, way_of_writing
+from sluice.sinks.kafka.options.names import staging_folder, way_of_writing
 from sluice.sinks.kafka.records import checked_records, needs_record_time, written_records
 from sluice.sinks.kafka.staged import committable
 from sluice.sinks.kafka.staging import checksum, local_staging

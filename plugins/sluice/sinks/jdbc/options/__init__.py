@@ -17,7 +17,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Transform
 from sluice.sections import OneOrMore, Section
-from sluice.sinks.jdbc.names import schema_and_name, table_name
+from sluice.sinks.jdbc.options.names import schema_and_name, table_name
 
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
 """With pk_mode kafka: the columns of a record's topic, partition and offset, with the names of Confluent's sink."""

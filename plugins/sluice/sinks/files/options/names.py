@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
-from sluice.sinks.files.partitioning import escaped
+from sluice.sinks.files.options.partitioning import escaped
 
 Layout = Literal["interval", "connect"]
 Format = Literal["avro", "parquet", "json", "csv"]

@@ -17,7 +17,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
-from sluice.sinks.kafka.names import EACH, default_log, topics_of
+from sluice.sinks.kafka.options.names import EACH, default_log, topics_of
 
 Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
 REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from sluice.identifiers import quoted
 from sluice.records.times import of_milliseconds, of_text
 from sluice.records.transforms import text as literal
-from sluice.sinks.files.path_format import DAY, Granularity, PathFormat, Texts, parse
+from sluice.sinks.files.options.path_format import DAY, Granularity, PathFormat, Texts, parse
 
 Partitioner = Literal["default", "field", "time", "daily", "hourly"]
 Extractor = Literal["wallclock", "record", "record_field"]

@@ -17,9 +17,9 @@ from sluice.connectors.options import SinkOptions
 from sluice.protocol.messages import TableSpec
 from sluice.records.settings import Changes
 from sluice.sections import Duration, TablePath
-from sluice.sinks.files.compatibility import Compatibility
-from sluice.sinks.files.names import INNER, Format, Layout
-from sluice.sinks.files.partitioning import (
+from sluice.sinks.files.options.compatibility import Compatibility
+from sluice.sinks.files.options.names import INNER, Format, Layout
+from sluice.sinks.files.options.partitioning import (
     DURATIONS,
     PATH_FORMATS,
     Extractor,

@@ -1,1 +1,0 @@
-"""Names that pipelines of earlier releases import."""
