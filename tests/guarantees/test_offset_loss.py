@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from sluice.coordinator import Coordinator
-from sluice.errors import ActionRequiredError, IntervalError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY
+from sluice.sources.kafka.cluster import KafkaCluster
 
 from .harness import Flow, kafka_settings, wait_for
 from .without_ids import BrokerWithoutIds
@@ -31,6 +33,30 @@ def _recreate(flow: Flow) -> None:
 
 def _losses(flow: Flow) -> list[dict]:
     return json.loads(flow.commits()[-1][TRANSACTION_KEY])["losses"]
+
+
+def test_a_topic_that_is_made_again_between_two_of_start_s_questions_is_asked_again(make_flow, monkeypatch):
+    """Otherwise START-COMMIT would have the old topic's id and the new one's offsets, and call it truncated."""
+    flow = make_flow(source__kafka__on_offset_loss="earliest")
+    flow.produce(20)
+    flow.interval()
+    ask = KafkaCluster._list_offsets
+
+    def made_again_before(*arguments: Any) -> Any:
+        monkeypatch.setattr(KafkaCluster, "_list_offsets", ask)
+        _recreate(flow)
+        return ask(*arguments)
+
+    monkeypatch.setattr(KafkaCluster, "_list_offsets", made_again_before)
+    messages = flow.messages()
+    with pytest.raises(RetryableError, match="deleted and created again while its offsets were read"):
+        flow.start()
+    assert flow.messages() == messages
+    flow.produce(5)
+    flow.interval()
+    (loss, *others) = _losses(flow)
+    assert "created again" in loss["reason"]
+    assert all(one["truncated_at"] is None for one in (loss, *others))
 
 
 def test_by_default_the_interval_stops_and_says_which_offsets_are_lost(make_flow):

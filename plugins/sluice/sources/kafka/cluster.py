@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from sluice.connectors.options import SourceOptions
 from sluice.connectors.source import OffsetSyncs
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.failures import is_led, kafka_errors
 from sluice.kafka.list_offsets import Question, list_offsets
@@ -107,7 +107,7 @@ class KafkaCluster:
 
         Raises:
             ActionRequiredError: a topic does not exist, or may not be read.
-            RetryableError: the cluster can't be reached.
+            RetryableError: the cluster can't be reached, or a topic was deleted and created again meanwhile.
         """
         where = {"connection": self.settings.name, "bootstrap_servers": self.settings.bootstrap_servers}
         described = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
@@ -152,21 +152,37 @@ class KafkaCluster:
                     window_start=start if start >= 0 else log_end[tp],  # -1: no record is as late as that
                 )
             )
+        truncated = self._truncated(
+            checkpoint or Checkpoint(), partitions, {tp: e.leader_epoch for tp, e in ends.items()}
+        )
+        self._require_still_there(topic_ids)
         return ClusterState(
             partitions,
             cluster_ids,
             topic_ids,
             leaderless=tuple(leaderless),
             leader_epochs={tp: e.leader_epoch for tp, e in ends.items() if e.leader_epoch is not None},
-            truncated=self._truncated(
-                checkpoint or Checkpoint(), partitions, {tp: e.leader_epoch for tp, e in ends.items()}
-            ),
+            truncated=truncated,
             remarks=(
                 *(Remark(tp, "it has no leader, so it is left out until it has one") for tp in leaderless),
                 *windows.remarks,
                 *_hanging(log_end, open_since, asked_at),
             ),
         )
+
+    def _require_still_there(self, looked_at: Mapping[tuple[str, str], str | None]) -> None:
+        """Refuse answers of two topics of one name: the id would be the first one's, and the offsets the second's."""
+        present = self.topic_ids([topic for _, topic in looked_at])
+        for (_, topic), id_ in looked_at.items():
+            if present[topic] != id_:
+                raise RetryableError(
+                    "The topic was deleted and created again while its offsets were read.",
+                    next_step="none: the step is retried and finds the new topic.",
+                    topic=topic,
+                    connection=self.settings.name,
+                    topic_id=id_,
+                    topic_id_now=present[topic],
+                )
 
     def _open_since(self, last_stable: Mapping[TopicPartition, int]) -> dict[TopicPartition, datetime]:
         """The time of the first record held back by an open Kafka transaction, for each partition with one."""
