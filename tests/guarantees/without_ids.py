@@ -60,8 +60,15 @@ class BrokerWithoutIds:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        async with await asyncio.start_server(self._accept, "127.0.0.1", self._port):
+        async with await asyncio.start_server(self._accept, "127.0.0.1", self._port) as server:
             await self._over.wait()
+            server.close()
+            # A connection that is being accepted would leave its socket open if its task were cancelled before it
+            # begins. All of them end by themselves, as the broker is gone.
+            for connection in self._connections:
+                connection.transport.abort()
+            while under_way := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(under_way)
 
     async def _accept(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         both = {to_client}

@@ -51,7 +51,7 @@ def test_what_goes_down_is_not(layers, own, imported):
 
 @pytest.mark.parametrize(
     ("module", "room"),
-    [("sources.kafka.options", "options"), ("sources.kafka.cluster", "sources"), ("errors", "base"), ("nowhere.at_all", None)],
+    [("sources.kafka.options", "options"), ("sources.kafka.cluster", "sources"), ("errors", "base"), ("no.room", None)],
 )
 def test_a_module_is_in_the_room_of_its_innermost_folder(layers, module, room):
     assert layers.room_of(module) == room
