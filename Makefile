@@ -89,6 +89,7 @@ lint: install ## Check style, types, who imports whom, and the pages' links and 
 	$(RUN) -m ruff format --check $(wildcard $(SOURCES))
 	$(RUN) -m mypy $(wildcard plugins spark_jobs dags)
 	$(RUN) tools/layers.py
+	$(RUN) tools/answers.py
 	$(RUN) tools/capabilities.py
 	$(RUN) tools/openapi.py
 	$(RUN) tools/links.py

@@ -15,24 +15,32 @@ from sluice.identifiers import sql_quoted
 from sluice.records.structs import Type, in_words
 
 Kind = Literal["passing", "login", "refused", "data", "other"]
-"""The kind of a database's error: it may pass, the login is refused, a permission is missing, or rows are refused."""
+"""The kind of a database's error: it may pass, the connection is refused, a permission is missing, rows are refused, or
+the statement has a mistake, such as a table that isn't there."""
 
 
-# Prefixes of SQLSTATE, for classes and for some states of PostgreSQL. Errors that may pass: a lost or refused
-# connection, a lock held by another transaction, a server that is starting or has no room, an internal error.
-_STATES: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+STATES: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
     {
         "refused": ("42501",),
-        "login": ("28", "3D"),
-        "data": ("22", "23"),
-        "passing": ("08", "40", "53", "57", "58", "55P03", "25P03", "XX000"),
+        "login": ("08004", "0L", "0P", "28", "3D"),
+        # 40002: a constraint that is checked at the commit. 45, P0001: a trigger refuses a row. 54: a value too large
+        # for an index.
+        "data": ("22", "23", "40002", "44", "45", "54", "P0001"),
+        # A lost or refused connection, a lock held by another transaction, a server that is starting, has no room or
+        # is read-only since another one has taken its place, an internal error.
+        "passing": ("08", "25006", "25P03", "40", "53", "55006", "55P03", "57", "58", "XX000"),
+        "other": ("07", "0A", "21", "2B", "2F", "3F", "42", "55", "F0", "P0", "XX001", "XX002"),
     }
 )
+"""Prefixes of SQLSTATEs, for classes and for some states of PostgreSQL, by kind; the first that fits counts.
+
+ISO/IEC 9075-2; https://www.postgresql.org/docs/current/errcodes-appendix.html
+"""
 
 
 def kind_of_state(state: str) -> Kind:
-    """An error's kind by its SQLSTATE (ISO/IEC 9075-2); `other` is a mistake in the statement, which doesn't pass."""
-    return next((kind for kind, beginnings in _STATES.items() if state.startswith(beginnings)), "other")
+    """An error's kind by its SQLSTATE; one that isn't in the table may pass."""
+    return next((kind for kind, beginnings in STATES.items() if state.startswith(beginnings)), "passing")
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class Dialect(ABC):
     """Statements that the coordinator executes at the beginning of each connection."""
     batch_properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Additional driver properties for staging rows."""
+    codes: ClassVar[Mapping[Kind, tuple[int, ...]]] = MappingProxyType({})
+    """The database's error numbers whose SQLSTATE says less, by kind."""
     hidden_causes: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Causes of errors that may pass, by the message that hides them: after such an error, Spark's writer tries a
     roll-back, which fails, and reports the failure of that."""
@@ -176,9 +186,9 @@ class Dialect(ABC):
         """The name of a commit's temporary table as SQL."""
         return sql_quoted(name)
 
-    def kind_of(self, code: int) -> Kind | None:  # noqa: ARG002
+    def kind_of(self, code: int) -> Kind | None:
         """The kind of an error by the database's error number; None if its SQLSTATE decides."""
-        return None
+        return next((kind for kind, codes in self.codes.items() if code in codes), None)
 
     def refused(self, said: str, code: int, state: str) -> str:  # noqa: ARG002 - other databases quote values
         """What the database says of rows that it refuses, without their values.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.answers import CERTIFICATE, has_sign
 from sluice.databases.dialect import Dialect, Kind, kind_of_state
+from sluice.jvm.causes import causes
 
 _SQL_EXCEPTION = "java.sql.SQLException"
 # Frames of Spark's reader of tables, which reads while its writer writes: what it throws is the source's.
@@ -34,9 +36,9 @@ def is_of_reading(text: str) -> bool:
 
 
 def kind_of(exception: Any, dialect: Dialect) -> Kind:
-    """What an SQLException is, by the database's own code or by its SQLSTATE."""
-    found = dialect.kind_of(int(exception.getErrorCode()))
-    return found if found is not None else kind_of_state(str(exception.getSQLState() or ""))
+    """What an SQLException is, by the database's own code or by its SQLSTATE; drivers say nothing of certificates."""
+    found = dialect.kind_of(int(exception.getErrorCode())) or kind_of_state(str(exception.getSQLState() or ""))
+    return "login" if found == "passing" and has_sign(" <- ".join(causes(exception)), CERTIFICATE) else found
 
 
 def refusal_of(exception: Any, dialect: Dialect, said: str) -> str:

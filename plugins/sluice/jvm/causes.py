@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-_PERMISSION = ("AccessControlException", "AccessDeniedException", "Permission denied", "403 Forbidden")
-
-
-def is_refused(text: str) -> bool:
-    """Whether a Java exception's text says that permission is missing."""
-    return any(sign in text for sign in _PERMISSION)
-
 
 def causes(exception: Any) -> list[str]:
-    """A Java exception and its causes, one line each."""
+    """A Java exception and its causes, one line each: the name of its class, and the first line of its message.
+
+    An exception that Hadoop's server has sent has the name that the server gave it.
+    """
     lines: list[str] = []
     while exception is not None and len(lines) < 8:
         message = str(exception.getMessage() or "").strip().splitlines()
-        lines.append(f"{exception.getClass().getSimpleName()}: {message[0] if message else ''}")
+        name = str(exception.getClass().getSimpleName())
+        if name == "RemoteException":
+            name = str(exception.getClassName()).rpartition(".")[2].rpartition("$")[2]
+        lines.append(f"{name}: {message[0] if message else ''}")
         exception = exception.getCause()
     return lines

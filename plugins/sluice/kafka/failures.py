@@ -2,75 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartitionInfo
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_exponential
 
-from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.answers import Answer
+from sluice.errors import RetryableError, SluiceError
 
-_PERMISSION = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "read this topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "use this consumer group",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "create topics or write idempotently",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "use this transactional id",
-}
-
-
-_LOG_IN = (
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._SSL,
-    KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError.ILLEGAL_SASL_STATE,
-    KafkaError.DELEGATION_TOKEN_AUTH_DISABLED,
-    KafkaError.DELEGATION_TOKEN_NOT_FOUND,
-    KafkaError.DELEGATION_TOKEN_OWNER_MISMATCH,
-    KafkaError.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-    KafkaError.DELEGATION_TOKEN_EXPIRED,
-    KafkaError.PRINCIPAL_DESERIALIZATION_FAILURE,
-)
-_MISSING = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._NOENT,
-)
+_RIGHT = "grant the principal of the Airflow connection that right (kafka-acls)."
 _SETTINGS = "correct the settings in the Airflow connection's extra field, or in the pipeline file."
 _BROKERS = "upgrade the brokers, or correct their settings: docs/production.md says what Sluice needs."
-# What no second try mends. All else may pass, and is tried again.
-_LASTS: dict[int, tuple[str, str]] = {
-    **dict.fromkeys(
-        (KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError.INVALID_REQUIRED_ACKS),
-        ("Kafka's client can't be used with these settings", _SETTINGS),
+ANSWERS: Final = (
+    Answer(
+        "act",
+        ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"),
+        "A topic or partition does not exist",
+        "create the topic, or correct the source's `topics`.",
     ),
-    **dict.fromkeys(
-        (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS),
-        ("Kafka refuses a topic's settings", "correct the topic's settings, or create it by hand."),
+    Answer("act", ("TOPIC_AUTHORIZATION_FAILED",), "Kafka refuses permission to read this topic", _RIGHT),
+    Answer("act", ("GROUP_AUTHORIZATION_FAILED",), "Kafka refuses permission to use this consumer group", _RIGHT),
+    Answer(
+        "act",
+        ("CLUSTER_AUTHORIZATION_FAILED",),
+        "Kafka refuses permission to create topics or write idempotently",
+        _RIGHT,
     ),
-    KafkaError.TOPIC_EXCEPTION: ("Kafka has no topics of that name", "correct the topic's name."),
-    KafkaError.POLICY_VIOLATION: ("A policy of the cluster refuses it", "see what its administrators allow."),
-    KafkaError.SECURITY_DISABLED: ("The cluster has no authorizer", _BROKERS),
-    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: (
+    Answer(
+        "act",
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED",),
+        "Kafka refuses permission to use this transactional id",
+        _RIGHT,
+    ),
+    Answer(
+        "act",
+        ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE",
+         "DELEGATION_TOKEN_AUTH_DISABLED", "DELEGATION_TOKEN_NOT_FOUND", "DELEGATION_TOKEN_OWNER_MISMATCH",
+         "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED", "DELEGATION_TOKEN_AUTHORIZATION_FAILED", "DELEGATION_TOKEN_EXPIRED",
+         "PRINCIPAL_DESERIALIZATION_FAILURE"),
+        "Kafka refuses the log-in",
+        "correct user, password or certificate in the Airflow connection.",
+    ),
+    Answer(
+        "act",
+        ("_INVALID_ARG", "_NOT_CONFIGURED", "INVALID_REQUIRED_ACKS"),
+        "Kafka's client can't be used with these settings",
+        _SETTINGS,
+    ),
+    Answer(
+        "act",
+        ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS"),
+        "Kafka refuses a topic's settings",
+        "correct the topic's settings, or create it by hand.",
+    ),
+    Answer("act", ("TOPIC_EXCEPTION",), "Kafka has no topics of that name", "correct the topic's name."),
+    Answer("act", ("POLICY_VIOLATION",), "A policy of the cluster refuses it", "see what its administrators allow."),
+    Answer("act", ("SECURITY_DISABLED",), "The cluster has no authorizer", _BROKERS),
+    Answer(
+        "act",
+        ("UNSUPPORTED_COMPRESSION_TYPE",),
         "The brokers don't know the compression",
         "choose another `compression`, or upgrade the brokers.",
     ),
-    **dict.fromkeys(
-        (
-            KafkaError.UNSUPPORTED_VERSION,
-            KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            KafkaError._NOT_IMPLEMENTED,
-        ),
-        ("The brokers are too old, or not set up, for this request", _BROKERS),
+    Answer(
+        "act",
+        ("UNSUPPORTED_VERSION", "UNSUPPORTED_FOR_MESSAGE_FORMAT", "_NOT_IMPLEMENTED"),
+        "The brokers are too old, or not set up, for this request",
+        _BROKERS,
     ),
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+    Answer(
+        "act",
+        ("INVALID_TRANSACTION_TIMEOUT",),
         "The brokers allow no transactions of that length",
         "raise their transaction.max.timeout.ms, or lower the transaction's time-out.",
     ),
-}
+)  # fmt: skip
+"""What no second try mends, by the names of `KafkaError`. All else may pass, and is retried."""
 
 
 # The answers to a client that still knows a leader of before an election. Admin clients don't look for the new one for
@@ -127,30 +136,16 @@ def kafka_errors(doing: str, **where: Any) -> Iterator[None]:
         raise classify(error.args[0], doing, **where) from error
 
 
+def row_of(error: KafkaError, table: Iterable[Answer]) -> Answer | None:
+    """A Kafka error's row in a table; None if it isn't there."""
+    return next((row for row in table if error.name() in row.signs), None)
+
+
 def classify(error: KafkaError, doing: str, **where: Any) -> SluiceError:
     """The SluiceError for a Kafka error."""
-    code = error.code()
-    if code in _MISSING:
-        return ActionRequiredError(
-            f"A topic or partition does not exist ({doing}).",
-            next_step="create the topic, or correct the source's `topics`.",
-            **where,
-        )
-    if code in _PERMISSION:
-        return ActionRequiredError(
-            f"Kafka refuses permission to {_PERMISSION[code]} ({doing}).",
-            next_step="grant the principal of the Airflow connection that right (kafka-acls).",
-            **where,
-        )
-    if code in _LOG_IN:
-        return ActionRequiredError(
-            f"Kafka refuses the log-in ({doing}).",
-            next_step="correct user, password or certificate in the Airflow connection.",
-            **where,
-        )
-    if code in _LASTS:
-        what, next_step = _LASTS[code]
-        return ActionRequiredError(f"{what} ({doing}).", next_step=next_step, reason=error.str(), **where)
+    row = row_of(error, ANSWERS)
+    if row is not None:
+        return row.error(doing, reason=error.str(), **where)
     return RetryableError(
         f"Kafka did not answer as it should ({doing}): {error.name()}.",
         next_step="check that the brokers are up and can be reached from here; the step is retried.",

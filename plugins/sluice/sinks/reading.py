@@ -13,6 +13,7 @@ import fsspec
 
 from sluice.connectors.aws import s3fs_options
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.sinks.answers import of_storage
 
 # Hadoop's schemes, and fsspec's for each. All others are refused: fsspec knows dozens, and some fetch from any address,
 # start programs, or wrap other schemes. A table's path may come from a message written by an unknown program.
@@ -24,6 +25,7 @@ _SCHEMES = {
     "wasbs": "abfs",
 }
 _HDFS_LIBRARIES = ("libhdfs", "libjvm")
+_CAUSES = 8
 
 
 def file_url(path: str) -> str:
@@ -82,10 +84,18 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
             next_step="install the fsspec package for it (s3fs, gcsfs, adlfs, ...) beside Airflow's API server.",
             table=table,
         )
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and error.__cause__ is None:
         return ActionRequiredError(
             "This process has no permission to read the table's timeline.",
             next_step=f"give the API server's user or environment permission to read the table's {folder} folder.",
+            table=table,
+        )
+    known = of_storage(" <- ".join(_chain(error)), table)
+    if known.means != "retry":
+        return ActionRequiredError(
+            f"This process can't read the table's timeline: {known.what}.",
+            next_step=f"{known.next_step.format(path='the path')} It is Airflow's API server that reads the table's "
+            f"{folder} folder here.",
             table=table,
         )
     if isinstance(error, OSError) and any(name in str(error) for name in _HDFS_LIBRARIES):
@@ -100,3 +110,13 @@ def failed(error: Exception, table: str, folder: str) -> ActionRequiredError | R
         next_step="check that the file system can be reached from the API server, and its credentials there.",
         table=table,
     )
+
+
+def _chain(error: BaseException) -> list[str]:
+    """An exception and its causes; s3fs hides botocore's, with S3's code, behind one of Python's."""
+    found: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(found) < _CAUSES:
+        found.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or cause.__context__
+    return found

@@ -29,9 +29,7 @@ def connected(look: Look) -> Iterator[Asking]:
             yield Asking(asking.ask, asking.describe, asking.together)
     except driver.Error as error:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        # https://mariadb.com/kb/en/mariadb-error-codes/: from 2000 to 2999 they are the client's, of the connection.
-        of_connection = code < 1000 or 2000 <= code < 3000
-        kind = address.dialect.kind_of(code) or ("passing" if of_connection else "other")
+        kind = address.dialect.kind_of(code) or "passing"
         said = str(error.args[-1] if error.args else error) if kind == "data" else str(error)
         said = address.hidden(said)
         if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):

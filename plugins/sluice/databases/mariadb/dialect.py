@@ -43,16 +43,27 @@ _SESSION = (
     "time_zone='+00:00',max_sort_length=4096,group_concat_max_len=1048576,innodb_lock_wait_timeout=60,"
     "lock_wait_timeout=60"
 )
-# Errors whose SQLSTATE is less specific: https://mariadb.com/kb/en/mariadb-error-code-reference/
-_KINDS: Mapping[int, Kind] = MappingProxyType(
+# https://mariadb.com/kb/en/mariadb-error-code-reference/
+_CODES: Mapping[Kind, tuple[int, ...]] = MappingProxyType(
     {
-        # No room, too many connections, a shutdown, a lock timeout, a killed connection, a failing network.
-        **dict.fromkeys((3, 1021, 1026, 1030, 1040, 1053, 1077, 1114, 1152, 1180, 1205, 1213), "passing"),
-        **dict.fromkeys((1158, 1159, 1160, 1161, 1317, 1927, 1969), "passing"),
-        **dict.fromkeys((1044, 1045, 1049, 1698), "login"),
-        **dict.fromkeys((1142, 1143, 1227, 1370), "refused"),
-        **dict.fromkeys((1048, 1062, 1153, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 4025), "data"),
-        **dict.fromkeys((1411, 1525, 1918), "data"),
+        # No room or memory, too many connections, a shutdown, a lock or its timeout, a killed connection, a failing
+        # network, a table that is just being changed; and a server that is read-only, as after a failover.
+        "passing": (
+            *(3, 1020, 1021, 1026, 1028, 1030, 1037, 1038, 1040, 1041, 1047, 1053, 1077, 1114, 1135, 1152, 1158, 1159),
+            *(1160, 1161, 1180, 1197, 1203, 1205, 1206, 1213, 1226, 1290, 1317, 1412, 1637, 1792, 1836, 1927, 1969),
+            3024,
+        ),
+        "login": (1044, 1045, 1049, 1129, 1130, 1251, 1275, 1698, 1820, 1862, 4151),
+        "refused": (1142, 1143, 1227, 1370, 1419),
+        "data": (
+            *(1048, 1062, 1153, 1169, 1216, 1217, 1264, 1265, 1292, 1364, 1365, 1366, 1406, 1411, 1441, 1451),
+            *(1452, 1525, 1644, 1690, 1761, 1762, 1918, 4025),
+        ),
+        # Names that aren't there, and mistakes in SQL, for Python's client, which has no SQLSTATE.
+        "other": (
+            *(1046, 1051, 1052, 1054, 1060, 1064, 1065, 1071, 1109, 1110, 1111, 1115, 1118, 1136, 1146, 1149, 1193),
+            *(1222, 1231, 1235, 1241, 1247, 1248, 1271, 1305, 1318, 1356, 1442, 1449, 1582, 1583, 1630),
+        ),
     }
 )
 _CONNECTION = re.compile(r"\(conn=\d+\) ")  # the driver puts it before each message
@@ -81,6 +92,7 @@ class MariaDb(Dialect):
 
     name = "MariaDB"
     driver = "org.mariadb.jdbc.Driver"
+    codes = _CODES
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
     connection_types = ("mysql", "mariadb")
     # Values are sent in binary form: as text, quotes in them would count twice against max_allowed_packet.
@@ -177,10 +189,6 @@ class MariaDb(Dialect):
         )
         nothing = f"FROM (SELECT 1 AS one) n LEFT JOIN {table} AS t ON 1 = 0 WHERE 1 = 0"
         return f"CREATE TABLE {name} ({own}){self.table_options} AS SELECT {columns} {nothing}"
-
-    def kind_of(self, code: int) -> Kind | None:
-        """See `Dialect`. Only for numbers whose SQLSTATE is less specific."""
-        return _KINDS.get(code)
 
     def refused(self, said: str, code: int, state: str) -> str:
         """See `Dialect`."""

@@ -27,7 +27,7 @@ from sluice.databases.stored import Stored, local_time
 from sluice.identifiers import dotted, sql_quoted
 from sluice.records.structs import Type
 
-# https://www.postgresql.org/docs/current/errcodes-appendix.html, of class 22, whose messages quote the value.
+# https://www.postgresql.org/docs/current/errcodes-appendix.html: states whose messages quote the value, or may do so.
 _VALUES: Mapping[str, str] = MappingProxyType(
     {
         "22001": "a value is longer than its column",
@@ -36,6 +36,9 @@ _VALUES: Mapping[str, str] = MappingProxyType(
         "22008": "a date or time is outside of its column's range",
         "22012": "it would divide by zero",
         "22021": "a text has a character that the database's encoding hasn't",
+        "44000": "a row isn't one that the view shows",
+        "54000": "a value is too large for an index",
+        "P0001": "a trigger refuses a row, in words that the database's log has",
         "22P02": "a text isn't of its column's type",
         "22P05": "a text has a character that the database's encoding hasn't",
     }

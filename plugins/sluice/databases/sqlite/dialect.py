@@ -16,11 +16,15 @@ from sluice.records.structs import Type
 
 _POSITION_DIGITS = 31  # characters of a position, a decimal(30,15), with its point
 _LARGEST_EXACT = 15  # decimal digits that a double represents exactly
-_KINDS: Mapping[int, Kind] = MappingProxyType(
+# https://sqlite.org/rescode.html
+_CODES: Mapping[Kind, tuple[int, ...]] = MappingProxyType(
     {
-        **dict.fromkeys((5, 6, 9, 10, 13), "passing"),  # busy, locked, interrupted, input or output failed, disk full
-        **dict.fromkeys((3, 8, 14, 23), "refused"),  # no permission, read-only, can't be opened, not authorized
-        **dict.fromkeys((18, 19, 20), "data"),  # too big, a constraint, a wrong type
+        # An abort, busy, locked, no memory, interrupted, input or output failed, disk full, a race for the lock, a
+        # schema that has changed.
+        "passing": (4, 5, 6, 7, 9, 10, 13, 15, 17),
+        "refused": (3, 8, 14, 23),  # no permission, read-only, can't be opened, not authorized
+        "data": (18, 19, 20),  # too big, a constraint, a wrong type
+        "other": (1, 11, 21, 25, 26),  # a mistake in the statement, a damaged file, or one that is no database
     }
 )
 
@@ -30,6 +34,7 @@ class Sqlite(Dialect):
 
     name = "SQLite"
     driver = "org.sqlite.JDBC"
+    codes = _CODES
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
     connection_types = ("sqlite",)
     # After some errors SQLite rolls back by itself: https://sqlite.org/lang_transaction.html
@@ -96,8 +101,8 @@ class Sqlite(Dialect):
         return dotted(name.lower())
 
     def kind_of(self, code: int) -> Kind | None:
-        """See `Dialect`. By https://sqlite.org/rescode.html: an extended code's last byte is its primary code."""
-        return _KINDS.get(code & 0xFF, "other")
+        """See `Dialect`. The last byte of an extended code is its primary code."""
+        return super().kind_of(code & 0xFF)
 
     def made(self, kind: Type, in_key: int = 0) -> str | None:  # noqa: ARG002
         """See `Dialect`. Decimals are text, since SQLite's numbers keep 15 digits; so are times, which have no type."""

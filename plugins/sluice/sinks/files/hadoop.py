@@ -12,40 +12,14 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from sluice.errors import ActionRequiredError, RetryableError, SluiceError
-from sluice.jvm.causes import causes, is_refused
+from sluice.errors import SluiceError
+from sluice.jvm.causes import causes
+from sluice.sinks.answers import storage_error
 from sluice.sinks.files.storage import in_the_way, is_data, lost_jvm
 
+SETTING = "sink.files.path"
 _MISSING = "FileNotFoundException"
 _THERE = ("FileAlreadyExistsException", "ParentNotDirectoryException", "PathIsNotEmptyDirectoryException")
-_FULL = ("QuotaExceededException", "could only be written to 0 of", "No space left on device", "Disk quota exceeded")
-_WRONG = ("UnknownHostException", "UnsupportedFileSystemException", "No AbstractFileSystem", "InvalidPathException",
-          "Incomplete HDFS URI")  # fmt: skip
-
-
-def refusal(chain: list[str], where: str) -> ActionRequiredError | None:
-    """The error, with its remedy, of a file system that refuses to write; None for any other exception.
-
-    Args:
-        chain: an exception and its causes, as returned by `sluice.jvm.causes`.
-        where: the path, for the error.
-    """
-    text = " <- ".join(chain)
-    if is_refused(text):
-        return ActionRequiredError(
-            "No permission on the table's folder.",
-            next_step="grant the user of Airflow's workers and of Spark read and write access to it.",
-            path=where,
-            reason=chain[-1],
-        )
-    if any(sign in text for sign in _FULL):
-        return ActionRequiredError(
-            "The table's file system is full, or a quota of it is.",
-            next_step="make room. Nothing of the interval is visible, and the next interval deletes its files.",
-            path=where,
-            reason=chain[-1],
-        )
-    return None
 
 
 class HadoopStorage:
@@ -183,28 +157,11 @@ class HadoopStorage:
 
     def _classed(self, chain: list[str], path: str) -> OSError | SluiceError:
         where = self._full(path)
-        first, text = chain[0], " <- ".join(chain)
-        if first.startswith(_MISSING):
+        if chain[0].startswith(_MISSING):
             return FileNotFoundError(where)
-        if first.startswith(_THERE):
+        if chain[0].startswith(_THERE):
             return FileExistsError(where)
-        refused = refusal(chain, where)
-        if refused is not None:
-            return refused
-        if any(sign in text for sign in _WRONG):
-            return ActionRequiredError(
-                "The table's path can't be used.",
-                next_step="correct sink.files.path, or the Hadoop settings of its file system.",
-                path=where,
-                reason=chain[-1],
-            )
-        return RetryableError(
-            "The table's file system doesn't answer, or refuses the request.",
-            next_step="the step is retried; if the error comes back, look at the reason: a name node may be in safe "
-            "mode.",
-            path=where,
-            reason=text[:2000],
-        )
+        return storage_error(chain, where, SETTING)
 
     def _full(self, path: str) -> str:
         return path if path == self._root else f"{self._root}/{path}"

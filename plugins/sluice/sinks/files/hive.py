@@ -16,10 +16,11 @@ from urllib.parse import unquote
 from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.jvm.causes import causes, is_refused
+from sluice.jvm.causes import causes
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import HiveMetastore
+from sluice.sinks.answers import PERMISSION
 from sluice.sinks.files.log import Record
 from sluice.sinks.files.options.partitioning import NO_VALUE, Partitioning
 
@@ -150,7 +151,7 @@ class HiveCatalog:
                 client.close()
         except Py4JJavaError as error:
             text = " <- ".join(causes(error.java_exception))[:2000]
-            if is_refused(text):
+            if PERMISSION.is_in(text):
                 raise ActionRequiredError(
                     "No permission to register the table in the catalog.",
                     next_step="grant the user of Airflow's workers permission to create and alter the table in it.",

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, SluiceError
 from sluice.jvm.causes import causes
+from sluice.sinks.answers import of_storage, storage_error
+from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.storage import is_data, lost_jvm
 
 _TAG: Final = "sluice-transaction"
@@ -24,11 +26,7 @@ _WHO: Final = "sluice: conditional writes"  # the reason for using S3A's client,
 _CONDITION: Final = ("If-None-Match", "*")
 _COPIED_WHOLE: Final = 1 << 30  # bytes; S3 copies at most 5 GiB in one request, and each GiB takes some seconds
 _COPIED_PART: Final = 1 << 28
-_MISSING, _REFUSED, _WRONG, _NOT_KNOWN, _TAKEN = 404, 403, (301, 400), 501, 412
-_NO_JARS: Final = ("ClassNotFoundException", "UnsupportedFileSystemException", "NoClassDefFoundError")
-_NO_LOGIN: Final = ("NoAuthWithAWSException", "CredentialInitializationException", "Unable to load AWS credentials")
-_NO_BUCKET: Final = ("NoSuchBucket", "UnknownStoreException", "InvalidBucketName", "UnknownHostException",
-                    "IllegalArgumentException")  # fmt: skip
+_MISSING, _TAKEN = 404, 412
 
 
 class S3Storage:
@@ -220,55 +218,11 @@ class S3Storage:
 
     def _classed(self, exception: Any, path: str) -> OSError | SluiceError:
         where, chain = self._full(path), causes(exception)
-        text = " <- ".join(chain)
         answered = str(exception.getClass().getSimpleName()) == "AmazonS3Exception"
         status = int(exception.getStatusCode()) if answered else 0
-        if any(sign in text for sign in _NO_BUCKET) or (answered and str(exception.getErrorCode()) in _NO_BUCKET):
-            return _wrong(where, chain)
-        if status == _MISSING:
+        if status == _MISSING and of_storage(" <- ".join(chain), where).means == "retry":  # the object, not its bucket
             return FileNotFoundError(where)
-        if status == _TAKEN:
-            return FileExistsError(where)
-        if status == _REFUSED or any(sign in text for sign in _NO_LOGIN):
-            return ActionRequiredError(
-                "No permission on the table's bucket.",
-                next_step="allow the role or key of Airflow's workers and of Spark to list the bucket (s3:ListBucket), "
-                "and to get, put and delete objects below the path.",
-                path=where,
-                reason=chain[-1],
-            )
-        if any(sign in text for sign in _NO_JARS):
-            return ActionRequiredError(
-                "Hadoop's S3A is not on the class path.",
-                next_step="add hadoop-aws 3.3.4 and aws-java-sdk-bundle 1.12.262 to it, for the coordinator and for "
-                "Spark; see docs/production.md.",
-                path=where,
-                reason=chain[-1],
-            )
-        if status == _NOT_KNOWN:
-            return ActionRequiredError(
-                "The object store doesn't implement conditional writes.",
-                next_step="use an object store with conditional writes (If-None-Match), such as Amazon S3.",
-                path=where,
-                reason=chain[-1],
-            )
-        if status in _WRONG:
-            return _wrong(where, chain)
-        return RetryableError(
-            "The table's object store doesn't answer, or refuses the request.",
-            next_step="the step is retried; if the error comes back, look at the reason.",
-            path=where,
-            reason=text[:2000],
-        )
+        return FileExistsError(where) if status == _TAKEN else storage_error(chain, where, SETTING)
 
     def _full(self, path: str) -> str:
         return path if path == self._root else f"{self._root}/{path}"
-
-
-def _wrong(where: str, chain: list[str]) -> ActionRequiredError:
-    return ActionRequiredError(
-        "The table's path can't be used.",
-        next_step="correct sink.files.path, or Hadoop's settings of S3A: endpoint, region, path style.",
-        path=where,
-        reason=chain[-1],
-    )

@@ -26,7 +26,8 @@ from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
 from sluice.records.json_text import TIMES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
-from sluice.sinks.files.hadoop import refusal
+from sluice.sinks.answers import of_job
+from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.options.names import (
     APART,
     DataFile,
@@ -359,12 +360,12 @@ def _refused(target: str) -> Iterator[None]:
     """Turn a failure of Spark's tasks to write into an error with a remedy; other failures pass unchanged.
 
     Raises:
-        ActionRequiredError: permission is missing, or the file system is full.
+        ActionRequiredError: the file system refuses, as for a missing permission or since it is full.
     """
     try:
         yield
     except Py4JJavaError as error:
-        known = refusal(causes(error.java_exception), target)
+        known = of_job(causes(error.java_exception), target, SETTING)
         if known is None:
             raise
         raise known from error

@@ -7,13 +7,14 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from sluice.errors import ActionRequiredError, RetryableError
-from sluice.jvm.causes import causes, is_refused
+from sluice.jvm.causes import causes
 from sluice.jvm.gateway import HudiJvm
 from sluice.logs import log
 from sluice.pipeline.catalog import Catalog, CatalogSync, Glue, HiveMetastore
 from sluice.pipeline.model import Pipeline
 from sluice.private import PrivateSettings
 from sluice.records.folders import HIVE_STYLE, URL_ENCODED
+from sluice.sinks.answers import PERMISSION
 from sluice.sinks.hudi.options import hudi_options
 
 HIVE_TOOL = "org.apache.hudi.hive.HiveSyncTool"
@@ -81,7 +82,7 @@ def _sync(jvm: HudiJvm, pipeline: Pipeline, catalog: Catalog) -> None:
     except Py4JJavaError as error:
         chain = causes(error.java_exception)
         text = " <- ".join(chain)[:2000]
-        if is_refused(text):
+        if PERMISSION.is_in(text):
             raise ActionRequiredError(
                 "No permission to register the table in the catalog.",
                 next_step="grant the user of Airflow's workers permission to create and alter the table in it.",

@@ -67,7 +67,8 @@ def classified(exception: Any, doing: str, address: JdbcAddress, **where: Any) -
     if kind == "login":
         return ActionRequiredError(
             f"The database refuses the connection, while {doing}.",
-            next_step="correct login, password or database of the Airflow connection, or give the login that right.",
+            next_step="correct login, password, database or certificate of the Airflow connection, or give the login "
+            "that right.",
             **place,
             reason=reason,
         )

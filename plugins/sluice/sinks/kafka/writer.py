@@ -20,7 +20,7 @@ from sluice.jvm.sql import columns
 from sluice.protocol.messages import StartCommit
 from sluice.rows.changes import CHANGE
 from sluice.rows.observed import observed
-from sluice.sinks.files.hadoop import refusal
+from sluice.sinks.answers import of_job
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.options.names import staging_folder, way_of_writing
@@ -103,7 +103,7 @@ class KafkaWriter(SinkWriter):
         try:
             writing.parquet(target)
         except Py4JJavaError as error:
-            known = refusal(causes(error.java_exception), target)
+            known = of_job(causes(error.java_exception), target, "the sink's `staging`")
             if known is None:
                 raise
             raise known from error
