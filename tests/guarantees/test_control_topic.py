@@ -13,9 +13,9 @@ from confluent_kafka import Producer
 from sluice.coordinator import Coordinator, Started
 from sluice.errors import ActionRequiredError, IntervalError
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, default_control_topic
+from sluice.protocol.commit_note import CommitNote, commit_note
 from sluice.protocol.confine import start_digest
 from sluice.protocol.messages import AbortCommit, Moved, StartCommit, WriteStatus
-from sluice.protocol.settlement import commit_note
 
 from .harness import Flow, Step, finish, kafka_settings, wait_for
 from .harness.topics import consume
@@ -203,8 +203,8 @@ def test_a_message_that_cannot_be_read_stops_its_table_alone(make_flow: Callable
 def on_the_shared_topic(make_flow: Callable[..., Flow], monkeypatch: pytest.MonkeyPatch) -> Flow:
     """A table whose commits don't say on which control topic they were made, as those of earlier releases don't."""
 
-    def note(*arguments: Any) -> dict[str, Any]:
-        return {name: value for name, value in commit_note(*arguments).items() if name != "control_topic"}
+    def note(*arguments: Any) -> CommitNote:
+        return commit_note(*arguments).model_copy(update={"control_topic": None})
 
     monkeypatch.setattr("sluice.coordinator.commit.commit_note", note)
     flow = make_flow(control__topic=SHARED_CONTROL_TOPIC)

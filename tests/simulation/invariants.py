@@ -330,7 +330,7 @@ class Invariants:
 
     def _is_claimed(self, note: dict[str, Any], record: Record) -> bool:
         """Whether a commit says anything of the cluster that has the record: the mapping named it, up to an end."""
-        if "streams" not in note:
+        if note["streams"] is None:
             return True
         known = KnownStreams.model_validate(note["streams"])
         place = self.world.place_of(record.partition)

@@ -105,7 +105,7 @@ class StreamEvents(Events):
         """Whether the last commit was planned by a mapping that names the cluster's topic as the last one does."""
         checkpoint, note = self.checkpoint()
         topic = checkpoint.topic(cluster.connection, TOPIC)
-        known = KnownStreams.model_validate(note.get("streams", {}))
+        known = KnownStreams.model_validate(note.get("streams") or {})
         is_same = topic is not None and topic.topic_id == cluster.log_id and not self._to_be_taken_off()
         return is_same and known.ids.get(self._said.names[cluster]) == cluster.id
 

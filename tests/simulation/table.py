@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import RetryableError
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
@@ -72,13 +72,13 @@ class SimTable:
             partition, _, name = path.rpartition("/")
             groups.setdefault(partition, set()).add(name.partition("_")[0])
         checkpoint = Checkpoint.model_validate_json(completed.extra[OFFSETS_KEY])
-        note = json.loads(completed.extra[TRANSACTION_KEY])
+        note = read_note(completed.extra)
         return WrittenInterval(instant, note, {p: tuple(sorted(g)) for p, g in groups.items()}, checkpoint)
 
     def replayed_by(self, instant: str) -> str | None:
         for name in sorted(self._world.timeline, reverse=True):
             written = self.written_by(name)
-            if written is not None and written.note.get("replays") == instant:
+            if written is not None and written.note.replays == instant:
                 return name
         return None
 

@@ -7,6 +7,7 @@ from protocol_messages import start
 
 from sluice.coordinator.commit import _moved_since
 from sluice.coordinator.session import Committed
+from sluice.protocol.commit_note import CommitNote
 from sluice.protocol.offsets import Checkpoint, TopicPartition
 
 FIRST = TopicPartition("kafka", "t", 0)
@@ -27,4 +28,4 @@ def test_the_commit_that_it_was_planned_on_has_to_stand(planned_on, stands, move
     """Where an aborted one stood for a moment and no other had been there, no offset is left that could differ."""
     begun = start("1").model_copy(update={"planned_on": planned_on})
     checkpoint = Checkpoint() if stands is None else Checkpoint().advance({FIRST: 0}, {}, {})
-    assert _moved_since(begun, Committed(checkpoint, {} if stands is None else {"instant": stands})) == moved
+    assert _moved_since(begun, Committed(checkpoint, CommitNote(instant=stands))) == moved

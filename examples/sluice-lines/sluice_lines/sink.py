@@ -21,10 +21,11 @@ from sluice import process
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, holds_checkpoint
+from sluice.protocol.offsets import OFFSETS_KEY, Checkpoint, holds_checkpoint
 from sluice.records.plan import RecordPlan
 from sluice.registry.config import Registries, registry_of_environment
 from sluice.schemas.pinner import RecordPinner
@@ -140,7 +141,7 @@ class JsonLinesTable:
         manifest = self._manifest(instant)
         extra = manifest["extra"]
         checkpoint = Checkpoint.model_validate_json(extra[OFFSETS_KEY])
-        return WrittenInterval(instant, json.loads(extra[TRANSACTION_KEY]), {"": tuple(manifest["files"])}, checkpoint)
+        return WrittenInterval(instant, read_note(extra), {"": tuple(manifest["files"])}, checkpoint)
 
     def replayed_by(self, instant: str) -> str | None:
         """None: nothing is replaced here."""

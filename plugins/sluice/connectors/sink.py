@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol.commit_note import CommitNote
 from sluice.protocol.committable import Committable
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import FurtherTable, TableSpec
@@ -57,7 +58,7 @@ class WrittenInterval:
     """A committed interval: Sluice's note, the file groups that it wrote by table partition, and its checkpoint."""
 
     instant: str
-    note: Mapping[str, Any]
+    note: CommitNote
     file_groups: Mapping[str, tuple[str, ...]]
     checkpoint: Checkpoint
 

@@ -131,18 +131,19 @@ def truncated_since_read(
     return sorted(session.sources.truncated_since(read).items())
 
 
-def fitting(session: Session, transaction: Transaction, committed: Committed) -> dict[str, tuple[str, ...]]:
-    """By topic, the partitioners that explain where all keys are.
+def fitting(
+    session: Session, transaction: Transaction, reported: Mapping[int, WriteStatus], committed: Committed
+) -> dict[str, tuple[str, ...]]:
+    """By topic, the partitioners that explain where all keys are, those of audited statuses among them.
 
     Raises:
         ActionRequiredError: there is none, so that a row may be doubled.
     """
-    reported, _ = audited(transaction)
     keys = [keys for _, status in sorted(reported.items()) for keys in status.keys]
     return fitting_partitioners(
         transaction.start.placement,
         keys,
-        committed.transaction,
+        committed.note.placement,
         table=session.table_id,
         instant=transaction.id,
     )

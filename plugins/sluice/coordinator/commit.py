@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -20,13 +19,13 @@ from sluice.coordinator.session import Committed, Outcome, Session
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.logs import log
+from sluice.protocol.commit_note import commit_note
 from sluice.protocol.confine import is_inside, require_digest, with_schema_of
 from sluice.protocol.identity import present_names
 from sluice.protocol.messages import AbortCommit, AckCommit, EndCommit, PlannedRange, StartCommit
-from sluice.protocol.offsets import TRANSACTION_KEY, TopicPartition, in_words
+from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.quarantine import set_aside
 from sluice.protocol.settlement import (
-    commit_note,
     committed_ranges,
     committed_statuses,
     count_records,
@@ -113,7 +112,8 @@ class Committer:
             self._session.read_as(transaction.start)
             refuse_other_records(self._session, transaction)
             if transaction.start.placement is not None:  # else no key was looked at, and the timeline needn't be read
-                fitting(self._session, transaction, self._session.committed(table))
+                reported, _ = audited(transaction)
+                fitting(self._session, transaction, reported, self._session.committed(table))
         table.await_clock()  # before the lease, which is not for waiting
         reach("coordinator.before_end_commit")
         self.take_lease(table, table_log, transaction)
@@ -225,12 +225,12 @@ class Committer:
         note = commit_note(
             transaction,
             reported,
-            committed.recent_control_offsets if committed.transaction else (start.oldest_unsettled,),
-            fitting(self._session, transaction, committed),
+            committed.recent_control_offsets if committed.note.is_ours else (start.oldest_unsettled,),
+            fitting(self._session, transaction, reported, committed),
             self._session.control.topic,
         )
-        note |= self._signed_from(transaction, committed)
-        extra = {**checkpoint.to_metadata(), TRANSACTION_KEY: json.dumps(note)}
+        note = note.model_copy(update=self._signed_from(transaction, committed))
+        extra = {**checkpoint.to_metadata(), **note.metadata()}
         table = table.written_as(with_schema_of(start.writer, table.writer))
         if start.tables:
             table = further_tables_of(self._session.sink).with_further_tables(table, start.tables)
@@ -248,7 +248,7 @@ class Committer:
         The control topic's offset after which each message of the table has to be signed, None where none has; where
         the broker gives ids, the topic's, and the offset from which that is in the signatures.
         """
-        signatures, note = self._session.control.signatures, committed.transaction
+        signatures, note = self._session.control.signatures, committed.note
         if not signatures.asked_for:
             return {"signed_from": None}
         known = self._session.signed_from(note) if committed.elsewhere is None else {}
@@ -413,7 +413,7 @@ def _moved_since(start: StartCommit, committed: Committed) -> list[str]:
     """
     moved = moved_offsets(start, committed.checkpoint)
     if start.planned_on is not None and _came_since(start, committed):  # an earlier release didn't name it
-        moved.append(f"planned on {start.planned_on}, and on {committed.transaction.get('instant')} now")
+        moved.append(f"planned on {start.planned_on}, and on {committed.note.instant} now")
     return moved
 
 
@@ -423,4 +423,4 @@ def _came_since(start: StartCommit, committed: Committed) -> bool:
     It may be one that was aborted, and completed by a process that had been suspended: its offsets would remain in this
     commit's for good, though that commit is to be taken off the timeline.
     """
-    return committed.transaction.get("instant") != start.planned_on
+    return committed.note.instant != start.planned_on

@@ -116,7 +116,7 @@ class Coordinator:
             committed = self._session.present(table)
         followed = self._session.followed
         streams = followed.known if followed is not None else None
-        state, instant = self._session.sources.state(None), committed.transaction.get("instant")
+        state, instant = self._session.sources.state(None), committed.note.instant
         return Position(committed.checkpoint, state, streams, instant)
 
     @_with_file_keys

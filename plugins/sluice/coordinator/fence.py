@@ -92,7 +92,7 @@ class Fence:
         if written is None:
             return False
         here = self._session.control.topic
-        standing = (written.note.get("control_topic") or here, written.note.get("control_offset"))
+        standing = (written.note.control_topic or here, written.note.control_offset)
         if standing == (here, transaction.start_offset):
             return True
         log.error("an aborted START-COMMIT names a committed instant that isn't its own", instant=transaction.id)
@@ -101,10 +101,10 @@ class Fence:
     def _look_back(self, table: Table, instant: str) -> Transaction | None:
         """The transaction of a commit of ours that began before the log that is at hand."""
         written = table.written_by(instant)
-        if written is None or "control_offset" not in written.note:
+        if written is None or written.note.control_offset is None:
             return None
-        start = int(written.note["control_offset"])
-        topic = str(written.note.get("control_topic") or self._session.control.topic)
+        start = written.note.control_offset
+        topic = written.note.control_topic or self._session.control.topic
         if topic != self._session.control.topic:
             return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)

@@ -54,10 +54,10 @@ class Mover:
         committed = self._session.committed(table)
         if committed.elsewhere != old.control.topic:
             return False
-        table_log = old.control.table_log(old.table_id, committed.offsets_there[0])
+        table_log = old.control.table_log(old.table_id, committed.note.started_at[0])
         if Committer(old).fence.repair(table, table_log):
             return False
-        if not table_log.transactions and table_log.moved is None and not committed.transaction:
+        if not table_log.transactions and table_log.moved is None and not committed.note.is_ours:
             return True  # the table was never there
         if table_log.moved is None:
             return self._leave(table, run, old, table_log, read_position)

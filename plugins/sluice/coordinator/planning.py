@@ -10,11 +10,12 @@ from typing import Literal
 
 from sluice.connectors.sink import Table, TakesOver
 from sluice.coordinator.checks import require_whole, truncated_since_read
-from sluice.coordinator.session import Committed, Session, known_streams
+from sluice.coordinator.session import Committed, Session
 from sluice.errors import ActionRequiredError
 from sluice.logs import log
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol import coverage
+from sluice.protocol.commit_note import records_before
 from sluice.protocol.held_back import refuse_held_back
 from sluice.protocol.identity import (
     Topic,
@@ -31,7 +32,6 @@ from sluice.protocol.plan import IntervalPlan, Limits, plan_again, plan_interval
 from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.redriven import Place, Places
 from sluice.protocol.request import Request
-from sluice.protocol.settlement import records_before
 from sluice.protocol.state import ClusterState
 from sluice.protocol.taken_back import TakenBack
 from sluice.protocol.transaction import Transaction
@@ -157,18 +157,17 @@ class Planner:
 
     def _continue(self, committed: Committed, state: ClusterState) -> Task:
         source = self._session.pipeline.source.options
-        average = committed.transaction.get("average_record_bytes")
         plan = plan_interval(
             committed.checkpoint,
             state,
             starting=self._starting(committed.checkpoint, state),
-            limits=self._limits(float(average) if average else None),
+            limits=self._limits(committed.note.average_record_bytes or None),
             number_of_ranges=self._session.pipeline.write.ranges,
             on_offset_loss=source.on_offset_loss,
             table=self._table_id,
         )
         followed = self._session.followed
-        if followed is not None and followed.known.differs_from(known_streams(committed.transaction)):
+        if followed is not None and followed.known.differs_from(committed.note.streams):
             plan = replace(plan, moves=True)
         return self._task_of(plan, "continue")
 
@@ -359,8 +358,8 @@ class Planner:
         read_by = under_present_names(written.checkpoint, state.cluster_ids, one_place=one_place)
         names = present_names(written.checkpoint.cluster_ids, state.cluster_ids, one_place=one_place)
         ranges = [
-            OffsetRange(TopicPartition(names[r["cluster"]], r["topic"], r["partition"]), r["start"], r["end"])
-            for r in written.note["ranges"]
+            OffsetRange(r.topic_partition._replace(cluster=names[r.cluster]), r.start, r.end)
+            for r in written.note.ranges
         ]
         self._refuse_left_clusters(ranges, instant)
         refuse_leaderless((r.topic_partition for r in ranges), state, self._table_id)

@@ -6,7 +6,6 @@ doesn't have yet, so that no reader sees them, and an interval without bad recor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from sluice.connectors.sink import Publishes, Table, quarantine_of
@@ -17,8 +16,8 @@ from sluice.coordinator.session import Session
 from sluice.errors import ActionRequiredError
 from sluice.failpoints import reach
 from sluice.logs import log
+from sluice.protocol.commit_note import CommitNote
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import TRANSACTION_KEY
 from sluice.protocol.quarantine import (
     day_of,
     may_have_left_files,
@@ -62,8 +61,8 @@ class Quarantine:
             mend(quarantine)
             quarantine.open(transaction.id)
             start = transaction.start
-            note = {"instant": transaction.id, "table": start.table, "dag_id": start.dag_id, "run_id": start.run_id}
-            quarantine.commit(transaction.id, committables, {TRANSACTION_KEY: json.dumps(note)})
+            note = CommitNote(instant=transaction.id, table=start.table, dag_id=start.dag_id, run_id=start.run_id)
+            quarantine.commit(transaction.id, committables, note.metadata())
             log.info("quarantine committed", instant=transaction.id, quarantine=quarantine.writer.path)
         if isinstance(quarantine, Publishes):
             quarantine.publish(transaction.id)

@@ -196,7 +196,7 @@ class Services:
             return holder
         if self._committer.fence.repair(table, table_log) or self._committer.resolve_unfinished(table, table_log):
             return None
-        epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
+        epoch = max(table_log.highest_epoch(), committed.note.epoch) + 1
         start = StartCommit(
             **session.envelope(table.new_instant(), epoch, run),
             kind="service",

@@ -16,12 +16,13 @@ from sluice.coordinator.streams import Streams
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
+from sluice.protocol.commit_note import NO_NOTE, CommitNote, read_note
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, TableSpec
 from sluice.protocol.moves import settle_moves
-from sluice.protocol.offsets import Checkpoint, read_checkpoint, read_note
+from sluice.protocol.offsets import Checkpoint, read_checkpoint
 from sluice.protocol.request import Request
 from sluice.protocol.signing import Signed
 from sluice.protocol.state import ClusterState
@@ -76,36 +77,24 @@ class Committed:
     """What the timeline says: the last checkpoint, and our own note of the transaction that wrote it."""
 
     checkpoint: Checkpoint
-    transaction: Mapping[str, Any]
+    note: CommitNote
     elsewhere: str | None = None
     """The control topic with its START, None if that is the pipeline's."""
 
     @property
     def control_offset(self) -> int:
         """The control-topic offset of the last commit's START, 0 before the first in this topic."""
-        return 0 if self.elsewhere else int(self.transaction.get("control_offset", 0))
+        return 0 if self.elsewhere else self.note.control_offset or 0
 
     @property
     def valid_through(self) -> datetime | None:
         """The time up to which the table is complete, None where it isn't known."""
-        known = self.transaction.get("valid_through")
-        return datetime.fromisoformat(known) if known else None
+        return self.note.valid_through
 
     @property
-    def recent_control_offsets(self) -> list[int]:
+    def recent_control_offsets(self) -> tuple[int, ...]:
         """The control-topic offsets of the last commits' STARTs, oldest first."""
-        return [0] if self.elsewhere else self.offsets_there
-
-    @property
-    def offsets_there(self) -> list[int]:
-        """The same, whichever control topic they are in."""
-        last = int(self.transaction.get("control_offset", 0))
-        return [int(offset) for offset in self.transaction.get("recent_control_offsets", [last])]
-
-
-def known_streams(note: Mapping[str, Any]) -> KnownStreams | None:
-    """The mapping by which the commit was planned whose note this is; None where it was planned without one."""
-    return KnownStreams.model_validate(note["streams"]) if "streams" in note else None
+        return (0,) if self.elsewhere else self.note.started_at
 
 
 class Session:
@@ -162,7 +151,7 @@ class Session:
         """
         self._topics = None  # START may have waited for hours: topics that were made meanwhile are read, too
         metadata = table.last_checkpoint() if table else None
-        known = known_streams(read_note(metadata or {}))
+        known = read_note(metadata or {}).streams
         if self._streams is None:
             self._refuse_without_streams(known)
             return self._committed(metadata, self.sources.cluster_ids())
@@ -255,7 +244,7 @@ class Session:
         self, metadata: Mapping[str, str] | None, clusters: Mapping[str, str | None] | None = None
     ) -> Committed:
         if metadata is None:
-            return Committed(Checkpoint(), {}, self._elsewhere({}))
+            return Committed(Checkpoint(), NO_NOTE, self._elsewhere(NO_NOTE))
         first = next(iter(self.sources.names), self.parts.source.name)
         checkpoint = read_checkpoint(metadata, first, self.topics)
         if clusters is not None:
@@ -267,24 +256,24 @@ class Session:
                 self.control.signatures.require(self.table_id, after, signed)
         return committed
 
-    def signed_from(self, note: Mapping[str, Any]) -> dict[Signed, int]:
+    def signed_from(self, note: CommitNote) -> dict[Signed, int]:
         """The control topic's offset after which the table's messages have to be signed, by how, as a note says.
 
         Args:
             note: of the last commit, whose control topic has the name of this one.
         """
         found = {}
-        if note.get("signed_from") is not None:
-            found[Signed.BY_NAME] = int(note["signed_from"])
-        if note.get("signed_by_log_from") is not None:
-            found[Signed.BY_LOG] = int(note["signed_by_log_from"])
+        if note.signed_from is not None:
+            found[Signed.BY_NAME] = note.signed_from
+        if note.signed_by_log_from is not None:
+            found[Signed.BY_LOG] = note.signed_by_log_from
         if self.is_made_again(note):  # all of its messages are younger
             return dict.fromkeys(found, -1)
         return found
 
-    def is_made_again(self, note: Mapping[str, Any]) -> bool:
+    def is_made_again(self, note: CommitNote) -> bool:
         """Whether the control topic is another one of the same name than that of a commit, by its note."""
-        known, present = note.get("control_topic_id"), self.control.signatures.topic_id
+        known, present = note.control_topic_id, self.control.signatures.topic_id
         return known is not None and present is not None and known != present
 
     def _refuse_without_streams(self, known: KnownStreams | None) -> None:
@@ -296,9 +285,9 @@ class Session:
                 table=self.table_id,
             )
 
-    def _elsewhere(self, note: Mapping[str, Any]) -> str | None:
+    def _elsewhere(self, note: CommitNote) -> str | None:
         """The control topic of the last commit where it isn't this one. Earlier releases didn't note its name."""
-        topic = note.get("control_topic") or self.pipeline.control.topic or SHARED_CONTROL_TOPIC
+        topic = note.control_topic or self.pipeline.control.topic or SHARED_CONTROL_TOPIC
         return str(topic) if topic != self.control.topic else None
 
     def on_control_topic(self, topic: str) -> Session:

@@ -19,10 +19,11 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.failpoints import reach
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.confine import start_digest
 from sluice.protocol.identity import Topic
 from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit
-from sluice.protocol.offsets import TopicPartition, in_words, read_note
+from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
 from sluice.protocol.policy import policy_of
 from sluice.protocol.request import Request
@@ -118,8 +119,8 @@ class Starter:
             return None
         self._refuse_foreign_rows(table, committed)
         placement = key_placement(self._session.pipeline)
-        if placement is not None:
-            refuse_other_placement(placement, committed.transaction, self._session.table_id)
+        if placement is not None and committed.note.is_ours:
+            refuse_other_placement(placement, committed.note.placement, self._session.table_id)
         task, state = self._planner.plan(run.request, committed, table)
         said = self._after_taken_back(table, table_log, run, committed, task, state)
         if said is None:
@@ -128,7 +129,7 @@ class Starter:
         if task.is_empty:
             return self._nothing_to_do(run, task, state, committed, said)
         self._tell_of_wide_jobs(task)
-        epoch = max(table_log.highest_epoch(), int(committed.transaction.get("epoch", 0))) + 1
+        epoch = max(table_log.highest_epoch(), committed.note.epoch) + 1
         start = self._start_message(table, run, task, state, committed, epoch, read_position, table_log, said)
         reach("coordinator.before_start_commit")
         offset = self._session.control.send(start)
@@ -208,8 +209,8 @@ class Starter:
         The topic was read later than the timeline: an interval of which only the topic was known may be committed now.
         """
         gone = taken_back(table_log, committed.recent_control_offsets)
-        now = read_note(table.last_checkpoint() or {}) if gone else committed.transaction
-        if now.get("instant") != committed.transaction.get("instant"):
+        now = read_note(table.last_checkpoint() or {}) if gone else committed.note
+        if now.instant != committed.note.instant:
             return None
         return self._planner.after_taken_back(gone, run.request, committed, task, state)
 
@@ -244,9 +245,9 @@ class Starter:
     def _refuse_unknown_secret(self, committed: Committed) -> None:
         """The last commit's own START can't be forged: if it doesn't count, the secret isn't the one that it had."""
         control, offset = self._session.control, committed.control_offset
-        if self._session.is_made_again(committed.transaction):
+        if self._session.is_made_again(committed.note):
             return
-        if committed.elsewhere is None and committed.transaction and offset in control.signatures.refused:
+        if committed.elsewhere is None and committed.note.is_ours and offset in control.signatures.refused:
             raise ActionRequiredError(
                 "The control messages of this table's last commit are signed with another secret than this one.",
                 next_step="put the secret that was there before into sluice.control.secret.previous of the Kafka "
@@ -258,7 +259,7 @@ class Starter:
 
     def _refuse_foreign_rows(self, table: Table, committed: Committed) -> None:
         """An upsert finds a key's row only where Sluice wrote it: other writers' file groups are not looked up."""
-        if self._session.pipeline.sink.capabilities.upsert and not committed.transaction and not table.is_empty():
+        if self._session.pipeline.sink.capabilities.upsert and not committed.note.is_ours and not table.is_empty():
             raise ActionRequiredError(
                 "Another writer has loaded this table, so an upsert by Kafka partition would not find its rows.",
                 next_step="load the topic into a new table path from the earliest offset, or keep that writer.",
@@ -309,11 +310,11 @@ class Starter:
             records_before=task.records_before,
             passed_over=task.passed_over,
             read_position=read_position,
-            planned_on=committed.transaction.get("instant"),
+            planned_on=committed.note.instant,
             # Before a table's first commit all count: whatever file their zombies make is older than the timeline, and
             # Hudi takes the file of such an instant for one whose commit was archived.
             oldest_unsettled=table_log.oldest_unsettled(read_position)
-            if committed.transaction
+            if committed.note.is_ours
             else table_log.oldest(read_position),
             ranges=tuple(
                 tuple(_named(r, row_topics) for r in group)
@@ -337,7 +338,7 @@ class Starter:
             writer=writer,
             records=records,
             placement=key_placement(self._session.pipeline, state, row_topics),
-            emptied_at=committed.transaction.get("emptied_at"),
+            emptied_at=committed.note.emptied_at,
             later=tuple(_named(r, row_topics) for r in later_offsets(plan, committed.checkpoint))
             if task.keep_newer and _forgets(records)
             else (),
@@ -400,7 +401,7 @@ class Starter:
             anywhere |= may_have_written_anywhere(transaction, committed=committed_here)
         if anywhere:
             partitions |= table.partitions_on_storage()
-        swept = table.sweep(ended, partitions | set(committed.transaction.get("table_partitions", [])))
+        swept = table.sweep(ended, partitions | set(committed.note.table_partitions))
         swept += self._quarantine.clear(table, [t for t in table_log.transactions.values() if t.id != own])
         for path in swept:
             log.warning("swept up a file that a participant finished after its interval was over", path=path)

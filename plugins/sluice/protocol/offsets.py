@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,7 +18,6 @@ from sluice.errors import ActionRequiredError, IntervalError
 from sluice.protocol import coverage
 from sluice.protocol.coverage import Coverage
 from sluice.protocol.topic_id import known_topic_id
-from sluice.untrusted import json_of
 
 OFFSETS_KEY = "sluice.offsets"
 TRANSACTION_KEY = "sluice.transaction"
@@ -362,26 +361,6 @@ class _TopicDraft:
 def holds_checkpoint(metadata: Mapping[str, str]) -> bool:
     """Whether a commit's extra metadata holds a checkpoint in any of the three forms."""
     return any(metadata.get(key) for key in (OFFSETS_KEY, RFC32_KEY, STREAMER_V1_KEY, STREAMER_V2_KEY))
-
-
-def read_note(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Sluice's note in a commit's extra metadata; an empty one where a peer has made the commit.
-
-    Raises:
-        ActionRequiredError: it can't be read.
-    """
-    try:
-        note = json_of(metadata.get(TRANSACTION_KEY, "{}"))
-        if not isinstance(note, dict):
-            raise ValueError("it is no JSON object")
-    except ValueError as error:
-        raise ActionRequiredError(
-            "Sluice's note in the extra metadata of a commit of the table can't be read.",
-            next_step=f"look at `{TRANSACTION_KEY}` of the table's last commits, and find what else writes there; the "
-            "interval's ACK-COMMIT in the control topic has the same offsets.",
-            reason=str(error)[:200],
-        ) from error
-    return note
 
 
 def read_checkpoint(metadata: Mapping[str, str], cluster: str, topics: Iterable[str]) -> Checkpoint:

@@ -19,8 +19,6 @@ from sluice.untrusted import Untrusted
 Kind = Literal["checked", "trusted", "hashed"]
 PARTITIONERS = ("murmur2", "crc32")
 """Known partitioners: `toPositive(murmur2(key)) % n` of Kafka's Java client, `crc32(key) % n` of librdkafka."""
-NOTE = "placement"
-"""The key of the commit's note under which the table's key placement is kept."""
 
 
 class _Frozen(Untrusted):
@@ -39,6 +37,19 @@ class KeyPlacement(_Frozen):
     kind: Kind
     partitions: dict[str, int] = Field(default_factory=dict)
     buckets: int | None = None
+
+
+class PlacementNote(_Frozen):
+    """How keys of a table are placed, as the commit's note keeps it for the table's life.
+
+    Attributes:
+        kind, buckets: of the last interval's `KeyPlacement`.
+        partitioners: by topic, the partitioners that explain the places of all keys so far.
+    """
+
+    kind: Kind = "checked"
+    buckets: int | None = None
+    partitioners: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
 class Misplaced(_Frozen):
@@ -62,21 +73,18 @@ class PlacedKeys(_Frozen):
     misplaced: dict[str, Misplaced] = Field(default_factory=dict)
 
 
-def refuse_other_placement(wanted: KeyPlacement, note: Mapping[str, Any], table: str) -> None:
+def refuse_other_placement(wanted: KeyPlacement, known: PlacementNote | None, table: str) -> None:
     """Check that the table's rows can be found by the placement that the pipeline now configures.
 
     Args:
         wanted: the pipeline's.
-        note: the last commit's note; empty before the first commit.
+        known: the last commit's; None in notes of a release that placed keys by Kafka partition alone.
         table: the table's name, for errors.
 
     Raises:
         ActionRequiredError: the rows were placed by another rule.
     """
-    if not note:
-        return
-    known: Mapping[str, Any] = note.get(NOTE) or {}
-    in_table = known.get("buckets")
+    in_table = known.buckets if known is not None else None
     if wanted.buckets == in_table:
         return
     raise ActionRequiredError(
@@ -91,7 +99,7 @@ def refuse_other_placement(wanted: KeyPlacement, note: Mapping[str, Any], table:
 def fitting_partitioners(
     placement: KeyPlacement | None,
     seen: Iterable[PlacedKeys],
-    note: Mapping[str, Any],
+    known: PlacementNote | None,
     **where: Any,
 ) -> dict[str, tuple[str, ...]]:
     """By topic, the partitioners that explain every key's partition, in this and all earlier intervals.
@@ -99,14 +107,13 @@ def fitting_partitioners(
     Args:
         placement: the interval's.
         seen: its participants' findings.
-        note: the last commit's note.
+        known: the last commit's; None before the first one.
         where: table and instant, for errors.
 
     Raises:
         ActionRequiredError: there is none, or records have no key: a row may be in the table twice.
     """
-    known: Mapping[str, Any] = note.get(NOTE) or {}
-    fitting = {topic: tuple(names) for topic, names in (known.get("partitioners") or {}).items()}
+    fitting = dict(known.partitioners) if known is not None else {}
     if placement is None or placement.kind != "checked":
         return fitting
     by_topic: dict[str, list[PlacedKeys]] = {}
@@ -135,15 +142,12 @@ def together(found: Iterable[Misplaced | None]) -> Misplaced | None:
     return first.model_copy(update={"records": sum(m.records for m in some)})
 
 
-def placement_note(placement: KeyPlacement | None, fitting: Mapping[str, Sequence[str]]) -> dict[str, Any] | None:
+def placement_note(placement: KeyPlacement | None, fitting: Mapping[str, Sequence[str]]) -> PlacementNote | None:
     """The part of the commit's note that is kept for the table's life."""
     if placement is None:
         return None
-    return {
-        "kind": placement.kind,
-        "buckets": placement.buckets,
-        "partitioners": {topic: list(names) for topic, names in fitting.items()},
-    }
+    partitioners = {topic: tuple(names) for topic, names in fitting.items()}
+    return PlacementNote(kind=placement.kind, buckets=placement.buckets, partitioners=partitioners)
 
 
 def _no_partitioner(

@@ -5,17 +5,14 @@ Pure functions of the control topic's messages; the coordinator acts on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from sluice.errors import IntervalError, SluiceError, from_report
 from sluice.protocol import coverage
 from sluice.protocol.messages import COUNTS, StartCommit, WriteStatus
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
-from sluice.protocol.placement import placement_note
-from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.transaction import State, TableLog, Transaction
 
 REMEMBERED_INTERVALS = 20
@@ -206,26 +203,6 @@ def count_records(reported: Mapping[int, WriteStatus]) -> dict[str, int]:
     return {name: sum(getattr(status, name) for status in reported.values()) for name in COUNTS}
 
 
-def rows_by_table(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[str, dict[str, int]]:
-    """Rows written and deleted of each of an interval's tables, by name."""
-    found = {name: {"rows": 0, "deletes": 0} for name in (start.writer.name, *(t.writer.name for t in start.tables))}
-    for committable in (c for status in reported.values() for c in status.stats):
-        counts = found[committable.table or start.writer.name]
-        counts["rows"] += committable.rows
-        counts["deletes"] += committable.deletes
-    return found
-
-
-def records_before(plan: IntervalPlan, note: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many records a plan's ranges held when they were first read, by that commit's note; see `StartCommit`."""
-    of_each = {
-        (TopicPartition(r["cluster"], r["topic"], r["partition"]), r["start"]): r.get("records") for r in note["ranges"]
-    }
-    found = [of_each.get((r.topic_partition, r.start)) for r in plan.offset_ranges]
-    known = tuple(number for number in found if number is not None)
-    return known if len(known) == len(found) else (int(note["records_read"]),)
-
-
 def emptied_at(start: StartCommit, reported: Mapping[int, WriteStatus]) -> str | None:
     """The position of the last truncate that the table has applied; None if there was none."""
     found = [start.emptied_at, *(status.emptied_at for status in reported.values())]
@@ -258,57 +235,3 @@ def may_have_written_anywhere(transaction: Transaction, *, committed: bool) -> b
     if committed:
         return transaction.end is not None and bool(transaction.end.missing)
     return transaction.start.policy.reads in ("window", "again") and bool(transaction.start.ranges)
-
-
-def commit_note(
-    transaction: Transaction,
-    reported: Mapping[int, WriteStatus],
-    earlier: Sequence[int],
-    fitting: Mapping[str, Sequence[str]],
-    control_topic: str,
-) -> dict[str, Any]:
-    """Sluice's note of the transaction in the commit's metadata, beside the offsets.
-
-    Args:
-        transaction: the transaction to commit.
-        reported: the statuses to commit.
-        earlier: the control-topic offsets of the earlier commits' STARTs, oldest first.
-        fitting: by topic, the partitioners that explain the placement of all keys.
-        control_topic: the topic of these STARTs and its own.
-    """
-    counts = count_records(reported)
-    bytes_read = sum(p.bytes_read for status in reported.values() for p in status.partitions)
-    start = transaction.start
-    return {
-        "instant": transaction.id,
-        "epoch": start.epoch,
-        "control_topic": control_topic,
-        "control_offset": transaction.start_offset,
-        "recent_control_offsets": [*earlier, transaction.start_offset][-REMEMBERED_INTERVALS:],
-        "dag_id": start.dag_id,
-        "run_id": start.run_id,
-        **counts,
-        "average_record_bytes": round(bytes_read / counts["records_read"], 1) if counts["records_read"] else None,
-        "valid_through": through.isoformat() if (through := valid_through(start, reported)) else None,
-        "losses": [loss.model_dump() for loss in start.losses],
-        "remarks": list(start.remarks),
-        **({"streams": start.streams.model_dump(mode="json")} if start.streams is not None else {}),
-        "kind": start.kind,
-        "reason": start.reason,
-        "replays": start.replays,
-        "placement": placement_note(start.placement, fitting),
-        "emptied_at": emptied_at(start, reported),
-        "passed_over": [r.model_dump() for r in start.passed_over],
-        **({"tables": rows_by_table(start, reported)} if start.tables else {}),
-        "ranges": [
-            {**p.topic_partition._asdict(), "start": p.start, "end": p.next_offset, "records": p.records_read}
-            for _, status in sorted(reported.items())
-            for p in status.partitions
-        ],
-        "file_groups": {
-            f"{p.topic}[{p.partition}]": list(p.file_groups) for s in reported.values() for p in s.partitions
-        },
-        "table_partitions": sorted(
-            {c.partition for status in reported.values() for c in status.stats} | transaction.opened_in
-        )[:500],
-    }

@@ -8,8 +8,8 @@ from io import BytesIO
 from pydantic import ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import read_note
 from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_path
 from sluice.records.settings import Errors
 from sluice.sinks.files.commits import Folder
@@ -54,13 +54,13 @@ def require_own(storage: Storage, path: str, table: str) -> None:
         ActionRequiredError: it holds a table of rows, or another table's bad records.
     """
     last = next((record for _, record in IntervalLog(storage).newest_first()), None)
-    note = read_note(last.extra) if last is not None else {"table": table}
-    if note.get("table") != table or ("instant" not in note and last is not None):
+    note = read_note(last.extra) if last is not None else None
+    if note is not None and (note.table != table or note.instant is None):
         raise ActionRequiredError(
             "The quarantine's path holds another table.",
             next_step="give each pipeline a separate path in errors.quarantine.",
             quarantine=path,
-            holds=str(note.get("table", "a table of rows")),
+            holds=note.table or "a table of rows",
         )
 
 

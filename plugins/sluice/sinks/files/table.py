@@ -16,9 +16,10 @@ from typing import Self
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint, read_note
+from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import (

@@ -6,8 +6,9 @@ from typing import Any
 
 from sluice.connectors.sink import WrittenInterval
 from sluice.jvm.gateway import HudiJvm
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, read_checkpoint, read_note
+from sluice.protocol.offsets import OFFSETS_KEY, TRANSACTION_KEY, Checkpoint, read_checkpoint
 from sluice.sinks.hudi.commits import completed_commit
 from sluice.sinks.hudi.write_config import write_config, write_options
 
@@ -40,7 +41,7 @@ def _replays(timeline: Any, since: str) -> dict[str, str]:
     found = {}
     for instant in later:
         note = timeline.readCommitMetadata(instant).getExtraMetadata().get(TRANSACTION_KEY)
-        replays = read_note({TRANSACTION_KEY: str(note)}).get("replays") if note is not None else None
+        replays = read_note({TRANSACTION_KEY: str(note)}).replays if note is not None else None
         if replays is not None:
             found[str(replays)] = str(instant.requestedTime())
     return found

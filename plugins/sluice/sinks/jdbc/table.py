@@ -16,10 +16,11 @@ from sluice.failpoints import reach
 from sluice.jvm.gateway import HudiJvm
 from sluice.jvm.schema import struct_of_ddl
 from sluice.logs import log
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.confine import with_schema_of
 from sluice.protocol.messages import FurtherTable, TableSpec
-from sluice.protocol.offsets import read_checkpoint, read_note
+from sluice.protocol.offsets import read_checkpoint
 from sluice.records.structs import Type
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database

@@ -17,9 +17,10 @@ from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
 from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.logs import log as story
+from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
-from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint, read_note
+from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
