@@ -18,11 +18,12 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
 from sluice.airflow.assets import table_asset, without_assets
+from sluice.airflow.connections import source_and_control
 from sluice.airflow.failures import report_errors
 from sluice.airflow.links import log_url, page_url, run_url
 from sluice.airflow.notes import ALERT, CATALOG_SYNC, COMMIT, ERROR_KEY, START_COMMIT
 from sluice.airflow.notifiers import make_notifier
-from sluice.airflow.tasks import TRANSACTION_KEY, on_transaction_topic, source_and_control
+from sluice.airflow.tasks import TRANSACTION_KEY, on_transaction_topic
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on
 from sluice.alerts import Alert, Failure, History, Links, Outcome, Report, after, decide

@@ -271,3 +271,23 @@ def _extra(connection: Connection) -> dict[str, Any]:
             connection=connection.conn_id,
         )
     return extra
+
+
+def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
+    """The settings of the source's cluster and of the control topic's cluster.
+
+    Raises:
+        ActionRequiredError: a connection is missing or wrong.
+    """
+    source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
+    control = pipeline.control.connection
+    return source, kafka_settings(control) if control else source
+
+
+def streams_connection(pipeline: Pipeline, connection: str) -> KafkaSettings:
+    """The settings of a connection by which a cluster of streams is reached.
+
+    Raises:
+        ActionRequiredError: it is missing or wrong.
+    """
+    return kafka_settings(connection).with_java_options(pipeline.write.kafka_options)

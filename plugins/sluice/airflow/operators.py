@@ -16,9 +16,9 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import StartTriggerArgs
 
-from sluice.airflow.connections import spark_master
+from sluice.airflow.connections import source_and_control, spark_master, streams_connection
 from sluice.airflow.failures import report_errors
-from sluice.airflow.tasks import source_and_control, streams_connection, take_private_settings
+from sluice.airflow.tasks import take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError, from_report
 from sluice.kafka.config import KafkaSettings
 from sluice.logs import log

@@ -8,11 +8,11 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from sluice.airflow.connections import spark_master
+from sluice.airflow.connections import source_and_control, spark_master
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import NOTE_KEY
 from sluice.airflow.operators import DriverHook
-from sluice.airflow.tasks import is_running, source_and_control, take_private_settings
+from sluice.airflow.tasks import is_running, take_private_settings
 from sluice.errors import IntervalError, RetryableError, SluiceError
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline

@@ -16,14 +16,19 @@ from airflow.sdk.exceptions import AirflowRuntimeError, DownstreamTasksSkipped
 
 from sluice.airflow import metrics
 from sluice.airflow.assets import table_asset, tell_of_commit, told_up_to, without_assets
-from sluice.airflow.connections import kafka_settings, private_settings_of, registry_settings, source_connections
+from sluice.airflow.connections import (
+    private_settings_of,
+    registry_settings,
+    source_and_control,
+    source_connections,
+    streams_connection,
+)
 from sluice.airflow.failures import report_errors
 from sluice.airflow.notes import ABORT, NOTE_KEY, START_COMMIT
 from sluice.airflow.transactions import INTERVAL_KEY, read_transaction
 from sluice.airflow.trigger_form import reads_on, request_of
 from sluice.connectors.connections import to_environment
 from sluice.errors import IntervalError, SluiceError
-from sluice.kafka.config import KafkaSettings
 from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.interval_facts import IntervalFacts, interval_facts
@@ -41,26 +46,6 @@ WORKERS_KEY = "workers"
 """The XCom of `start_commit` with the ranges that `write` tasks wait for, where the pipeline has workers."""
 _COUNTED_KEY = "counted"
 _LONGEST_NAME = 200  # of 250 characters in Airflow's database for a mapped task's name
-
-
-def source_and_control(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
-    """The settings of the source's cluster and of the control topic's cluster.
-
-    Raises:
-        ActionRequiredError: a connection is missing or wrong.
-    """
-    source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
-    control = pipeline.control.connection
-    return source, kafka_settings(control) if control else source
-
-
-def streams_connection(pipeline: Pipeline, connection: str) -> KafkaSettings:
-    """The settings of a connection by which a cluster of streams is reached.
-
-    Raises:
-        ActionRequiredError: it is missing or wrong.
-    """
-    return kafka_settings(connection).with_java_options(pipeline.write.kafka_options)
 
 
 def on_transaction_topic(pipeline: Pipeline, transaction: dict[str, Any] | None) -> Pipeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,15 +38,13 @@ def settings(pipeline: Pipeline) -> tuple[KafkaSettings, KafkaSettings]:
 
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return KafkaSettings.from_environment("source"), KafkaSettings.from_environment("control")
-    from sluice.airflow.connections import kafka_settings, private_settings_of, source_connections
+    from sluice.airflow.connections import private_settings_of, source_and_control, source_connections
 
     if CONNECTIONS not in os.environ:
         os.environ.update(to_environment(source_connections(pipeline.own_connections)))
     if PRIVATE not in os.environ:
         os.environ.update(private_settings_of(pipeline).to_environment())
-    source = kafka_settings(pipeline.kafka_connection).with_java_options(pipeline.write.kafka_options)
-    control = pipeline.control.connection
-    return source, kafka_settings(control) if control else source
+    return source_and_control(pipeline)
 
 
 def connections(pipeline: Pipeline) -> Connections:
@@ -54,9 +53,9 @@ def connections(pipeline: Pipeline) -> Connections:
 
     if os.environ.get("SLUICE_KAFKA_SOURCE"):
         return connections_of_environment(KafkaSettings.from_environment("source"))
-    from sluice.airflow.connections import kafka_settings
+    from sluice.airflow.connections import streams_connection
 
-    return lambda connection: kafka_settings(connection).with_java_options(pipeline.write.kafka_options)
+    return partial(streams_connection, pipeline)
 
 
 def require_kafka(pipeline: Pipeline) -> None:
