@@ -11,6 +11,7 @@ from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
 from sluice.protocol.confine import STAT_FIELDS
 from sluice.protocol.messages import PartitionResult, WriteStatus
+from sluice.sinks.hudi.writer import refused_records
 
 from .harness import Flow
 
@@ -97,6 +98,19 @@ def test_the_fields_of_a_write_stat_are_those_of_hudi(shared_jvm):
         hudi = jvm.jvm.org.apache.hudi.common
         stat = hudi.model.HoodieDeltaWriteStat()
         assert set(json.loads(hudi.util.JsonUtils.toString(stat))) == STAT_FIELDS
+
+
+def test_what_hudi_says_of_records_that_it_could_not_write_quotes_none_of_them(shared_jvm):
+    with shared_jvm() as jvm:
+        status = jvm.jvm.org.apache.hudi.client.WriteStatus(True, 1.0)
+        status.setFileId("0-0-0")
+        reason = jvm.jvm.java.lang.IllegalStateException("can't write hunter2@example.com")
+        for key in ("hunter2", "hunter3"):
+            status.markFailure(key, "p=hunter2", reason)
+        error = refused_records(status, table="file:///t", instant="1")
+    assert (error.what, error.recovery) == ("Hudi could not write 2 records.", "retry")
+    assert error.where == {"table": "file:///t", "instant": "1", "file_group": "0-0-0", "errors": "IllegalStateException"}
+    assert "hunter" not in str(error)
 
 
 def test_an_audit_that_does_not_add_up_refuses_the_commit(make_flow):

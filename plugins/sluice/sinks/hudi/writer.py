@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.connectors.data import Written
+from sluice.errors import RetryableError
 from sluice.identifiers import quoted
 from sluice.jvm.sql import adaptive, literal
 from sluice.logs import log
@@ -300,11 +301,29 @@ class HudiWriter:
         for i in range(statuses.size()):
             status = statuses.get(i)
             if status.hasErrors():
-                errors = status.getErrors()
-                raise RuntimeError(f"Hudi could not write {errors.size()} records: {list(errors.values())[:1]}")
+                raise refused_records(status, table=self._writer.path, instant=self._instant)
             found.add(status.getStat())
         stats = json.loads(self._hudi.common.util.JsonUtils.toString(found))
         return tuple(Committable.of_wire(_compact(stat)) for stat in stats)
+
+
+def refused_records(status: Any, **where: str) -> RetryableError:
+    """The error for records that Hudi could not write. It quotes neither their keys nor Hudi's errors, which have values.
+
+    Args:
+        status: Hudi's write status of one file group.
+        where: the place, for the error.
+    """
+    errors = status.getErrors()
+    kinds = sorted({str(error.getClass().getSimpleName()) for error in errors.values()})
+    return RetryableError(
+        f"Hudi could not write {status.getTotalErrorRecords()} records.",
+        next_step="the task is retried; if it comes back, run it once with SLUICE_JAVA_LOG_LEVEL=error, so that Hudi "
+        "names records and causes in the Spark log: that has values of the records.",
+        **where,
+        file_group=str(status.getFileId()),
+        errors=", ".join(kinds) or None,
+    )
 
 
 def _compact(stat: Mapping[str, Any]) -> dict[str, Any]:
