@@ -1,6 +1,6 @@
 """An auth manager for the tests: Airflow's simple one, in which the admin alone may read the DAG `secret`.
 
-The user `runner` may read DAGs and their runs, and neither code nor XComs.
+The user `runner` may read DAGs and their runs, and neither code nor XComs nor tasks' logs.
 
 Asked about no DAG, it answers as FAB's does of somebody who may read single DAGs: yes where an entity such as DAG runs
 is named, which is a permission of its own; no where all DAGs are meant.

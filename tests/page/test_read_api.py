@@ -104,3 +104,20 @@ def test_what_airflow_guards_apart_from_runs_is_guarded_here(site: Site) -> None
         site.get(f"{connectors}?expand=info", "runner")[1]["flights"]["info"],
     ):
         assert shown["config"].keys() == {"name", "connector.class"}
+
+
+def test_the_errors_of_attempts_take_the_right_to_read_tasks_logs(site: Site) -> None:
+    def told(user: str) -> set[str]:
+        found = set()
+        for instant in instants:
+            code, answer = site.get(f"/sluice/api/v1/transaction?key=flights&instant={instant}", user)
+            assert code == 200
+            attempts = [one for r in answer["whole_ranges"] for one in r["attempts"]]
+            found |= {one["error"] for one in attempts if one["error"] is not None}
+        return found
+
+    site.until("all are read", lambda: bool(site.data("pipeline", key="flights")["transactions"]))
+    failed = [message for message in site.story.messages if getattr(message, "error", None) is not None]
+    instants = {message.transaction for message in failed[-3:]}
+    assert any("Next step" in error for error in told("guest"))
+    assert told("runner") == {"The task's log in Airflow says why."}

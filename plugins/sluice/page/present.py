@@ -19,6 +19,8 @@ from sluice.redact import redact
 Json = dict[str, Any]
 _LAG_LINES = 6  # partitions that have a line each; the others are summed
 _ROWS = 200  # at most so many partitions are listed
+LOGS_SAY_WHY = "The task's log in Airflow says why."
+"""Instead of an error that the caller may not read."""
 _TOTALS = (*COUNTS, "bytes_read", "bytes_written", "gaps", "files", "file_groups")
 
 
@@ -69,6 +71,18 @@ def whole_transaction(
         "control_offsets": list(found.offsets),
         "audit": _audit(found),
     }
+
+
+def without_errors(whole: Json) -> Json:
+    """A transaction as `whole_transaction` gives it, without its attempts' errors: a task's log has the same texts."""
+    ranges = [
+        {
+            **one,
+            "attempts": [{**a, "error": LOGS_SAY_WHY} if a["error"] is not None else a for a in one["attempts"]],
+        }
+        for one in whole["whole_ranges"]
+    ]
+    return {**whole, "whole_ranges": ranges}
 
 
 def run_without_transaction(run: RunFacts) -> Json:

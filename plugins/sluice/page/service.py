@@ -156,6 +156,8 @@ class Page:
         with follower.tables() as tables:
             history = tables.get(found.table) or TableHistory(found.table)
             whole = present.whole_transaction(found, history, timeline.value, detail)
+        if not viewer.may_read(entry.dag_id if found.dag_id == BY_HAND else found.dag_id, DagAccessEntity.TASK_LOGS):
+            whole = present.without_errors(whole)
         return {
             "pipeline": entry.key,
             "table": redact(entry.table),

@@ -16,6 +16,7 @@ from sluice import __version__
 from sluice.connectors import registry
 from sluice.connectors.options import Positions
 from sluice.page.health import failures_in_a_row
+from sluice.page.present import LOGS_SAY_WHY
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.offsets import TopicPartition
 from sluice.redact import redact
@@ -177,7 +178,7 @@ def task_status(facts: Facts, number: int) -> Json | None:
 def _task_status(task: RangeTask, state: State) -> Json:
     shown: Json = {"id": task.number, "state": state, "worker_id": task.host, "version": __version__}
     if state in ("FAILED", "RESTARTING"):
-        shown["trace"] = redact(task.error) or "The task's log in Airflow says why."
+        shown["trace"] = redact(task.error) or LOGS_SAY_WHY
     return shown
 
 
