@@ -17,6 +17,7 @@ from sluice.errors import ActionRequiredError
 from sluice.identifiers import sql_quoted
 from sluice.sources.jdbc.noted import NOTED
 
+from .harness import wait_for
 from .harness.databases import MariaDatabase, PostgresDatabase
 from .harness.windows import COLUMNS, NUMBERED, TIMED, Polled, connect
 
@@ -60,6 +61,48 @@ def test_what_windows_cannot_be_had_of_is_refused_by_name(postgresql, on_postgre
         assert says in polled.refusal()
     finally:
         postgresql.run(f"DROP VIEW IF EXISTS v_{on_postgresql}")
+
+
+@pytest.mark.parametrize(
+    ("database", "zero"),
+    [("mariadb", "SET sql_mode = ''; INSERT INTO {} (changed) VALUES ('0000-00-00')"),
+     ("postgresql", "INSERT INTO {} (changed) VALUES ('1969-07-20')"),
+     ("sqlite", "INSERT INTO {} (changed) VALUES ('1969-07-20')")],
+    indirect=["database"],
+)  # fmt: skip
+def test_rows_from_before_1970_are_left_out_as_their_refusal_says(database, table, zero):
+    """A view, which once was the way out, is refused by consistency exact."""
+    database.run(zero.format(table))
+    database.run(f"INSERT INTO {table} (version) VALUES (7)")
+    polled = Polled(database, table, **TIMED)
+    refusal = polled.refusal()
+    assert "before 1970" in refusal
+    assert f"`starting_offsets` {{{table}: {{0: 0}}}}" in refusal
+    polled = Polled(database, table, **TIMED, starting_offsets={table: {0: 0}})
+    wait_for(lambda: polled.poll("version") == [(7,)], "the row")
+
+
+def test_what_numbers_cannot_be_had_of_is_read_by_the_modes_that_the_refusal_names(postgresql, on_postgresql):
+    """A mode without timestamp knows no other `consistency`."""
+    postgresql.run(f"ALTER SEQUENCE {on_postgresql}_id_seq CACHE 5")
+    refusal = Polled(postgresql, on_postgresql, **NUMBERED).refusal()
+    assert "Or set the source's `mode` to bulk, or to timestamp with the `consistency` delay" in refusal
+    Polled(postgresql, on_postgresql, mode="bulk").start()
+    Polled(postgresql, on_postgresql, **TIMED, consistency="delay").start()
+    Polled(postgresql, on_postgresql, **TIMED, consistency="overlap", overlap="1 minute").start()
+
+
+def test_numbers_that_begin_again_are_read_on_after_what_the_refusal_says(postgresql, on_postgresql):
+    polled, insert = numbered(postgresql, on_postgresql)
+    postgresql.run(f"TRUNCATE {on_postgresql} RESTART IDENTITY")
+    postgresql.run(f"INSERT INTO {on_postgresql} (version) VALUES (9)")
+    assert "set the sequence to 3 at least, and name 3 as the table's position" in polled.refusal()
+    postgresql.run(f"UPDATE {on_postgresql} SET id = 3; SELECT setval('{on_postgresql}_id_seq', 3)")
+    polled.options = polled.options.model_copy(update={"starting_offsets": {on_postgresql: {0: 3}}})
+    assert polled.poll() == [(3, 9)]
+    polled.options = polled.options.model_copy(update={"starting_offsets": "earliest"})
+    postgresql.run(insert)
+    assert len(polled.poll()) == 2
 
 
 def test_a_clock_that_was_set_back_and_numbers_that_begin_again_are_refused(postgresql, on_postgresql):

@@ -64,6 +64,22 @@ def test_what_does_not_fit_together_is_refused(section, says):
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("more", [{}, {"consistency": "delay"}, {"incrementing_column": "id"}])
+def test_a_query_by_a_growing_number_is_refused_and_each_way_out_is_one(more):
+    query = {"connection": "shop", "query": "SELECT * FROM orders"}
+    with pytest.raises(ValidationError) as caught:
+        JdbcTables.model_validate(query | {"mode": "incrementing"} | more)
+    assert "Load the tables by mode incrementing; or the query by mode bulk, or by mode timestamp" in str(caught.value)
+    timed = {"mode": "timestamp", "timestamp_column": "changed"}
+    for way_out in (
+        {"connection": "shop", "tables": "orders", "mode": "incrementing"},
+        query | {"mode": "bulk"},
+        query | timed | {"consistency": "delay"},
+        query | timed | {"consistency": "overlap", "overlap": "1 minute"},
+    ):
+        JdbcTables.model_validate(way_out)
+
+
 def test_a_query_may_have_a_semicolon_in_a_text():
     JdbcTables.model_validate(TIMED | {"tables": (), "query": "SELECT ';' AS x", "consistency": "delay"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
@@ -73,6 +73,12 @@ class Dialect(ABC):
     """The types of Airflow connections that name a server of this kind by host and port, or a file."""
     extra_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Settings in a connection's extra field that Airflow's hook reads, with the driver's names for them."""
+    settings: ClassVar[Collection[str]]
+    """The driver's settings that choose no server, and change neither values nor what a transaction is."""
+    choosing: ClassVar[Collection[str]] = ()
+    """Its settings that choose one of several servers when it connects, and never later."""
+    one_writer_advice: ClassVar[str] = ""
+    """How a connection leads to the one server that writes, for an error's next step."""
     isolation: ClassVar[str]
     """Spark's name for the isolation of a write job's transactions."""
     one_writer: ClassVar[bool]
@@ -148,6 +154,28 @@ class Dialect(ABC):
         Raises:
             ActionRequiredError: they could.
         """
+
+    def is_of_the_writer(self, name: str, value: str) -> bool:  # noqa: ARG002
+        """Whether one of `choosing` leads to the one server that writes, and to no other."""
+        return False
+
+    def unknown_values(self, given: Mapping[str, str]) -> list[str]:  # noqa: ARG002
+        """Parts of known settings that aren't known, such as one of PostgreSQL's `options`.
+
+        Args:
+            given: all settings, by their names.
+        """
+        return []
+
+    def several_servers(self, where: str, given: Mapping[str, str], *, exact: bool) -> str | None:  # noqa: ARG002
+        """Why a URL may lead to another server each time, in words; None if that doesn't matter, or it doesn't.
+
+        Args:
+            where: the URL without its settings.
+            given: all settings, by their names.
+            exact: whether windows are read, whose end was asked of one server.
+        """
+        return None
 
     @abstractmethod
     def table(self, schema: str, name: str) -> str:

@@ -332,10 +332,23 @@ def not_on_disk(now: int) -> Horizon:
     return Horizon(now, None, "the server's own log to be on its disk", timedelta(seconds=_ON_DISK_WITHIN))
 
 
-def not_exact(why: str, relation: Relation | None = None) -> ActionRequiredError:
+class NotExactError(ActionRequiredError):
+    """A database can't say how far its rows are settled."""
+
+    def of_numbers(self) -> None:
+        """Name as next steps what a mode without timestamp has: it knows no other `consistency`."""
+        self.next_step = (
+            "docs/jdbc-source.md says what it needs. Or set the source's `mode` to bulk, or to timestamp with the "
+            "`consistency` delay, which loses rows of transactions that take longer than `timestamp_delay`, or overlap "
+            "for a sink that upserts."
+        )
+        self.args = (str(self),)
+
+
+def not_exact(why: str, relation: Relation | None = None) -> NotExactError:
     """The error of a database that can't say how far its rows are settled."""
     where = {} if relation is None else {"source": relation.topic}
-    return ActionRequiredError(
+    return NotExactError(
         f"consistency exact can't be had here: {why}.",
         next_step="docs/jdbc-source.md says what it needs. Or set the source's `consistency` to delay, which loses "
         "rows of transactions that take longer than `timestamp_delay`, or to overlap for a sink that upserts.",

@@ -87,6 +87,19 @@ _QUOTING = tuple(
 )
 
 
+# https://mariadb.com/docs/connectors/mariadb-connector-j: logins, TLS, time-outs, buffers, and how statements are
+# prepared. Not those of time zones and of types, which change values.
+_SETTINGS = (
+    "sslMode", "serverSslCert", "enabledSslCipherSuites", "enabledSslProtocolSuites", "keyStore", "keyStorePassword",
+    "keyPassword", "keyStoreType", "trustStore", "trustStorePassword", "trustStoreType", "fallbackToSystemKeyStore",
+    "fallbackToSystemTrustStore", "credentialType", "restrictedAuth", "servicePrincipalName", "serverRsaPublicKeyFile",
+    "allowPublicKeyRetrieval", "connectTimeout", "socketTimeout", "tcpKeepAlive", "tcpKeepIdle", "tcpKeepCount",
+    "tcpKeepInterval", "tcpAbortiveClose", "useCompression", "maxAllowedPacket", "connectionAttributes",
+    "useServerPrepStmts", "cachePrepStmts", "prepStmtCacheSize", "useReadAheadInput", "disablePipeline",
+    "defaultFetchSize", "maxQuerySizeToLog",
+)  # fmt: skip
+
+
 class MariaDb(Dialect):
     """MariaDB 10.6 and later, with InnoDB."""
 
@@ -94,6 +107,11 @@ class MariaDb(Dialect):
     driver = "org.mariadb.jdbc.Driver"
     codes = _CODES
     properties = MappingProxyType({"sessionVariables": _SESSION, "allowLocalInfile": "false"})
+    settings = _SETTINGS
+    one_writer_advice = (
+        "Name one server, as jdbc:mariadb://host:3306/database, or a host name or an address that leads to the server "
+        "that writes."
+    )
     connection_types = ("mysql", "mariadb")
     # Values are sent in binary form: as text, quotes in them would count twice against max_allowed_packet.
     batch_properties = MappingProxyType({"useServerPrepStmts": "true"})
@@ -168,6 +186,19 @@ class MariaDb(Dialect):
     def url(self, host: str, port: int | None, schema: str, login: str) -> str:  # noqa: ARG002
         """See `Dialect`."""
         return f"jdbc:mariadb://{host}:{port or 3306}/{schema}"
+
+    def several_servers(self, where: str, given: Mapping[str, str], *, exact: bool) -> str | None:  # noqa: ARG002
+        """See `Dialect`. By a mode the driver goes to another server in the middle of a session, without its settings.
+
+        It also repeats a transaction there, by `transactionReplay`, on another state of the tables.
+        """
+        mode, slashes, rest = where.removeprefix("jdbc:mariadb:").partition("//")
+        servers = rest.partition("/")[0]
+        if mode.strip(":") and slashes:
+            return "it names a mode of the driver's"
+        if "(" in servers:
+            return "it describes servers in brackets"
+        return "it names several" if exact and "," in servers else None
 
     def table(self, schema: str, name: str) -> str:
         """See `Dialect`. With the schema, which is a database in MariaDB."""

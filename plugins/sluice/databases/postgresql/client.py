@@ -88,6 +88,8 @@ def libpq(address: JdbcAddress) -> Mapping[str, str]:
     found = {_LIBPQ[name]: value for name, value in given.items() if name in _LIBPQ}
     if given.get("ssl", "").lower() == "true":  # which the driver takes for the strictest way
         found.setdefault("sslmode", "verify-full")
+    if given.get("targetServerType") in ("primary", "master"):
+        found["target_session_attrs"] = "read-write"  # libpq 10 and later; "primary" is of 14
     if "currentSchema" in given:
         found["options"] = (
             f"{found.get('options', '')} -c search_path={given['currentSchema'].replace(' ', '')}".strip()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
+from urllib.parse import unquote
 
 from sluice.databases.dialect import DatabaseColumn, Dialect, parts_of_type
 from sluice.databases.fits import (
@@ -44,6 +46,26 @@ _VALUES: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# https://jdbc.postgresql.org/documentation/use/: logins, TLS, time-outs, buffers, and how statements are prepared.
+_SETTINGS = (
+    "sslmode", "ssl", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslpasswordcallback", "sslfactory",
+    "sslhostnameverifier", "sslNegotiation", "sslResponseTimeout", "channelBinding", "requireAuth", "gssEncMode",
+    "gssLib", "gssResponseTimeout", "gssUseDefaultCreds", "kerberosServerName", "jaasApplicationName", "jaasLogin",
+    "useSpnego", "sspiServiceClass", "connectTimeout", "loginTimeout", "socketTimeout", "cancelSignalTimeout",
+    "tcpKeepAlive", "tcpNoDelay", "receiveBufferSize", "sendBufferSize", "maxSendBufferSize", "ApplicationName",
+    "currentSchema", "options", "defaultRowFetchSize", "adaptiveFetch", "adaptiveFetchMinimum", "adaptiveFetchMaximum",
+    "prepareThreshold", "preparedStatementCacheQueries", "preparedStatementCacheSizeMiB", "binaryTransfer",
+    "binaryTransferEnable", "binaryTransferDisable", "preferQueryMode",
+)  # fmt: skip
+# The server's own, in `options`: https://www.postgresql.org/docs/current/runtime-config-client.html
+_SERVERS = (
+    "search_path", "role", "application_name", "statement_timeout", "lock_timeout", "work_mem", "temp_buffers", "jit",
+    "idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count",
+    "tcp_user_timeout",
+)  # fmt: skip
+_PRIMARY = ("primary", "master")
+_OPTION = re.compile(r"(?:-c\s*|--)([\w.]+)=(?:\\.|\S)*(?:\s+|$)")
+
 # Types whose values are read back as they were sent.
 _TEXTS = ("text", "character varying", "citext", "name")
 _PLAIN = ("boolean", "smallint", "integer", "bigint", "numeric", "real", "double precision", "date")
@@ -61,6 +83,12 @@ class PostgreSql(Dialect):
             "tcpKeepAlive": "true",
             "logServerErrorDetail": "false",  # where the server quotes rows
         }
+    )
+    settings = _SETTINGS
+    choosing = ("targetServerType", "loadBalanceHosts", "hostRecheckSeconds")
+    one_writer_advice = (
+        "Of several servers that the URL names, targetServerType=primary (and none of the settings loadBalanceHosts and "
+        "hostRecheckSeconds) has all processes look for the one that writes; or name one server."
     )
     connection_types = ("postgres", "postgresql")
     # libpq's names, and the JDBC driver's.
@@ -130,6 +158,22 @@ class PostgreSql(Dialect):
     def url(self, host: str, port: int | None, schema: str, login: str) -> str:
         """Without a database libpq and the driver take the login's name."""
         return f"jdbc:postgresql://{host}:{port or 5432}/{schema or login}"
+
+    def is_of_the_writer(self, name: str, value: str) -> bool:
+        """See `Dialect`. `master` is an older name of `primary`."""
+        return name == "targetServerType" and value in _PRIMARY
+
+    def unknown_values(self, given: Mapping[str, str]) -> list[str]:
+        """See `Dialect`. What `options` set on the server."""
+        options = unquote(given.get("options", "")).strip()
+        names, rest = _OPTION.findall(options), _OPTION.sub("", options)
+        return [f"options: {name}" for name in names if name not in _SERVERS] + ["options"] * bool(rest)
+
+    def several_servers(self, where: str, given: Mapping[str, str], *, exact: bool) -> str | None:
+        """See `Dialect`. The driver never changes the server of a connection."""
+        if exact and "," in where and given.get("targetServerType") not in _PRIMARY:
+            return "it names several, without targetServerType=primary"
+        return None
 
     def table(self, schema: str, name: str) -> str:
         """See `Dialect`. With the schema."""

@@ -28,6 +28,12 @@ _CODES: Mapping[Kind, tuple[int, ...]] = MappingProxyType(
     }
 )
 
+# https://sqlite.org/pragma.html. Not those that read what isn't committed, or leave locks out.
+_SETTINGS = (
+    "mode", "cache_size", "foreign_keys", "journal_mode", "journal_size_limit", "max_page_count", "mmap_size",
+    "page_size", "synchronous", "temp_store",
+)  # fmt: skip
+
 
 class Sqlite(Dialect):
     """SQLite 3.35 and later, with a file that all processes see at the same path."""
@@ -36,6 +42,7 @@ class Sqlite(Dialect):
     driver = "org.sqlite.JDBC"
     codes = _CODES
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
+    settings = _SETTINGS
     connection_types = ("sqlite",)
     # After some errors SQLite rolls back by itself: https://sqlite.org/lang_transaction.html
     hidden_causes = MappingProxyType(

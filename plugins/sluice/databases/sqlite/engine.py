@@ -142,10 +142,9 @@ class Sqlite(Engine):
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == _BUSY:
                 return self.now(ask), None
-            raise ActionRequiredError(
-                f"The file can't be locked for a moment, so it can't be known who writes to it: {error}.",
-                next_step="give this process the right to write to the file and its folder, or choose another "
-                "`consistency`.",
+            raise not_exact(
+                f"the file can't be locked for a moment, so it can't be known who writes to it ({error}): this process "
+                "needs the right to write to the file and its folder"
             ) from None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sluice.connectors.connections import connection
 from sluice.databases.connection import address_of
+from sluice.databases.settings import require_known
 from sluice.errors import ActionRequiredError
 from sluice.jvm.gateway import HudiJvm, Jvm
 from sluice.jvm.kept import kept_jvm
@@ -77,6 +78,7 @@ class JdbcSink:
     @contextmanager
     def _table(self, *, writable: bool) -> Iterator[JdbcTable]:
         address = address_of(connection(self._options.connection))
+        require_known(address)
         with self._jvm() as jvm, connected(jvm.jvm, address) as database:
             schema, name = schema_and_name(self._options.table)
             if schema and database.dialect.schema_query is None:

@@ -146,6 +146,12 @@ class JdbcTables(SourceOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> JdbcTables:
+        if self.query is not None and self.mode == "incrementing":  # first: a window of numbers is exact, or is none
+            raise ValueError(
+                "a query can't be read by a growing number: which of its numbers may still be committed can be asked "
+                "of a table alone. Load the tables by mode incrementing; or the query by mode bulk, or by mode "
+                "timestamp and consistency delay or overlap"
+            )
         if self.by_time != bool(self.timestamp_column):
             raise ValueError("`timestamp_column` and a mode with timestamp go together")
         if self.incrementing_column and "incrementing" not in self.mode:
@@ -195,12 +201,10 @@ class JdbcTables(SourceOptions):
     def _query_fits(self) -> JdbcTables:
         if self.query is None:
             return self
-        if self.mode == "incrementing" and not self.incrementing_column:
-            raise ValueError("name the `incrementing_column` of the query's result")
         if self.consistency == "exact" and self.mode != "bulk":
             raise ValueError(
                 "consistency exact needs tables: which of them a query reads, and what writes to them, can't be known. "
-                "Choose delay or overlap, or load the tables"
+                "Choose delay, or overlap and a sink that upserts, or mode bulk; or load the tables"
             )
         if ";" in re.sub(r"'(''|[^'])*'", "", self.query):
             raise ValueError("`query` is one SELECT, without a semicolon")

@@ -265,8 +265,9 @@ class _Look:
             raise ActionRequiredError(
                 f"The numbers of column {windowed.column.name} have begun again: the next is {horizon.at}, and "
                 f"those up to {position - 1} were read.",
-                next_step="nothing was read. Rows with numbers that were read would be lost: set the sequence to "
-                f"{position} at least, or load the source's table into a new one.",
+                next_step="nothing was read. Rows with numbers that were read would be lost: number them anew from "
+                f"{position} on, set the sequence to {position} at least, and name {position} as the table's position "
+                "in `starting_offsets` for one run; or load the source's table into a new one.",
                 source=tp.topic,
             )
         read = self._read_before(tp, horizon) if position is None else position
@@ -306,7 +307,7 @@ class _Look:
     ) -> PartitionBounds:
         """The bounds up to a horizon: nothing where there is no row, and no more than `max_records` at a time."""
         begin = self._begin(tp, settled) if position is None else position
-        if position is None:
+        if position is None and not self._options.positions_of(tp.topic):
             self._refuse_negative(windowed)
         end = settled
         if self._end is not None and self._options.by_time:
@@ -332,7 +333,8 @@ class _Look:
         if self._ask(f"SELECT 1 FROM {windowed.relation.sql} WHERE {windowed.expression} < {below} LIMIT 1"):
             raise ActionRequiredError(
                 "Rows have times before 1970, or numbers below 0, from which no window can begin.",
-                next_step="correct them, or leave them out by a view.",
+                next_step="correct them; or leave them out: name 0 as the table's first position, in `starting_offsets` "
+                f"{{{windowed.relation.topic}: {{0: 0}}}}.",
                 source=windowed.relation.topic,
             )
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from sluice.connectors.connections import connection
 from sluice.connectors.options import SourceOptions
 from sluice.databases.connection import address_of, asked, engine_of
-from sluice.databases.engine import Ask, Bound, Column, Engine, Relation
+from sluice.databases.engine import Ask, Bound, Column, Engine, NotExactError, Relation
+from sluice.databases.settings import require_known
 from sluice.errors import ActionRequiredError, SluiceError
 from sluice.identifiers import sql_quoted
 from sluice.sources.jdbc.options import JdbcTables
@@ -57,10 +58,14 @@ def section_of(options: SourceOptions) -> JdbcTables:
 def looking(options: JdbcTables) -> Iterator[tuple[Ask, Engine]]:
     """A connection to the database for as long as the block; errors say which."""
     address = address_of(connection(options.connection))
+    if options.has_horizon:
+        require_known(address, exact=True)
     try:
         with asked(address, wait=_WAIT, who="the interval") as ask:
             yield ask, engine_of(address)
     except SluiceError as error:
+        if isinstance(error, NotExactError) and not options.by_time:
+            error.of_numbers()
         error.locate(connection=options.connection)
         raise
 
