@@ -269,6 +269,21 @@ class Engine(ABC):
         """
         return {}
 
+    def durable(self, ask: Ask) -> dict[str, str]:  # noqa: ARG002
+        """What is on the server's disk by now: START-COMMIT has it, and the next START looks for it by `missing`."""
+        return {}
+
+    def missing(self, ask: Ask, last: Mapping[str, str], durable: Mapping[str, str], *, numbers: bool) -> str | None:  # noqa: ARG002
+        """Why the server that answers may lack what another one had, or it itself, in words; None if it has all.
+
+        Args:
+            ask: the database.
+            last: `server` of an earlier START.
+            durable: `durable` of that START; empty if that was of an earlier release.
+            numbers: whether numbers count, too, that were given to transactions without a row.
+        """
+        return None
+
     def guard(self, server: Mapping[str, str]) -> str:  # noqa: ARG002
         """The statement with which each session of a reader begins, in the transaction in which it reads.
 

@@ -57,6 +57,11 @@ class Polled:
     def as_login(self, login, password):
         self._known = [replace(self._known[0], login=login, password=password)]
 
+    def moved(self, database):
+        """The connection leads to another server from now on."""
+        self.database = database
+        self._known = [replace(database.connection, id="shop")]
+
     def state(self):
         known = Checkpoint()
         if self.position is not None:

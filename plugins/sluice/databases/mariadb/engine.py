@@ -270,6 +270,40 @@ class MariaDb(Engine):
         ((log,),) = ask(f"SELECT {_LOG_NOW}")
         return {**found, "log": str(log)}
 
+    def durable(self, ask: Ask) -> dict[str, str]:
+        """The position up to which InnoDB's log is on the disk, and each domain's last transaction in the binary log."""
+        flushed = next(int(value) for name, value in ask(_LOG) if str(name).lower() == _FLUSHED)
+        return {"log": str(flushed), "gtid": str(ask("SELECT @@global.gtid_binlog_pos")[0][0] or "")}
+
+    def missing(self, ask: Ask, last: Mapping[str, str], durable: Mapping[str, str], *, numbers: bool) -> str | None:
+        """By `server_id`, InnoDB's log and the transactions' own names: see `Engine`.
+
+        Servers that replicate have different ids, and a server that moves, or whose container is made anew, keeps its
+        id, and gets another host name. Numbers of transactions that were rolled back aren't replicated.
+        """
+        now, had, committed = self.server(ask), durable.get("log", last["log"]), durable.get("gtid", "")
+        if now["server_id"] == last["server_id"]:
+            if int(now["log"]) < int(had):
+                return f"its log ends at {now['log']}, and had {had} before: it was set back"
+            if not committed:
+                return None
+        else:
+            other = f"it is another server: its server_id is {now['server_id']}, and was {last['server_id']}"
+            if numbers:
+                return f"{other}. It gives numbers again that the other one has given to transactions which didn't end"
+            if not committed:
+                return f"{other}, and START had no binary log there by which what it lacks could be known"
+        ((state, applied),) = ask("SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos")
+        has: dict[tuple[int, int], int] = {}
+        for d, server, number in (*_gtids(state), *_gtids(applied)):
+            has[d, server] = max(number, has.get((d, server), 0))
+        lacks = [
+            f"{d}-{server}-{number}"
+            for d, server, number in _gtids(committed)
+            if has.get((d, server), -1) < number
+        ]
+        return f"it has no transaction {', '.join(lacks)}, which START has found there" if lacks else None
+
     def guarded(self, rows: str, server: Mapping[str, str]) -> str:
         """By a number that is too large. A table of one row is asked first, whatever the others are."""
         if not server:
@@ -372,6 +406,12 @@ class MariaDb(Engine):
             return Horizon(now, settled)
         words, since = max(held, key=lambda one: one[1])
         return Horizon(now, None, words, timedelta(microseconds=since))
+
+
+def _gtids(text: object) -> list[tuple[int, int, int]]:
+    """Domain, server and number of each transaction of a list."""
+    parts = (one.strip().split("-") for one in str(text or "").split(",") if one.strip())
+    return [(int(domain), int(server), int(number)) for domain, server, number in parts]
 
 
 def _text(value: str) -> str:

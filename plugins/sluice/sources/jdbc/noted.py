@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from sluice.databases.engine import Ask, Engine
 from sluice.errors import ActionRequiredError
 from sluice.sources.jdbc.options import JdbcTables
-from sluice.sources.jdbc.tables import Windowed, log_id
+from sluice.sources.jdbc.tables import DURABLE, SERVER, Windowed, log_id
 from sluice.untrusted import json_of
 
 NOTED = "noted"
@@ -95,6 +95,53 @@ def require_continued(ask: Ask, engine: Engine, options: JdbcTables, windowed: W
                 source=topic,
                 read_up_to=last.read_to,
             )
+
+
+def require_nothing_missing(
+    ask: Ask, engine: Engine, options: JdbcTables, tables: Sequence[Windowed], last: Mapping[str, str]
+) -> dict[str, str]:
+    """Check that the server that answers has all that the last START's had.
+
+    A replica that is promoted without the last transactions gives their numbers again, below positions that were read.
+
+    Args:
+        ask: the database.
+        engine: its kind.
+        options: the source's section.
+        tables: the tables that are read.
+        last: the options of the last START.
+
+    Returns:
+        The server that answers; empty where there is nothing to compare.
+
+    Raises:
+        ActionRequiredError: it may lack something, and a person hasn't named the tables' positions.
+    """
+    server, notes = json_of(last.get(SERVER, "{}")), of_option(last)
+    found = {one.relation.topic: (notes[one.relation.topic], one) for one in tables if one.relation.topic in notes}
+    unnamed = {
+        topic: note.read_to
+        for topic, (note, one) in found.items()
+        if note.log == log_id(options, one.relation) and note.read_to not in options.positions_of(topic)
+    }
+    if not server or not unnamed:
+        return {}
+    why = engine.missing(ask, server, json_of(last.get(DURABLE, "{}")), numbers=not options.by_time)
+    if why is not None:
+        below = (
+            "New rows may get numbers below the positions: set each sequence, or AUTO_INCREMENT, to its table's "
+            "position at least, and number rows anew that have such a number and were never read."
+            if not options.by_time
+            else "Rows that it lacks stay in the table that is loaded, with the versions that were read; have rows "
+            "touched that are older here, so that they are read again."
+        )
+        named = ", ".join(f"{topic}: {{0: {read_to}}}" for topic, read_to in sorted(unnamed.items()))
+        raise ActionRequiredError(
+            f"The server that answers may lack what was there when the last interval was planned: {why}.",
+            next_step=f"nothing was read. Where it lacks nothing, or once the following is done, name the positions in "
+            f"`starting_offsets` for one run: {{{named}}}. {below}",
+        )
+    return engine.server(ask)
 
 
 def _is_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:

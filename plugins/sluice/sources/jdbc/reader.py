@@ -19,11 +19,11 @@ from sluice.databases.address import JdbcAddress
 from sluice.databases.connection import address_of, engine_of
 from sluice.databases.engine import ELSEWHERE, Engine, risen
 from sluice.databases.thrown import kind_of, refusal_of, sql_exception
-from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.identifiers import quoted
 from sluice.protocol.messages import PlannedRange, StartCommit
 from sluice.rows.json_text import as_json
-from sluice.sources.jdbc.tables import SERVER, TABLES
+from sluice.sources.jdbc.tables import CONTINUED, SERVER, TABLES
 
 _AT, _OFFSET, _SPLIT = "_sluice_at", "_sluice_offset", "_sluice_split"
 _GONE = ("does not exist", "Unknown column", "no such column", "no such table", "doesn't exist")
@@ -62,6 +62,7 @@ class JdbcReader:
                 "Rows of tables can't be read again without their interval: a query shows them as they are now.",
                 next_step="compare the table with its source by a query in the database.",
             )
+        self._require_one_server()
         address = address_of(connection(self._reading["connection"]))
         tables = json.loads(self._reading[TABLES])
         frames = [
@@ -69,6 +70,17 @@ class JdbcReader:
             for topic, group in groupby(ranges, key=lambda r: r.topic)
         ]
         return reduce(DataFrame.union, frames)
+
+    def _require_one_server(self) -> None:
+        """Check that the server whose bounds START has planned by is the one of which it found that it lacks nothing."""
+        looked_at, continued = (json.loads(self._reading.get(name, "{}")) for name in (SERVER, CONTINUED))
+        if continued and {**continued, "log": ""} != {**looked_at, "log": ""}:
+            raise IntervalError(
+                "Two servers have answered START, so it isn't known whether the rows go on where the last ones ended.",
+                next_step="nothing was read. Run the next interval; if it comes back, have the connection lead to one "
+                "server.",
+                connection=self._reading["connection"],
+            )
 
     def _table(
         self, address: JdbcAddress, topic: str, table: Mapping[str, Any], ranges: list[PlannedRange], *, headers: bool

@@ -11,8 +11,8 @@ from sluice.connectors.options import SourceOptions
 from sluice.connectors.source import RowSchema
 from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
-from sluice.sources.jdbc.noted import of_option, require_continued
-from sluice.sources.jdbc.tables import TABLES, looking, position_of, section_of, windowed_of
+from sluice.sources.jdbc.noted import of_option, require_continued, require_nothing_missing
+from sluice.sources.jdbc.tables import CONTINUED, TABLES, looking, position_of, section_of, windowed_of
 from sluice.untrusted import json_of
 
 
@@ -29,8 +29,9 @@ def row_schema(options: SourceOptions, topics: Sequence[str], last: Mapping[str,
     types: dict[str, tuple[str, str]] = {}
     names: dict[str, str] = {}
     with looking(section) as (ask, engine):
-        for topic in topics:
-            windowed = windowed_of(ask, engine, section, topic)
+        found = [windowed_of(ask, engine, section, topic) for topic in topics]
+        server = require_nothing_missing(ask, engine, section, found, last or {}) if section.has_horizon else {}
+        for topic, windowed in zip(topics, found, strict=True):
             if topic in notes and section.has_horizon:
                 require_continued(ask, engine, section, windowed, notes[topic])
             columns = []
@@ -68,5 +69,6 @@ def row_schema(options: SourceOptions, topics: Sequence[str], last: Mapping[str,
             "overlap": str(section.overlap // timedelta(microseconds=1)),
             "fetch_size": str(section.fetch_size),
             "time": str(section.by_time),
+            **({CONTINUED: json.dumps(server)} if server else {}),
         },
     )

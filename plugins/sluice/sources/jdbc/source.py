@@ -32,6 +32,7 @@ from sluice.protocol.state import ClusterState, PartitionBounds, Remark
 from sluice.sources.jdbc.noted import Noted, as_option, noted
 from sluice.sources.jdbc.options import JdbcTables
 from sluice.sources.jdbc.tables import (
+    DURABLE,
     SERVER,
     Windowed,
     log_id,
@@ -113,6 +114,7 @@ class JdbcSource:
             splits = range(self._options.splits)
             found = look.bounds([(TopicPartition(self.name, w.relation.topic, n), w) for w in windowed for n in splits])
             server = engine.server(ask) if self._options.has_horizon else {}
+            durable = engine.durable(ask) if server else {}
         return ClusterState(
             [bounds for bounds, _ in found],
             self.cluster_ids(),
@@ -121,6 +123,7 @@ class JdbcSource:
             waits=look.waits,
             reading={
                 **({SERVER: json.dumps(server)} if server else {}),
+                **({DURABLE: json.dumps(durable)} if durable else {}),
                 **as_option(_with_positions(notes, known, [bounds for bounds, _ in found], window_start)),
             },
         )

@@ -23,6 +23,11 @@ TABLES = "tables"
 SERVER = "server"
 """The option that says which server START has looked at; missing where any server will do, or of an older START."""
 
+DURABLE = "durable"
+"""The option that says what that server had on its disk by then."""
+CONTINUED = "continued"
+"""The option that says of which server START has found that it lacks nothing that the last START's had."""
+
 
 @dataclass(frozen=True)
 class Windowed:
