@@ -290,6 +290,69 @@ class PostgreSql:
         return _as_of(self._account, self._folder)
 
 
+def pgbouncer_program() -> Path | None:
+    """PgBouncer, which Debian keeps off an ordinary user's path."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    found = shutil.which("pgbouncer", path=path)
+    return Path(found) if found else None
+
+
+class PgBouncer:
+    """A pooler before a PostgreSQL server, which gives its sessions to one client after another by transactions.
+
+    Args:
+        program: of `pgbouncer_program`.
+        server: the server.
+        sessions: how many sessions of the server it has.
+    """
+
+    def __init__(self, program: Path, server: PostgreSql, sessions: int) -> None:
+        self._program, self._of, self.sessions = program, server, sessions
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-pgbouncer-"))
+        self._account = _unprivileged("postgres")
+        self._server: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.password = server.password
+
+    def start(self) -> None:
+        users, settings = self._folder / "users", self._folder / "pgbouncer.ini"
+        users.write_text(f'"airflow" "{self.password}"\n')
+        users.chmod(0o600)
+        settings.write_text(
+            f"[databases]\npostgres = host={LOOPBACK} port={self._of.port}\n[pgbouncer]\nlisten_addr = {LOOPBACK}\n"
+            f"listen_port = {self.port}\nauth_type = scram-sha-256\nauth_file = {users}\npool_mode = transaction\n"
+            f"default_pool_size = {self.sessions}\nmin_pool_size = {self.sessions}\nunix_socket_dir =\n"
+            "ignore_startup_parameters = extra_float_digits\nserver_idle_timeout = 0\n"
+        )
+        if self._account:
+            for path in (self._folder, users, settings):
+                shutil.chown(path, self._account, pwd.getpwnam(self._account).pw_gid)
+        with (self._folder / "log").open("ab") as log:
+            process = _as_of(self._account, self._folder)
+            self._server = subprocess.Popen([self._program, settings], stdout=log, stderr=log, **process)
+        try:
+            Retrying(wait=wait_fixed(0.1), stop=stop_after_delay(60), reraise=True)(self._look)
+        except Exception as error:
+            raise AssertionError((self._folder / "log").read_text()[-3000:]) from error
+
+    def connect(self) -> Any:
+        import psycopg2
+
+        return psycopg2.connect(
+            host=LOOPBACK, port=self.port, user="airflow", password=self.password, dbname="postgres"
+        )
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+            self._server.wait()
+        shutil.rmtree(self._folder)
+
+    def _look(self) -> None:
+        with contextlib.closing(self.connect()) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+
+
 def _as_of(account: str | None, folder: Path) -> dict[str, Any]:
     """How a process of that account is started."""
     environment = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # none of the caller's PGDATA, PGPORT, …

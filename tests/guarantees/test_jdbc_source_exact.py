@@ -6,19 +6,23 @@ Real databases, without Spark.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from unittest.mock import MagicMock
 
 import pytest
 
 from sluice.databases.connection import address_of, asked
+from sluice.databases.kinds import KINDS
+from sluice.databases.mariadb.client import pymysql as mysql_of
 from sluice.databases.postgresql.client import libpq
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, RetryableError
 from sluice.identifiers import sql_quoted
 from sluice.sources.jdbc.noted import NOTED
+from sluice.sources.jdbc.tables import SERVER
 
 from .harness import wait_for
-from .harness.databases import MariaDatabase, PostgresDatabase
+from .harness.databases import MariaDatabase, PostgresDatabase, SqliteFile
 from .harness.windows import COLUMNS, NUMBERED, TIMED, Polled, connect
 
 
@@ -208,6 +212,46 @@ def test_a_session_is_given_back_to_a_pooler_as_it_was(postgresql, monkeypatch):
         session.execute("DROP TABLE written")
 
 
+def test_a_session_of_mariadb_s_is_given_back_with_nothing_but_how_its_sql_is_read(mariadb, on_mariadb, monkeypatch):
+    """`sql_mode`, `time_zone` and the like a proxy keeps apart for its clients; they are the driver's own, too."""
+    import pymysql
+
+    own = pymysql.connect
+    moving = ("timestamp", "last_gtid", "rand_seed1", "rand_seed2", "identity", "last_insert_id", "pseudo_thread_id")
+    address = address_of(mariadb.connection)
+    ours = {one.partition("=")[0] for one in address.dialect.properties["sessionVariables"].split(",")}
+    with own(**mysql_of(address), autocommit=True) as session, session.cursor() as cursor:
+
+        def variables():
+            cursor.execute("SHOW SESSION VARIABLES")
+            return {name: value for name, value in cursor.fetchall() if name not in moving}
+
+        def connect(init_command, **_):
+            cursor.execute(init_command)
+            return pooled
+
+        before = variables()
+        pooled = MagicMock(wraps=session)
+        pooled.close = lambda: None
+        monkeypatch.setattr(pymysql, "connect", connect)
+        with asked(address, wait=60) as ask:
+            with pytest.raises(pymysql.Error, match="READ ONLY"):
+                ask(f"INSERT INTO {on_mariadb} (version) VALUES (1)")
+            session.rollback()
+            ask("SELECT 1")
+        Polled(mariadb, on_mariadb, **TIMED).start()
+        Polled(mariadb, on_mariadb, **NUMBERED).start()
+        changed = {name for name, value in variables().items() if before[name] != value}
+        assert changed <= ours
+        cursor.execute(f"INSERT INTO {on_mariadb} (version) VALUES (1)")
+
+
+def test_a_question_to_mariadb_has_a_limit_of_time(mariadb):
+    with asked(address_of(mariadb.connection), wait=7) as ask:
+        assert ask("SELECT @@max_statement_time") == [(7.0,)]
+
+
+
 _NEW_YORK = "ALTER TABLE {0} ALTER changed TYPE timestamp USING changed AT TIME ZONE 'UTC'"
 _UTC = _NEW_YORK + "; ALTER TABLE {0} ALTER changed SET DEFAULT now() AT TIME ZONE 'UTC'"
 _TRIGGER = (
@@ -277,6 +321,50 @@ def test_exact_is_refused_where_mariadb_does_not_say_that_it_writes_the_times(da
         polled.state()
     else:
         assert says in polled.refusal()
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("changed TEXT NOT NULL", "the database doesn't write changed"),
+        ("changed TEXT NOT NULL DEFAULT (datetime('now', 'localtime'))", "the database doesn't write changed"),
+        ("changed TEXT NOT NULL DEFAULT '2020-01-01 00:00:00'", "the database doesn't write changed"),
+        ("changed TEXT NOT NULL DEFAULT (datetime('now'))", None),
+        ("changed TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))", None),
+        ("changed DATETIME NOT NULL DEFAULT current_timestamp", None),
+    ],
+)
+def test_exact_is_refused_where_sqlite_does_not_say_that_it_writes_the_times(tmp_path, columns, says):
+    database = SqliteFile(tmp_path / "shop.db")
+    database.run(f"CREATE TABLE t (id INTEGER PRIMARY KEY, {columns})")
+    polled = Polled(database, "t", **TIMED)
+    if says is None:
+        polled.start()
+        return
+    assert says in polled.refusal()
+    database.run("CREATE TRIGGER dates AFTER INSERT ON t BEGIN UPDATE t SET changed = datetime('now') WHERE id = NEW.id; END")
+    polled.start()
+
+
+@pytest.mark.parametrize("section", [TIMED, NUMBERED], ids=["times", "numbers"])
+def test_a_file_of_sqlite_s_in_the_place_of_another_is_refused_and_a_vacuum_is_not(tmp_path, section):
+    database = SqliteFile(tmp_path / "shop.db")
+    database.run(f"CREATE TABLE t ({COLUMNS['sqlite']}); INSERT INTO t (version) VALUES (1)")
+    polled, found = Polled(database, "t", **section), []
+    wait_for(lambda: found.extend(polled.poll()) or len(found) == 1, "the row")
+    database.run("VACUUM")
+    polled.start()
+    shutil.copy(database.file, tmp_path / "backup.db")
+    database.run("INSERT INTO t (version) VALUES (2)")
+    wait_for(lambda: found.extend(polled.poll()) or len(found) == 2, "the row")
+    (tmp_path / "backup.db").rename(database.file)
+    engine, url = KINDS["sqlite"].engine, f"jdbc:sqlite:{database.file}"
+    assert not engine.is_here(url, json.loads(polled.last[SERVER]))
+    database.run("INSERT INTO t (version) VALUES (3), (4)")
+    assert "it is another file" in polled.refusal()
+    polled.options = polled.options.model_copy(update={"starting_offsets": {"t": {0: polled.position}}})
+    polled.start()
+    assert engine.is_here(url, json.loads(polled.last[SERVER]))
 
 
 @pytest.mark.parametrize("database", ["mariadb"], indirect=True)

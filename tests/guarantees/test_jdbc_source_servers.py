@@ -135,6 +135,21 @@ def test_a_session_reads_of_the_server_that_start_has_looked_at_and_of_none_that
     assert "replica" in Polled(pair.replica, name, **TIMED).refusal()
 
 
+def test_of_several_servers_that_a_url_names_the_one_that_writes_is_read(postgresql_pair, topic_name):
+    """The replica is the first, and the driver's default takes any: that is refused, and its way out works."""
+    primary, replica, name = postgresql_pair.primary, postgresql_pair.replica, topic_name("s").replace("-", "_")
+    primary.run(f"CREATE TABLE {name} ({COLUMNS['postgresql']})")
+    url = f"jdbc:postgresql://127.0.0.1:{replica.server.port},127.0.0.1:{primary.server.port}/postgres"
+    with postgresql_pair.lagging(name):
+        polled = Polled(primary, name, **TIMED)
+        polled.leads_to(url)
+        assert "targetServerType=primary (and none of the settings loadBalanceHosts" in polled.refusal()
+        polled.leads_to(f"{url}?targetServerType=preferSecondary")
+        assert "keep its promise with: targetServerType." in polled.refusal()
+        polled.leads_to(f"{url}?targetServerType=primary")
+        assert _answer(primary, json.loads(polled.state().reading[SERVER]), name) == ""
+
+
 def test_neither_a_promoted_replica_nor_another_cluster_is_read(postgresql_pair, preparing, topic_name):
     primary, replica, name = postgresql_pair.primary, postgresql_pair.replica, topic_name("s").replace("-", "_")
     primary.run(f"CREATE TABLE {name} ({COLUMNS['postgresql']})")

@@ -92,7 +92,10 @@ class OneServer:
 
 
 class Questions(ABC):
-    """Questions to a server by a cursor of PEP 249, each in a separate transaction, and all to one server."""
+    """Questions to a server by a cursor of PEP 249, each in a separate transaction, and all to one server.
+
+    What limits a question is set for no longer than its transaction: a pooler hands the session on to others as it is.
+    """
 
     def __init__(self, cursor: Any, look: Look) -> None:
         self._cursor, self._look = cursor, look
@@ -101,14 +104,18 @@ class Questions(ABC):
     def ask(self, sql: str, *values: Any) -> list[Row]:
         """See `Asking`."""
         with self._question():
-            self._cursor.execute(percent_marks(sql) if values else sql, values or None)
+            self._cursor.execute(self._limited(percent_marks(sql) if values else sql), values or None)
             return list(self._cursor.fetchall())
 
     def _columns(self, query: str) -> Sequence[Any]:
         """A query's columns, as the driver describes them; no row is fetched."""
         with self._question():
-            self._cursor.execute(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0")
+            self._cursor.execute(self._limited(f"SELECT * FROM (\n{query}\n) sluice_query LIMIT 0"))
             return list(self._cursor.description)
+
+    def _limited(self, sql: str) -> str:
+        """A statement that takes no longer than a look may wait, where its transaction doesn't see to that."""
+        return sql
 
     @abstractmethod
     def _question(self) -> AbstractContextManager[None]:

@@ -85,6 +85,9 @@ class Dialect(ABC):
     """Whether one transaction at a time may write."""
     session: ClassVar[Sequence[str]] = ()
     """Statements that the coordinator executes at the beginning of each connection."""
+    in_transaction: ClassVar[str | None] = None
+    """A query with which each of its transactions begins. Its settings end with the transaction: a pooler hands the
+    session on to others."""
     batch_properties: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Additional driver properties for staging rows."""
     codes: ClassVar[Mapping[Kind, tuple[int, ...]]] = MappingProxyType({})
@@ -128,7 +131,7 @@ class Dialect(ABC):
     time_text: ClassVar[str]
     """A time as text in UTC in a JSON object, with `{}` for the column."""
     reading_session: ClassVar[str] = ""
-    """The first statements of a connection that reads values by `stored`."""
+    """The first statements of a connection that reads values by `stored`, in the transaction in which it reads."""
 
     @abstractmethod
     def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:

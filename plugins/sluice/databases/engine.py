@@ -292,6 +292,10 @@ class Engine(ABC):
         """
         return ""
 
+    def is_here(self, url: str, server: Mapping[str, str]) -> bool:  # noqa: ARG002
+        """Whether the file of a JDBC URL is that of `server`, where no query could ask it."""
+        return True
+
     def guarded(self, rows: str, server: Mapping[str, str]) -> str:  # noqa: ARG002
         """Rows, as SQL after FROM, whose query fails as `guard` does.
 

@@ -62,6 +62,10 @@ class Polled:
         self.database = database
         self._known = [replace(database.connection, id="shop")]
 
+    def leads_to(self, url):
+        """The connection has a whole URL from now on."""
+        self._known = [replace(self._known[0], type="jdbc", host=url, port=None, schema=None)]
+
     def state(self):
         known = Checkpoint()
         if self.position is not None:

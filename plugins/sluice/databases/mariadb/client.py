@@ -21,7 +21,7 @@ def connected(look: Look) -> Iterator[Asking]:
     """See `sluice.databases.client.Client`."""
     address = look.address
     driver = driver_of(look, "MariaDB", _DRIVERS, "pip install 'sluice[mariadb]'")
-    session = f"SET {address.dialect.properties['sessionVariables']}, max_statement_time={look.wait}, tx_read_only=1"
+    session = f"SET {address.dialect.properties['sessionVariables']}"
     waits = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), look.wait)
     try:
         with closing(driver.connect(**pymysql(address), **waits, init_command=session, autocommit=True)) as connection:
@@ -69,10 +69,13 @@ class _Asking(Questions):
         if self._begun:
             yield
             return
-        self._cursor.execute("START TRANSACTION")
+        self._cursor.execute("START TRANSACTION READ ONLY")
         self._require_one_server()
         yield
         self._cursor.execute("COMMIT")
+
+    def _limited(self, sql: str) -> str:
+        return f"SET STATEMENT max_statement_time={self._look.wait} FOR {sql}"
 
     def _require_one_server(self) -> None:
         self._cursor.execute("SELECT @@global.hostname, @@global.port, @@global.server_id, @@global.datadir")

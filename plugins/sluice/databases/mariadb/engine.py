@@ -50,6 +50,7 @@ _OPEN = (
     "trx_mysql_thread_id = connection_id() AND trx_isolation_level = ? FROM information_schema.innodb_trx"
 )
 _NEXT_LOOK = "SELECT @sluice_look := coalesce(@sluice_look, 0) + 1"
+_BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 _LEVELS = ("READ COMMITTED", "REPEATABLE READ")
 _LOCK, _UNLOCK = "SELECT get_lock('sluice_innodb_trx', 0)", "SELECT release_lock('sluice_innodb_trx')"
 _CLOCK, _UTC_CLOCK = r"(?:current_timestamp|now)(?:\(\d?\))?", r"\(?utc_timestamp(?:\(\d?\))?\)?"
@@ -480,7 +481,7 @@ def _transactions(ask: Ask, deadline: float) -> list[_Open] | None:
     ((look,),) = ask(_NEXT_LOOK)
     level = _LEVELS[int(look) % 2]  # what tells this transaction from the one of the look before
     locked = False
-    with ask.together(f"SET TRANSACTION ISOLATION LEVEL {level}", "START TRANSACTION WITH CONSISTENT SNAPSHOT"):
+    with ask.together(f"SET TRANSACTION ISOLATION LEVEL {level}", _BEGIN):
         try:
             while True:
                 locked = locked or ask(_LOCK) == [(1,)]

@@ -53,10 +53,7 @@ _FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "pe
 
 
 class _Asking(Questions):
-    """Questions to PostgreSQL.
-
-    Nothing is set for longer than a transaction: a pooler hands the session on to others as it is.
-    """
+    """Questions to PostgreSQL."""
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """See `Asking`."""

@@ -102,7 +102,9 @@ class PostgreSql(Dialect):
     isolation = "READ_COMMITTED"
     one_writer = False
     # A process that is suspended in a transaction loses it, and with it the locks that other processes wait for.
-    session = ("SET lock_timeout = '60s'", "SET idle_in_transaction_session_timeout = '60s'")
+    in_transaction = (
+        "SELECT set_config('lock_timeout', '60s', true), set_config('idle_in_transaction_session_timeout', '60s', true)"
+    )
     lock_schema = "SELECT pg_advisory_xact_lock(736217551)"
     lock_row = " FOR UPDATE"
     # UNLOGGED: rows are lost if the server crashes, and the commit, which counts them, then refuses the interval.
@@ -139,7 +141,7 @@ class PostgreSql(Dialect):
     json_object = "CAST(json_build_object({}) AS TEXT)"
     hexadecimal = "encode({}, 'hex')"
     time_text = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')"
-    reading_session = "SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC'; SET extra_float_digits = 1"
+    reading_session = "SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL TimeZone = 'UTC'; SET LOCAL extra_float_digits = 1"
 
     def stored(self, kind: Type, column: DatabaseColumn, zone: str) -> Stored | None:
         """See `Dialect`."""

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sluice.databases.client import PAGE, Asking, Look, Row, failed
+from sluice.databases.sqlite.engine import path_of
 from sluice.errors import RetryableError
 
 
@@ -18,7 +19,7 @@ def connected(look: Look) -> Iterator[Asking]:
     address = look.address
     # Beside a writer, a read-only file can't be distinguished from one whose writer has died in the middle.
     mode = "ro" if look.who == PAGE else "rw"
-    path = address.url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
+    path = path_of(address.url)
     try:
         with closing(sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, timeout=look.wait)) as connection:
             connection.execute("PRAGMA query_only = ON")

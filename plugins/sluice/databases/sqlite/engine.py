@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import ClassVar
 
 from sluice.databases.engine import (
@@ -33,6 +34,8 @@ _NOW = (
 _BUSY = 5  # SQLITE_BUSY
 _ANOTHER = "another process, which writes to the file"
 _TIMES = ("DATE", "TIME")
+# Defaults that give the clock in UTC, as texts that sort like CURRENT_TIMESTAMP.
+_CLOCK = r"\(?(current_timestamp|datetime\('now'\)|strftime\('%Y-%m-%d %H:%M:%(S|f)', ?'now'\))\)?"
 
 
 class Sqlite(Engine):
@@ -108,6 +111,34 @@ class Sqlite(Engine):
         """This machine's clock."""
         return int(ask(_NOW)[0][0])
 
+    def require_written(self, ask: Ask, relation: Relation, columns: Sequence[Column], zone: str) -> None:  # noqa: ARG002
+        """By the columns' defaults and the table's triggers: see `Engine`.
+
+        The clock's functions give UTC. What a trigger writes can't be asked; it runs in the writer's transaction.
+        """
+        ((triggers,),) = ask("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", relation.name)
+        defaults = dict(ask("SELECT name, coalesce(dflt_value, '') FROM pragma_table_xinfo(?)", relation.name))
+        if not (triggers or any(_is_clock(str(defaults[column.name])) for column in columns)):
+            raise not_exact(
+                f"the database doesn't write {', '.join(column.name for column in columns)}: no default is "
+                "CURRENT_TIMESTAMP, and no trigger is there that could",
+                relation,
+            )
+
+    def server(self, ask: Ask) -> dict[str, str]:
+        """The file's number on its disk, which another one in its place doesn't have: see `Engine`."""
+        ((file,),) = ask("SELECT file FROM pragma_database_list WHERE name = 'main'")
+        return {"inode": _inode(str(file))}
+
+    def is_here(self, url: str, server: Mapping[str, str]) -> bool:
+        """See `Engine`."""
+        return not server or _inode(path_of(url)) == server["inode"]
+
+    def missing(self, ask: Ask, last: Mapping[str, str], durable: Mapping[str, str], *, numbers: bool) -> str | None:  # noqa: ARG002
+        """By the file's number, which it keeps when it is moved on its disk or vacuumed, and a copy doesn't have."""
+        now = self.server(ask)["inode"]
+        return f"it is another file (inode {now}, and {last['inode']} before)" if now != last["inode"] else None
+
     def settled_time(self, ask: Ask, relations: Sequence[Relation], margin: timedelta, wait: timedelta) -> Horizon:
         """Now, while no session writes; see `Engine`."""
         for relation in relations:
@@ -146,6 +177,23 @@ class Sqlite(Engine):
                 f"the file can't be locked for a moment, so it can't be known who writes to it ({error}): this process "
                 "needs the right to write to the file and its folder"
             ) from None
+
+
+def path_of(url: str) -> str:
+    """The path of a JDBC URL's file."""
+    return url.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
+
+
+def _inode(file: str) -> str:
+    """The number of a file on its disk; empty if it isn't there."""
+    try:
+        return str(Path(file).stat().st_ino)
+    except OSError:
+        return ""
+
+
+def _is_clock(default: str) -> bool:
+    return re.fullmatch(_CLOCK, default.strip(), re.IGNORECASE) is not None
 
 
 def _require_table(relation: Relation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -31,6 +31,7 @@ class Database:
         self.address = address
         self._jvm = jvm
         self._connection = connection
+        self._in_transaction = False
 
     @property
     def dialect(self) -> Dialect:
@@ -39,7 +40,7 @@ class Database:
 
     def rows(self, sql: str, *values: str | None, doing: str = "reading its tables") -> list[Row]:
         """A query's rows, with all values as text; for few rows only, since each value is a call of the JVM."""
-        with self._statement(sql, values, doing) as statement:
+        with self._bounded(doing), self._statement(sql, values, doing) as statement:
             found = statement.executeQuery()
             number = range(1, int(found.getMetaData().getColumnCount()) + 1)
             rows: list[Row] = []
@@ -49,7 +50,7 @@ class Database:
 
     def run(self, sql: str, *values: str | int | None, doing: str = "writing its tables") -> int:
         """Execute a statement that changes something; returns the number of affected rows."""
-        with self._statement(sql, values, doing) as statement:
+        with self._bounded(doing), self._statement(sql, values, doing) as statement:
             return int(statement.executeUpdate())
 
     @contextmanager
@@ -57,7 +58,10 @@ class Database:
         """A transaction around the block, rolled back if the block raises anything."""
         with database_errors(doing, self._jvm, self.address):
             self._connection.setAutoCommit(False)
+        self._in_transaction = True
         try:
+            if self.dialect.in_transaction is not None:
+                self.rows(self.dialect.in_transaction, doing=doing)
             yield
             self.end_transaction(doing)
         except BaseException:
@@ -65,8 +69,14 @@ class Database:
                 self._connection.rollback()
             raise
         finally:
+            self._in_transaction = False
             with suppress(Py4JError, OSError):
                 self._connection.setAutoCommit(True)
+
+    def _bounded(self, doing: str) -> AbstractContextManager[None]:
+        """A transaction around one statement, where its waits are the transaction's."""
+        alone = not self._in_transaction and self.dialect.in_transaction is not None
+        return self.transaction(doing) if alone else nullcontext()
 
     @contextmanager
     def changing(self, doing: str) -> Iterator[None]:

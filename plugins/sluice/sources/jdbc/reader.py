@@ -41,6 +41,16 @@ _REFUSALS = {"login": _RIGHTS, "refused": _RIGHTS, "data": _MISTAKE, "other": _M
 _HEADERS = "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
 
 
+def _elsewhere(connection: str) -> RetryableError:
+    return RetryableError(
+        "The rows would have been read of another server than the one that START has looked at, or of one that lacks "
+        "what that had.",
+        next_step="nothing was read. The task is retried; if it comes back, have the connection lead to the one server "
+        "that writes, or the one file, or run the next interval, which looks at the server of then.",
+        connection=connection,
+    )
+
+
 class JdbcReader:
     """Reads one database in one Spark session; see `sluice.connectors.data.SourceReader`."""
 
@@ -99,6 +109,8 @@ class JdbcReader:
             types += [f"{_OFFSET} BIGINT", f"{_SPLIT} INT"]
         options = {"customSchema": ", ".join(types)}
         server = json.loads(self._reading.get(SERVER, "{}"))
+        if not engine.is_here(address.url, server):
+            raise _elsewhere(address.connection)
         guard = engine.guard(server)
         if guard:  # PostgreSQL's dialect turns autocommit off before: the rows come in the same transaction
             options["sessionInitStatement"] = guard
@@ -173,13 +185,9 @@ class JdbcReader:
         reason = address.hidden(reason)[:500]
         place = {"table": start.table, "instant": start.transaction, "offsets": ", ".join(map(str, ranges))}
         if ELSEWHERE in text:
-            return RetryableError(
-                "The rows would have been read of another server than the one that START has looked at, or of one that "
-                "lacks what that had.",
-                next_step="nothing was read. The task is retried; if it comes back, have the connection lead to the "
-                "one server that writes, or run the next interval, which looks at the server of then.",
-                **place,
-            )
+            error = _elsewhere(address.connection)
+            error.locate(**place)
+            return error
         if any(word in text for word in _GONE):
             return RetryableError(
                 "A table has changed since the interval was planned: a column that was to be read is gone.",
