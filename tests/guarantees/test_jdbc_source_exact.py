@@ -16,7 +16,7 @@ from sluice.databases.connection import address_of, asked
 from sluice.databases.kinds import KINDS
 from sluice.databases.mariadb.client import pymysql as mysql_of
 from sluice.databases.postgresql.client import libpq
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError
 from sluice.identifiers import sql_quoted
 from sluice.sources.jdbc.noted import NOTED
 from sluice.sources.jdbc.tables import SERVER
@@ -251,7 +251,6 @@ def test_a_question_to_mariadb_has_a_limit_of_time(mariadb):
         assert ask("SELECT @@max_statement_time") == [(7.0,)]
 
 
-
 _NEW_YORK = "ALTER TABLE {0} ALTER changed TYPE timestamp USING changed AT TIME ZONE 'UTC'"
 _UTC = _NEW_YORK + "; ALTER TABLE {0} ALTER changed SET DEFAULT now() AT TIME ZONE 'UTC'"
 _TRIGGER = (
@@ -342,7 +341,8 @@ def test_exact_is_refused_where_sqlite_does_not_say_that_it_writes_the_times(tmp
         polled.start()
         return
     assert says in polled.refusal()
-    database.run("CREATE TRIGGER dates AFTER INSERT ON t BEGIN UPDATE t SET changed = datetime('now') WHERE id = NEW.id; END")
+    dates = "UPDATE t SET changed = datetime('now') WHERE id = NEW.id"
+    database.run(f"CREATE TRIGGER dates AFTER INSERT ON t BEGIN {dates}; END")
     polled.start()
 
 

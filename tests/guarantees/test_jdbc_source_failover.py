@@ -42,8 +42,9 @@ def promoted(postgresql, standby):
 
 
 def _follows(primary, standby):
+    """The standby has all, and something that came after the last look."""
+    primary.run("SELECT txid_current()")
     ((there,),) = primary.query("SELECT pg_current_wal_insert_lsn()::text")
-    primary.query("SELECT txid_current()")  # the log's end is sent with it
     wait_for(lambda: standby.query(f"SELECT pg_last_wal_replay_lsn() >= '{there}'") == [(True,)], "the standby")
 
 
@@ -114,6 +115,25 @@ def test_times_are_refused_where_the_promoted_standby_lacks_what_was_read(postgr
     wait_for(lambda: polled.poll() == [(1, 1)], "the version that is there")
 
 
+def test_a_standby_that_was_promoted_while_the_old_primary_still_answered_is_refused(
+    postgresql, on_postgresql, standby, promoted
+):
+    """It dates a row before the end of a window that START has found at the old primary."""
+    postgresql.run(insert(on_postgresql, 2))
+    _follows(postgresql, standby)
+    promoted[1]()
+    standby.run(insert(on_postgresql, 1))
+    polled, found = Polled(postgresql, on_postgresql, **TIMED), []
+    later = "SELECT clock_timestamp() > (SELECT max(changed) + interval '1 second' FROM {})"
+    wait_for(lambda: standby.query(later.format(on_postgresql)) == [(True,)], "the clock")
+    assert len(polled.poll()) == 2
+    polled.moved(standby)
+    assert "it was promoted or restored at" in polled.refusal()
+    polled.options = polled.options.model_copy(update={"starting_offsets": {on_postgresql: {0: polled.position}}})
+    standby.run(f"UPDATE {on_postgresql} SET version = 9, changed = now() WHERE id > 2")
+    wait_for(lambda: found.extend(polled.poll("version")) or found == [(9,)], "the row")
+
+
 def test_a_login_that_may_not_read_where_timelines_part_is_told_how_it_may(
     postgresql, on_postgresql, standby, promoted
 ):
@@ -128,7 +148,7 @@ def test_a_login_that_may_not_read_where_timelines_part_is_told_how_it_may(
         promoted[1]()
         polled.moved(PostgresDatabase(standby.server, role, "only-reads"))
         refusal = polled.refusal()
-        (look,) = (part.partition(": at ")[0] for part in refusal.split("superuser sees by ")[1:])
+        (look,) = (part.partition(": ")[0] for part in refusal.split("superuser sees by ")[1:])
         ((history,),) = standby.query(look)
         assert history.startswith("1\t")
         standby.run(f"{refusal[refusal.index('GRANT EXECUTE') :].partition(' TO ')[0]} TO {role}")
@@ -186,6 +206,7 @@ def test_a_replica_of_mariadb_s_with_all_transactions_is_read_on_by_times_and_re
     assert len(numbered.poll()) == 2
     assert numbered.position == 4
     timed.start()
+    maria.run("CREATE TABLE later (id INT)")  # so that it is known that the replica was promoted after START has looked
     _has_all(maria, replica)
     replica.run("STOP SLAVE; RESET SLAVE ALL")
     replica.run("INSERT INTO t (version) VALUES (3), (4)")
@@ -215,12 +236,26 @@ def test_a_replica_of_mariadb_s_without_the_last_transactions_is_refused(maria, 
     wait_for(lambda: polled.poll("version") == [(4,), (5,)], "the rows")
 
 
+def test_a_replica_of_mariadb_s_that_was_promoted_while_the_old_primary_still_answered_is_refused(maria, replica):
+    maria.run(f"CREATE TABLE t ({COLUMNS['mariadb']})")
+    maria.run("INSERT INTO t (version) VALUES (1), (2)")
+    _has_all(maria, replica)
+    replica.run("STOP SLAVE; RESET SLAVE ALL; INSERT INTO t (version) VALUES (3)")
+    later = "SELECT now(6) > (SELECT max(changed) + INTERVAL 1 SECOND FROM t)"
+    wait_for(lambda: replica.query(later) == [(1,)], "the clock")
+    polled = Polled(maria, "t", **TIMED)
+    assert len(polled.poll()) == 2
+    polled.moved(replica)
+    assert "it may have dated rows before START looked there" in polled.refusal()
+
+
 @pytest.mark.parametrize("section", [TIMED, NUMBERED], ids=["times", "numbers"])
 def test_a_server_of_mariadb_s_that_has_moved_is_the_same(maria, section):
     """As where a container is made anew: its host and port are others, and its `server_uid` with them."""
     polled = _begun(maria, section)
     maria.run("INSERT INTO t (version) VALUES (3)")
-    maria.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1; INSERT INTO t (version) VALUES (4)")  # both are on the disk
+    maria.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    maria.run("INSERT INTO t (version) VALUES (4)")  # with it both are on the disk
     maria.server.kill()
     maria.server.port = free_port()
     maria.server.restart()

@@ -1,6 +1,6 @@
 """Which settings and servers of a connection are known to leave alone what a promise rests on. Pure.
 
-A list of what is known, and not of what is dangerous: drivers get new settings with each release.
+The list is of known settings, not of dangerous ones: drivers get new settings with each release.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def require_known(address: JdbcAddress, *, exact: bool = False) -> None:
     where, _, query = address.url.partition("?")
     in_url = [part.partition("=") for part in query.split("&") if part]
     known = {"user", "password", *dialect.settings, *(() if exact else dialect.choosing)}
-    # A setting of Sluice's own has Sluice's value where `properties` have it, and another one where the URL has it.
+    # Sluice's value of a setting comes before that of `properties`, and after that of the URL.
     names = [name if equals else "" for name, equals, _ in in_url if name not in known]
     names += [name for name in address.properties if name not in known | dialect.properties.keys()]
     given = {**address.properties, **{name: value for name, _, value in in_url}}

@@ -88,7 +88,7 @@ _QUOTING = tuple(
 
 
 # https://mariadb.com/docs/connectors/mariadb-connector-j: logins, TLS, time-outs, buffers, and how statements are
-# prepared. Not those of time zones and of types, which change values.
+# prepared. Settings of time zones and types, which change values, aren't among them.
 _SETTINGS = (
     "sslMode", "serverSslCert", "enabledSslCipherSuites", "enabledSslProtocolSuites", "keyStore", "keyStorePassword",
     "keyPassword", "keyStoreType", "trustStore", "trustStorePassword", "trustStoreType", "fallbackToSystemKeyStore",

@@ -272,7 +272,7 @@ class MariaDb(Engine):
         return {**found, "log": str(log)}
 
     def durable(self, ask: Ask) -> dict[str, str]:
-        """The position up to which InnoDB's log is on the disk, and each domain's last transaction in the binary log."""
+        """How far InnoDB's log is on the disk, and each domain's last transaction in the binary log."""
         flushed = next(int(value) for name, value in ask(_LOG) if str(name).lower() == _FLUSHED)
         return {"log": str(flushed), "gtid": str(ask("SELECT @@global.gtid_binlog_pos")[0][0] or "")}
 
@@ -280,16 +280,18 @@ class MariaDb(Engine):
         """By `server_id`, InnoDB's log and the transactions' own names: see `Engine`.
 
         Servers that replicate have different ids, and a server that moves, or whose container is made anew, keeps its
-        id, and gets another host name. Numbers of transactions that were rolled back aren't replicated.
+        id, and gets another host name. Numbers of transactions that were rolled back aren't replicated. A replica that
+        was promoted before the look has dated rows before it; a later transaction of the old server tells that it
+        wasn't.
         """
         now, had, committed = self.server(ask), durable.get("log", last["log"]), durable.get("gtid", "")
+        other = f"it is another server: its server_id is {now['server_id']}, and was {last['server_id']}"
         if now["server_id"] == last["server_id"]:
             if int(now["log"]) < int(had):
                 return f"its log ends at {now['log']}, and had {had} before: it was set back"
             if not committed:
                 return None
         else:
-            other = f"it is another server: its server_id is {now['server_id']}, and was {last['server_id']}"
             if numbers:
                 return f"{other}. It gives numbers again that the other one has given to transactions which didn't end"
             if not committed:
@@ -298,12 +300,13 @@ class MariaDb(Engine):
         has: dict[tuple[int, int], int] = {}
         for d, server, number in (*_gtids(state), *_gtids(applied)):
             has[d, server] = max(number, has.get((d, server), 0))
-        lacks = [
-            f"{d}-{server}-{number}"
-            for d, server, number in _gtids(committed)
-            if has.get((d, server), -1) < number
-        ]
-        return f"it has no transaction {', '.join(lacks)}, which START has found there" if lacks else None
+        noted = {(d, server): number for d, server, number in _gtids(committed)}
+        lacks = [f"{d}-{server}-{number}" for (d, server), number in noted.items() if has.get((d, server), -1) < number]
+        if lacks:
+            return f"it has no transaction {', '.join(lacks)}, which START has found there"
+        if now["server_id"] != last["server_id"] and all(has[key] == number for key, number in noted.items()):
+            return f"{other}, and it may have dated rows before START looked there: it has no later transaction of it"
+        return None
 
     def guarded(self, rows: str, server: Mapping[str, str]) -> str:
         """By a number that is too large. A table of one row is asked first, whatever the others are."""

@@ -87,8 +87,8 @@ class PostgreSql(Dialect):
     settings = _SETTINGS
     choosing = ("targetServerType", "loadBalanceHosts", "hostRecheckSeconds")
     one_writer_advice = (
-        "Of several servers that the URL names, targetServerType=primary (and none of the settings loadBalanceHosts and "
-        "hostRecheckSeconds) has all processes look for the one that writes; or name one server."
+        "Of several servers that the URL names, targetServerType=primary (and none of the settings loadBalanceHosts "
+        "and hostRecheckSeconds) has all processes look for the one that writes; or name one server."
     )
     connection_types = ("postgres", "postgresql")
     # libpq's names, and the JDBC driver's.

@@ -237,33 +237,39 @@ class PostgreSql(Engine):
         """The position up to which the log is on the disk: replicas get it up to there."""
         return {"log": str(ask("SELECT pg_current_wal_flush_lsn()::text")[0][0])}
 
-    def missing(self, ask: Ask, last: Mapping[str, str], durable: Mapping[str, str], *, numbers: bool) -> str | None:  # noqa: ARG002
+    def missing(self, ask: Ask, last: Mapping[str, str], durable: Mapping[str, str], *, numbers: bool) -> str | None:
         """By the place at which the present timeline parted from that of then: see `Engine`.
 
         A server that is promoted, or restored up to a time, begins a new timeline. Its history file, which stays, has
-        the position in the log up to which each earlier timeline is its own.
+        the position in the log up to which each earlier timeline is its own. For times the promotion has to come after
+        the look, too: an old primary that is still there has a clock that runs on. What the log has beyond the position
+        at the look tells that.
         """
-        now, had = self.server(ask), durable.get("log", last["log"])
+        now, had = self.server(ask), durable.get("log", last["log"]) if numbers else last["log"]
         if now["system"] != last["system"]:
             return f"it is another cluster of databases, with the system identifier {now['system']}"
         then, timeline = int(last["timeline"], 16), int(now["timeline"], 16)
         if timeline == then:
-            ((behind,),) = ask("SELECT ?::pg_lsn < ?::pg_lsn", now["log"], had)
-            return f"its log ends at {now['log']}, and had {had} before: it was set back" if behind else None
+            flushed = durable.get("log", last["log"])
+            ((behind,),) = ask("SELECT ?::pg_lsn < ?::pg_lsn", now["log"], flushed)
+            return f"its log ends at {now['log']}, and had {flushed} before: it was set back" if behind else None
         file = f"pg_wal/{now['timeline']}.history"
         ((readable,),) = ask(f"SELECT has_function_privilege('{_READ_FILE}', 'EXECUTE')")
         if not readable:
+            where = f"at {had} or later" if numbers else f"behind {had}"
             return (
                 f"it was promoted or restored: its timeline is {timeline}, and was {then}. Where they part a superuser "
-                f"sees by SELECT pg_read_file('{file}'): at {had} or later in the line of {then}, and it lacks nothing. "
+                f"sees by SELECT pg_read_file('{file}'): {where} in the line of {then}, and it lacks nothing. "
                 f"GRANT EXECUTE ON FUNCTION {_READ_FILE} TO the login, and START looks itself"
             )
         ((history,),) = ask("SELECT pg_read_file(?, 0, 1048576, true)", file)
         parted = dict(re.findall(r"^(\d+)\s+([0-9A-F]+/[0-9A-F]+)", str(history or ""), re.MULTILINE)).get(str(then))
         if parted is None:
             return f"its timeline, {timeline}, doesn't come from timeline {then}, which was there before"
-        ((less,),) = ask("SELECT ?::pg_lsn < ?::pg_lsn", parted, had)
-        return f"it was promoted or restored at {parted} of a log that was read up to {had}" if less else None
+        ((less, same),) = ask("SELECT ?::pg_lsn < ?::pg_lsn, ?::pg_lsn = ?::pg_lsn", parted, had, parted, had)
+        if less or (same and not numbers):
+            return f"it was promoted or restored at {parted} of a log that had {had} when START looked"
+        return None
 
     def guard(self, server: Mapping[str, str]) -> str:
         """A cast that fails. It isn't of a constant, which the planner would fold, and fail always."""

@@ -28,7 +28,7 @@ _CODES: Mapping[Kind, tuple[int, ...]] = MappingProxyType(
     }
 )
 
-# https://sqlite.org/pragma.html. Not those that read what isn't committed, or leave locks out.
+# https://sqlite.org/pragma.html. Settings that read uncommitted rows, or leave locks out, aren't among them.
 _SETTINGS = (
     "mode", "cache_size", "foreign_keys", "journal_mode", "journal_size_limit", "max_page_count", "mmap_size",
     "page_size", "synchronous", "temp_store",

@@ -116,7 +116,9 @@ class Sqlite(Engine):
 
         The clock's functions give UTC. What a trigger writes can't be asked; it runs in the writer's transaction.
         """
-        ((triggers,),) = ask("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", relation.name)
+        ((triggers,),) = ask(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?", relation.name
+        )
         defaults = dict(ask("SELECT name, coalesce(dflt_value, '') FROM pragma_table_xinfo(?)", relation.name))
         if not (triggers or any(_is_clock(str(defaults[column.name])) for column in columns)):
             raise not_exact(

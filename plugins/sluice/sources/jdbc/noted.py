@@ -132,8 +132,8 @@ def require_nothing_missing(
             "New rows may get numbers below the positions: set each sequence, or AUTO_INCREMENT, to its table's "
             "position at least, and number rows anew that have such a number and were never read."
             if not options.by_time
-            else "Rows that it lacks stay in the table that is loaded, with the versions that were read; have rows "
-            "touched that are older here, so that they are read again."
+            else "Rows that it lacks stay in the table that is loaded, with the versions that were read. Have rows "
+            "touched that it has in an older version, or has dated before the positions, so that they are read."
         )
         named = ", ".join(f"{topic}: {{0: {read_to}}}" for topic, read_to in sorted(unnamed.items()))
         raise ActionRequiredError(

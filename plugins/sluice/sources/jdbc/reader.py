@@ -82,7 +82,7 @@ class JdbcReader:
         return reduce(DataFrame.union, frames)
 
     def _require_one_server(self) -> None:
-        """Check that the server whose bounds START has planned by is the one of which it found that it lacks nothing."""
+        """Check that START has planned by the bounds of the server that it compared with the last one's."""
         looked_at, continued = (json.loads(self._reading.get(name, "{}")) for name in (SERVER, CONTINUED))
         if continued and {**continued, "log": ""} != {**looked_at, "log": ""}:
             raise IntervalError(

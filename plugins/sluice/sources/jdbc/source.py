@@ -336,8 +336,8 @@ class _Look:
         if self._ask(f"SELECT 1 FROM {windowed.relation.sql} WHERE {windowed.expression} < {below} LIMIT 1"):
             raise ActionRequiredError(
                 "Rows have times before 1970, or numbers below 0, from which no window can begin.",
-                next_step="correct them; or leave them out: name 0 as the table's first position, in `starting_offsets` "
-                f"{{{windowed.relation.topic}: {{0: 0}}}}.",
+                next_step="correct them; or leave them out: name 0 as the table's first position, in "
+                f"`starting_offsets` {{{windowed.relation.topic}: {{0: 0}}}}.",
                 source=windowed.relation.topic,
             )
 

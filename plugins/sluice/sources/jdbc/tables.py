@@ -26,7 +26,7 @@ SERVER = "server"
 DURABLE = "durable"
 """The option that says what that server had on its disk by then."""
 CONTINUED = "continued"
-"""The option that says of which server START has found that it lacks nothing that the last START's had."""
+"""The option that says which server START has compared with that of the last START."""
 
 
 @dataclass(frozen=True)
