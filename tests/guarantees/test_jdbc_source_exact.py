@@ -74,6 +74,7 @@ def test_what_windows_cannot_be_had_of_is_refused_by_name(postgresql, on_postgre
      ("sqlite", "INSERT INTO {} (changed) VALUES ('1969-07-20')")],
     indirect=["database"],
 )  # fmt: skip
+@pytest.mark.also_on("mariadb")
 def test_rows_from_before_1970_are_left_out_as_their_refusal_says(database, table, zero):
     """A view, which once was the way out, is refused by consistency exact."""
     database.run(zero.format(table))
