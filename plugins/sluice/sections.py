@@ -27,12 +27,19 @@ _SECRET = (
 
 
 def parse_duration(value: Any) -> Any:
-    """`30 seconds`, `5 minutes`, `1 hour` or `2 days` as a timedelta; anything else is left for pydantic."""
+    """`30 seconds`, `5 minutes`, `1 hour` or `2 days` as a timedelta; anything else is left for pydantic.
+
+    Raises:
+        ValueError: it is longer than a timedelta can be.
+    """
     match = _DURATION.match(value) if isinstance(value, str) else None
     if match is None:
         return value
     unit = match.group(2)
-    return timedelta(seconds=float(match.group(1)) * _UNITS.get(unit, _UNITS.get(unit.rstrip("s"), 1)))
+    try:
+        return timedelta(seconds=float(match.group(1)) * _UNITS.get(unit, _UNITS.get(unit.rstrip("s"), 1)))
+    except OverflowError:
+        raise ValueError("this is longer than any time that can be waited for") from None
 
 
 def expand(value: str) -> str:

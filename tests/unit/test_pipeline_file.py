@@ -111,6 +111,28 @@ def test_the_command_line_says_the_same(tmp_path):
     assert CliRunner().invoke(app, ["validate", str(good)]).exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("source:\n", "source:\n  1: 2\n", "source.1"),
+        ("schedule: 5 minutes", "schedule: 99999999999 days", "schedule: this is longer than any time"),
+        (
+            "    topics:",
+            f"    value: {{schema_file: {'x' * 400}}}\n    topics:",
+            "correct source.kafka.value.schema_file",
+        ),
+        ("    topics:", '    value: {schema_file: "a\\0b"}\n    topics:', "correct source.kafka.value.schema_file"),
+    ],
+)
+def test_a_value_of_a_strange_kind_is_one_message_and_no_stack_trace(tmp_path, old, new, says):
+    assert old in GOOD
+    bad = write(tmp_path, GOOD.replace(old, new, 1))
+    result = CliRunner().invoke(app, ["validate", str(bad)])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert says in " ".join(result.output.split())
+
+
 def test_the_pipelines_that_come_with_the_project_are_right():
     files = sorted((PROJECT / "dags" / "pipelines").glob("*.yaml"))
     assert [load_pipeline(file).name for file in files] == ["flight_status", "flights"]

@@ -38,9 +38,9 @@ class _OneConnector(Section):
             return data
         if not isinstance(data, Mapping):
             raise ValueError(f"name exactly one {cls.kind}, of these: {_known(cls.kind)}")
-        strange = [str(name) for name in data if registry.section(cls.kind, str(name)) is None]
+        strange = {str(name): value for name, value in data.items() if registry.section(cls.kind, str(name)) is None}
         errors: list[InitErrorDetails] = [
-            _wrong(ValueError(unknown(cls.kind, name)), (name,), data[name]) for name in strange
+            _wrong(ValueError(unknown(cls.kind, name)), (name,), value) for name, value in strange.items()
         ]
         found = {}
         for name, section in data.items():

@@ -20,6 +20,7 @@ from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
+_LONGEST_PATH = 255  # characters of a path in an error
 _Model = TypeVar("_Model", bound=BaseModel)
 _PATH = re.compile(r"\b(source|sink|write|control)(\.\w+)+")
 FOLDERS_VARIABLE = "SLUICE_PIPELINE_FOLDERS"
@@ -218,13 +219,17 @@ def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
         return
     for name, value in data.items():
         if name == "schema_file" and isinstance(value, str):
-            data[name] = resolved = (path.parent / value).resolve()
-            if not resolved.exists():
+            try:
+                data[name] = (path.parent / value).resolve()
+                there = data[name].exists()
+            except (OSError, ValueError):  # too long, or with a character that no path has
+                there = False
+            if not there:
                 raise PipelineFileError(
                     "The schema file does not exist.",
                     next_step=f"correct {'.'.join([*keys, name])}.",
                     file=path,
-                    schema_file=resolved,
+                    schema_file=str(data[name])[:_LONGEST_PATH],
                 )
         _resolve_schema_files(value, path, *keys, str(name))
 
