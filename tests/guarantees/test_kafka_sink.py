@@ -15,6 +15,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from sluice.connectors.connections import ConnectionSettings, given
 from sluice.connectors.views import commit_log_of, shows_commits
+from sluice.coordinator import Outcome
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import CONTROL_SECRET
 from sluice.protocol.offsets import OFFSETS_KEY
@@ -50,6 +51,32 @@ def test_each_record_is_there_once_with_its_key_headers_and_time(make_topics):
     where = {one.key or b"": one.partition for one in consume(topics.bootstrap, f"{topics.name}-judge")}
     assert {one.key: one.partition for one in found} == where
     assert len(set(where.values())) == 2
+
+
+def test_a_commit_says_that_its_records_are_older_than_their_topic_keeps_any(make_topics):
+    """Kafka deletes them by their own time; not where it keeps all, compacts, or gives them the time of sending."""
+    topics = make_topics()
+    week = str(7 * 24 * 3600 * 1000)
+
+    def committed(dated: int) -> Outcome:
+        topics.flow.produce(4, dated=dated)
+        outcome: Outcome = topics.flow.interval()
+        assert (outcome.state, outcome.records) == ("committed", 4)
+        assert outcome.summary.endswith("".join(f" {remark}." for remark in outcome.remarks))
+        return outcome
+
+    assert committed(1_600_000_000_123).remarks == ()
+    set_config(topics, "retention.ms", week)
+    (remark,) = committed(1_600_000_000_123).remarks
+    assert f"delete records of {topics.name} within minutes" in remark
+    assert "the oldest has the time 2020-09-13T12:26:40+00:00" in remark
+    assert "(7 days)" in remark
+    assert committed(0).remarks == ()
+    set_config(topics, "message.timestamp.type", "LogAppendTime")
+    assert committed(1_600_000_000_123).remarks == ()
+    set_config(topics, "message.timestamp.type", "CreateTime")
+    topics.flow.set(sink__kafka__timestamp="wallclock")
+    assert committed(1_600_000_000_123).remarks == ()
 
 
 def test_the_page_shows_the_log_s_intervals_and_verify_knows_which_it_can_compare(make_topics, monkeypatch):

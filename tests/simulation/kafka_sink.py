@@ -275,6 +275,7 @@ class SimStaged:
         self._staging, self._committables = storage, committables
         self.topics: Counter[str] = Counter()
         self.bytes, self.way, self.smallest = 0, "one", LARGEST
+        self.oldest: dict[str, int] = {}
 
     def records(self) -> Iterator[Record]:
         for one in self._committables:

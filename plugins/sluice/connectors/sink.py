@@ -194,6 +194,19 @@ class ForbidsCommits(Protocol):
 
 
 @runtime_checkable
+class Remarks(Protocol):
+    """A table of which a commit may have something to say that its counts don't."""
+
+    def remarks(self, instant: str) -> list[str]:
+        """Warnings about an interval that this process has committed, each one sentence without a full stop.
+
+        Args:
+            instant: the interval; of one that another process has committed nothing is known.
+        """
+        ...
+
+
+@runtime_checkable
 class Mends(Protocol):
     """A table beside whose rows there is more that a commit needs, which another writer may have left incomplete."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sluice.connectors.sink import ForbidsCommits, Publishes, Table, further_tables_of
+from sluice.connectors.sink import ForbidsCommits, Publishes, Remarks, Table, further_tables_of
 from sluice.coordinator.checks import (
     audited,
     fitting,
@@ -76,9 +76,12 @@ class Committer:
             else:
                 self._carry_out_or_give_up(table, table_log, transaction)
             self.finish(table, table_log, transaction)
+            remarks = table.remarks(transaction.id) if isinstance(table, Remarks) else []
         require_ours(transaction)
         reach("coordinator.after_ack_commit")
-        return self.outcome(transaction)
+        for remark in remarks:
+            log.warning(remark, instant=transaction.id, table=session.table_id)
+        return self.outcome(transaction, remarks)
 
     def resolve_unfinished(self, table: Table, table_log: TableLog) -> bool:
         """Settle a commit that was decided by END-COMMIT but never acknowledged; True if there was one.
@@ -335,8 +338,8 @@ class Committer:
         for cluster, why in failed.items():
             log.warning("offsets were not copied to the consumer group", group=group, cluster=cluster, reason=str(why))
 
-    def outcome(self, transaction: Transaction) -> Outcome:
-        """What was committed, in a sentence."""
+    def outcome(self, transaction: Transaction, remarks: Sequence[str] = ()) -> Outcome:
+        """What was committed, in a sentence, and a further one for each remark."""
         start, counts = transaction.start, count_records(committed_statuses(transaction))
         by_cluster = start.streams is not None
         read = in_words(start.offset_ranges, by_cluster=by_cluster) or "no records"
@@ -356,7 +359,11 @@ class Committer:
         if start.passed_over:
             what = f"passed over {in_words(start.passed_over, by_cluster=by_cluster)}"
         return Outcome(
-            "committed", f"Committed instant {start.transaction}: {what}.", start.transaction, counts["records_written"]
+            "committed",
+            " ".join((f"Committed instant {start.transaction}: {what}.", *(f"{remark}." for remark in remarks))),
+            start.transaction,
+            counts["records_written"],
+            remarks=tuple(remarks),
         )
 
     # ABORT-COMMIT --------------------------------------------------------------------------------------------------

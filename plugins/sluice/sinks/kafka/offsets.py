@@ -66,6 +66,22 @@ class Offsets:
         dates = str(found["message.timestamp.type"].value)
         return TopicConfig("compact" in str(found["cleanup.policy"].value), dates == "LogAppendTime")
 
+    def kept_for(self, topics: Collection[str]) -> dict[str, int]:
+        """For how long topics keep records, in milliseconds of the records' own times; none that keep all.
+
+        Kafka deletes a segment once its latest record is older (`retention.ms`).
+        """
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found: dict[str, int] = {}
+        with kafka_errors("asking for the topics' settings", connection=self._settings.name):
+            for resource, answer in self._admin.describe_configs(resources, request_timeout=self._timeout).items():
+                config = answer.result()
+                keeps = int(config["retention.ms"].value)
+                own_times = config["message.timestamp.type"].value == "CreateTime"
+                if own_times and keeps >= 0 and "delete" in config["cleanup.policy"].value:
+                    found[resource.name] = keeps
+        return found
+
     def _offsets(
         self, topics: Collection[str], which: OffsetSpec, isolation: IsolationLevel
     ) -> dict[str, dict[int, int]]:

@@ -62,6 +62,8 @@ class Staged:
     Attributes:
         topics: the number of records read, by topic.
         bytes: the size of their keys and values.
+        oldest: the earliest timestamp of each topic's records, in milliseconds, without records that get the time of
+            sending.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Staged:
         self._committables = committables
         self.topics: Counter[str] = Counter()
         self.bytes = 0
+        self.oldest: dict[str, int] = {}
         for one in committables:
             parts = one.path.split("/")
             names = [str(name) for name, *_ in one.payload.get(_FILES, ())]
@@ -132,8 +135,17 @@ class Staged:
             self._begins(topic)
         self.topics.update(counted)
         self.bytes += sum(pc.sum(pc.binary_length(batch.column(name))).as_py() or 0 for name in ("key", "value"))
+        self._note_times(batch)
         pairs = [[(one["key"], one["value"]) for one in given] if given else () for given in headers]
         return map(_made, zip(topics, keys, values, pairs, partitions, times, strict=True))
+
+    def _note_times(self, batch: pa.RecordBatch) -> None:
+        if batch.column("timestamp").null_count == len(batch):
+            return
+        dated = pa.table({"topic": batch.column("topic"), "time": batch.column("timestamp")})
+        for one in dated.group_by("topic").aggregate([("time", "min")]).to_pylist():
+            if one["time_min"] is not None:
+                self.oldest[one["topic"]] = min(one["time_min"], self.oldest.get(one["topic"], one["time_min"]))
 
     def _wrong(self, what: str, **where: Any) -> IntervalError:
         return IntervalError(

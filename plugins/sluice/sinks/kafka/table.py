@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
-from sluice.errors import ActionRequiredError, IntervalError, RetryableError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
 from sluice.kafka.transactional import Record, TransactionalSender
 from sluice.logs import log as story
@@ -47,6 +47,7 @@ class KafkaTable:
         timeout: how long a transaction may take.
         writable: whether the table is open for writing.
         rests_on: a list with the instant of the commit whose checkpoint was read last; empty before the first read.
+        oldest: the earliest timestamps, in milliseconds by topic, of each interval that this process has committed.
     """
 
     def __init__(
@@ -61,10 +62,12 @@ class KafkaTable:
         *,
         writable: bool,
         rests_on: list[str | None] | None = None,
+        oldest: dict[str, dict[str, int]] | None = None,
     ) -> None:
         self.target, self.writer, self.clock_wait, self.writable = target, writer, clock_wait, writable
         self._log, self._storage, self._process, self._timeout = log, storage, process, timeout
         self._rests_on: list[str | None] = [] if rests_on is None else rests_on
+        self._oldest: dict[str, dict[str, int]] = {} if oldest is None else oldest
 
     @property
     def process(self) -> str:
@@ -83,6 +86,7 @@ class KafkaTable:
             self._timeout,
             writable=self.writable,
             rests_on=self._rests_on,
+            oldest=self._oldest,
         )
 
     # What is committed
@@ -211,7 +215,30 @@ class KafkaTable:
                     transaction_timeout=str(self._timeout),
                 ) from error
         reach("sink.after_commit_transaction")
+        self._oldest[instant] = records.oldest
         self._storage().delete(staging_folder(instant))
+
+    def remarks(self, instant: str) -> list[str]:
+        """Say so where records are older than their topic keeps any; see `sluice.connectors.sink.Remarks`."""
+        oldest = self._oldest.get(instant, {})
+        try:
+            kept = self.target.offsets.kept_for(oldest) if oldest else {}
+        except SluiceError as error:  # the interval is committed
+            story.warning("the topics' retention isn't known", table=self.writer.path, reason=str(error))
+            return []
+        now = time.time() * 1000
+        late = {topic: oldest[topic] for topic, age in kept.items() if oldest[topic] < now - age}
+        if not late:
+            return []
+        first = min(late, key=lambda topic: late[topic])
+        others = f" and {len(late) - 1} more topics" if len(late) > 1 else ""
+        since = datetime.fromtimestamp(late[first] / 1000, UTC).isoformat(timespec="seconds")
+        keeps = str(timedelta(milliseconds=kept[first])).removesuffix(", 0:00:00")
+        return [
+            f"Kafka may delete records of {first}{others} within minutes: the oldest has the time {since}, and the "
+            f"topic's retention.ms is {kept[first]} ({keeps}). Raise it, or set the "
+            "sink's `timestamp` to wallclock"
+        ]
 
     def _require_turn(self, instant: str) -> int:
         """The number of this commit, after checking that the interval may be committed now."""
