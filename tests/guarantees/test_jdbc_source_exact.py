@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from unittest.mock import MagicMock
 
 import pytest
 
+from sluice.connectors.connections import given
 from sluice.databases.connection import address_of, asked
 from sluice.databases.kinds import KINDS
 from sluice.databases.mariadb.client import pymysql as mysql_of
 from sluice.databases.postgresql.client import libpq
-from sluice.errors import ActionRequiredError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.identifiers import sql_quoted
+from sluice.protocol.messages import PlannedRange
 from sluice.sources.jdbc.noted import NOTED
-from sluice.sources.jdbc.tables import SERVER
+from sluice.sources.jdbc.reader import JdbcReader
+from sluice.sources.jdbc.tables import CONTINUED, SERVER
 
 from .harness import wait_for
 from .harness.databases import MariaDatabase, PostgresDatabase, SqliteFile
@@ -345,6 +349,24 @@ def test_exact_is_refused_where_sqlite_does_not_say_that_it_writes_the_times(tmp
     dates = "UPDATE t SET changed = datetime('now') WHERE id = NEW.id"
     database.run(f"CREATE TRIGGER dates AFTER INSERT ON t BEGIN {dates}; END")
     polled.start()
+
+
+def test_a_write_job_reads_no_other_file_and_nothing_of_an_interval_that_two_servers_have_planned(tmp_path):
+    database = SqliteFile(tmp_path / "shop.db")
+    database.run(f"CREATE TABLE t ({COLUMNS['sqlite']}); INSERT INTO t (version) VALUES (1)")
+    polled = Polled(database, "t", **NUMBERED)
+    (bounds,) = polled.start().partitions
+    ranges = [PlannedRange(cluster="shop", topic="t", partition=0, start=0, end=bounds.window_end)]
+    polled.start()  # which compares the file with that of the one before
+    assert CONTINUED in polled.last
+    two = {**polled.last, CONTINUED: json.dumps({"inode": "0"})}
+    with given([replace(database.connection, id="shop")]):
+        with pytest.raises(IntervalError, match="Two servers have answered START"):
+            JdbcReader(MagicMock(), None, two).read(ranges, "read_committed")
+        (tmp_path / "other.db").touch()
+        (tmp_path / "other.db").rename(database.file)
+        with pytest.raises(RetryableError, match="another server than the one that START has looked at"):
+            JdbcReader(MagicMock(), None, polled.last).read(ranges, "read_committed")
 
 
 @pytest.mark.parametrize("section", [TIMED, NUMBERED], ids=["times", "numbers"])
