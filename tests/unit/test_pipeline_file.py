@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.cli import app
-from sluice.errors import PipelineFileError
+from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline import Pipeline, load_pipeline
 
 PROJECT = Path(__file__).parents[2]
@@ -131,6 +131,19 @@ def test_a_value_of_a_strange_kind_is_one_message_and_no_stack_trace(tmp_path, o
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
     assert says in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "says"),
+    [
+        ("plan", ("--from", "2026-02-01", "--to", "2026-01-01"), "the window's start must lie before its end"),
+        ("replay", ("",), "a replay needs the instant"),
+        ("offsets", ("--pass-over", "orders[0]:1-2"), "a reason"),
+    ],
+)
+def test_arguments_that_do_not_add_up_are_one_message(tmp_path, command, arguments, says):
+    with pytest.raises(ActionRequiredError, match=f"can't be asked for: .*{says}"):
+        CliRunner().invoke(app, [command, str(write(tmp_path, GOOD)), *arguments], catch_exceptions=False)
 
 
 def test_the_pipelines_that_come_with_the_project_are_right():

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from sluice.cli.interval import Master, run_interval
 from sluice.cli.output import Column, say, show, spans
@@ -42,8 +43,9 @@ def plan(
     json: Json = False,
 ) -> None:
     """Show what a run would read and replace: the next interval, or the window or replay that options ask for."""
+    request = _request(offsets, from_time, to_time, replay)
     here = coordinator(file)
-    task, position = here.plan(_request(offsets, from_time, to_time, replay))
+    task, position = here.plan(request)
     of_streams = here.pipeline.source.options.streams_settings is not None
     ends = {b.topic_partition: b.log_end for b in position.state.partitions}
     rows = [
@@ -79,9 +81,10 @@ def offsets(
     json: Json = False,
 ) -> None:
     """Show each partition's offsets in the table; or pass over offsets, which is a separate commit with a reason."""
+    correction = _asked(kind="correction", offsets=_offsets(pass_over), reason=reason) if pass_over else None
     here = coordinator(file)
-    if pass_over:
-        say(_correct(file, Request(kind="correction", offsets=_offsets(pass_over), reason=reason)), err=json)
+    if correction is not None:
+        say(_correct(file, correction), err=json)
     position = here.position()
     rows = []
     for bounds in sorted(position.state.partitions, key=lambda b: b.topic_partition):
@@ -166,20 +169,33 @@ def replay(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and replaced.")] = False,
 ) -> None:
     """Read a committed interval again; its rows replace the rows of the first reading, in one commit."""
-    request = Request(kind="replay", instant=instant, reason=reason or None, dry_run=dry_run)
+    request = _asked(kind="replay", instant=instant, reason=reason or None, dry_run=dry_run)
     say(run_interval(file, request, master))
 
 
 def _request(ranges: list[str], from_time: datetime | None, to_time: datetime | None, instant: str | None) -> Request:
     if instant:
-        return Request(kind="replay", instant=instant)
+        return _asked(kind="replay", instant=instant)
     if ranges:
-        return Request(kind="range", offsets=_offsets(ranges))
+        return _asked(kind="range", offsets=_offsets(ranges))
     if from_time or to_time:
         times = {"from_time": from_time, "to_time": to_time}
         aware = {k: v if v is None or v.tzinfo else v.replace(tzinfo=UTC) for k, v in times.items()}
-        return Request.model_validate({"kind": "range", **aware})
+        return _asked(kind="range", **aware)
     return Request()
+
+
+def _asked(**fields: Any) -> Request:
+    """What the arguments ask for.
+
+    Raises:
+        ActionRequiredError: they don't fit together.
+    """
+    try:
+        return Request.model_validate(fields)
+    except ValidationError as error:
+        reasons = "; ".join(str(one["msg"]).removeprefix("Value error, ") for one in error.errors(include_url=False))
+        raise ActionRequiredError(f"This can't be asked for: {reasons}.", next_step="correct the arguments.") from None
 
 
 def _offsets(ranges: list[str]) -> dict[str, dict[int, tuple[int, int]]]:
@@ -196,8 +212,6 @@ def _offsets(ranges: list[str]) -> dict[str, dict[int, tuple[int, int]]]:
 
 def _correct(file: Path, request: Request) -> str:
     """A correction reads nothing, so its interval is its START and its commit."""
-    if not (request.reason or "").strip():
-        raise ActionRequiredError("Offsets are passed over with a reason only.", next_step="add --reason 'why'.")
     return run_interval(file, request, "local[1]")
 
 
