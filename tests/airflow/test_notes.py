@@ -55,3 +55,13 @@ def test_a_notifier_that_failed_is_named_and_is_not_what_the_run_failed_of() -> 
     assert compose(committed, succeeded=True) == "Committed instant 7: 3 rows. 1 message could not be sent."
     failed = [TaskNote("commit", -1, "failed", "The audit failed."), alert]
     assert compose(failed, succeeded=False) == "Failed in commit: The audit failed. 1 message could not be sent."
+
+
+def test_an_error_that_quotes_others_is_no_markup() -> None:
+    """Airflow shows notes as Markdown: an image would be fetched by each reader's browser."""
+    quoted = "The database says: ![x](https://evil.example/p.png) [log][1] <https://evil.example> \x1b[31m A<b: INT>."
+    note = compose([TaskNote("write", 0, "failed", quoted)], succeeded=False)
+    assert note == (
+        "Failed in write[0]: The database says: ![x] (https://evil.example/p.png) [log] [1] < https://evil.example> "
+        "\\x1b[31m A<b: INT>."
+    )

@@ -224,6 +224,15 @@ def test_html_is_escaped_and_json_holds_the_same() -> None:
     assert (told["kind"], told["act"], told["instant"], told["failed"][0]["recovery"]) == ("failure", True, "7", "act")
 
 
+def test_what_an_error_quotes_is_no_link_and_no_mention_in_a_chat() -> None:
+    bad = Failure("write[0]", "says <!channel> [a](https://evil.example) <https://evil.example|log> \x1b]52;c;x", "x")
+    (alert,) = decide(report(failures=(bad,), facts=facts(start("7"))), History(), rules())
+    text = alert.variables()["text"]
+    assert "says < !channel> [a] (https://evil.example) < https://evil.example|log> \\x1b]52;c;x" in text
+    assert json.loads(alert.json)["text"] == text
+    assert alert.variables()["failed"][0]["what"] == bad.what  # for programs
+
+
 def test_a_limit_that_tells_nobody_is_refused() -> None:
     for wrong in ({"deadline": timedelta(minutes=1)}, {"max_lag_records": 1}, {"max_quarantine_rate": 0.1}):
         with pytest.raises(ValidationError, match="alerts no one"):

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sluice.shown import without_markup
+
 NOTE_KEY = "sluice_note"
 ERROR_KEY = "sluice_error"  # the same error for programs: what, next_step and recovery
 START_COMMIT, WRITE, COMMIT, ABORT, ALERT = "start_commit", "write", "commit", "abort", "alert"
@@ -42,7 +44,7 @@ def compose(tasks: Iterable[TaskNote], *, succeeded: bool) -> str:
         text = _of_services(ordered)
     else:
         text = _of_success(ordered, failed) if succeeded else _of_failure(ordered, failed)
-    text = f"{text}{untold}"
+    text = without_markup(f"{text}{untold}")
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 

@@ -16,6 +16,7 @@ from sluice.pipeline.alerts import Occasion
 from sluice.protocol.interval_facts import IntervalFacts
 from sluice.protocol.messages import PlannedRange
 from sluice.protocol.transaction import State
+from sluice.shown import without_markup
 
 Outcome = Literal["committed", "empty", "failed"]
 Kind = Literal[
@@ -160,8 +161,9 @@ class Alert:
 
     def document(self) -> dict[str, Any]:
         """What `json` says, as a dictionary."""
-        told = {"kind": self.kind, "severity": self.severity, "subject": self.subject, "text": self.text}
-        return {**told, "summary": self.summary, "act": self.act, **self.data}
+        shown = {"subject": self.subject, "text": self.text, "summary": self.summary}
+        told = {name: without_markup(text) for name, text in shown.items()}
+        return {"kind": self.kind, "severity": self.severity, **told, "act": self.act, **self.data}
 
     def reworded(self, words: Callable[[str], str]) -> Alert:
         """The same alert in other words, for a sender that knows its readers' terms."""

@@ -17,15 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_LAID_OUT = frozenset("\n\t")
-
-
-def plain(text: str) -> str:
-    """A text with escapes for unprintable characters, such as the beginning of a control sequence."""
-    return "".join(
-        one if one in _LAID_OUT or one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode()
-        for one in text
-    )
+from sluice.shown import plain
 
 
 def cell(text: str, style: str = "") -> Text:
