@@ -226,6 +226,7 @@ def test_a_certificate_of_postgresql_s_that_is_not_accepted_is_a_person_s_to_cor
         pems = {
             "ca": authority.pem,
             "other": Authority().identify("other").pem,
+            "namesake": Authority().pem,
             "cert": identity.pem,
             "key": identity.key_pem(),
         }
@@ -242,6 +243,7 @@ def test_a_certificate_of_postgresql_s_that_is_not_accepted_is_a_person_s_to_cor
                 ("verify-ca", "ca", nullcontext()),
                 ("verify-full", "ca", refused),
                 ("verify-ca", "other", refused),
+                ("verify-ca", "namesake", refused),  # of which OpenSSL says that a signature is wrong
             ):
                 address = address_of(replace(settings, extra={"sslmode": mode, "sslrootcert": files[root]}))
                 with outcome, asked(address) as ask:

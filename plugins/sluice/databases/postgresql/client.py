@@ -47,9 +47,24 @@ def connected(look: Look) -> Iterator[Asking]:
         raise failed(look, address.dialect.refused(said, 0, state) if kind == "data" else said, kind) from None
 
 
+# OpenSSL's words for a certificate. Where its authority is only a namesake of the known one, libpq has the first error
+# of several, which is of the signature itself: the kind of key decides on its words.
+_CERTIFICATE = (
+    "certificate verify failed",
+    "does not match host name",
+    "signature failure",
+    "bad signature",
+    "padding check failed",
+    "invalid padding",
+)
 # PostgreSQL's words for a login, a database or a machine that it doesn't let in.
-_CERTIFICATE = ("certificate verify failed", "does not match host name")
-_FATAL = ("authentication failed", "does not exist", "no pg_hba.conf entry", "permission denied for database")
+_FATAL = (
+    "authentication failed",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "permission denied for database",
+    "does not support SSL",
+)
 
 
 class _Asking(Questions):
