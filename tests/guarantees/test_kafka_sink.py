@@ -196,6 +196,12 @@ def test_with_a_secret_no_record_of_others_moves_the_offsets(make_topics, monkey
     topics.check()
     assert first.headers
     assert second.headers
+    unsigned = json.dumps({**json.loads(first.value or b""), "number": 200, "instant": "20990101000000000"})
+    producer.produce(log, unsigned, b"commit:200")
+    assert producer.flush(30) == 0
+    monkeypatch.setattr(commits, "READ", 2)  # the forged one and the marker before it: no signed record
+    seen = commit_log_of("kafka", flow.pipeline.table_id).read()
+    assert "20990101000000000" not in seen.instants
     forge(4)
     with pytest.raises(ActionRequiredError, match="isn't signed, or by another secret, or for another topic"):
         flow.start()

@@ -216,6 +216,8 @@ class TableLog:
                 first, end = self._consumer.get_watermark_offsets(partition, self._timeout)
             self._position = first if self._newest is None else max(first, end - self._newest)
             self.is_whole = self._position == first
+            if not self.is_whole:  # what was signed before isn't known
+                self._notes.require_all()
             self._consumer.assign([KafkaTopicPartition(self._topic, 0, self._position)])
             self._admin = AdminClient(self._settings.client(socket_timeout_ms=int(self._timeout * 1000)))
         return self._consumer
