@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from protocol_messages import INSTANT, TABLE, WRITER, start
 
 from sluice.airflow.workers_dag import build_workers_dags, raise_worker_errors
 from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.participant.serving import misfit
+from sluice.pipeline.load import load_pipeline
 from sluice.pipeline.workers import ServedFiles, dag_of_workers, pipelines_of
+from sluice.protocol.messages import FurtherTable
+from sluice.protocol.transaction import TableLog
+from sluice.records.plan import RecordPlan
 
 TEXT = """
 name: {name}
@@ -80,3 +86,22 @@ def test_a_wrong_file_of_workers_takes_no_other_group_off_the_schedule(tmp_path)
     assert dag.dag_id == dag_of_workers("good")
     with pytest.raises(PipelineFileError, match="wrong0"):
         raise_worker_errors(tmp_path, tmp_path)
+
+
+def test_a_start_that_names_other_places_than_the_pipelines_file_is_left_alone(tmp_path):
+    """Also by a worker that trusts the topic: bad records would be written there."""
+    file = _write(tmp_path, "t", "default", "}\nerrors: {tolerance: all")
+    pipeline = load_pipeline(file)
+
+    def why(**more):
+        log = TableLog(TABLE).extend([(0, start(INSTANT, **more))])
+        return misfit(pipeline, None, None, log.transactions[INSTANT], trusting=True)
+
+    def at(path):
+        return WRITER.model_copy(update={"path": path})
+
+    assert why() is None
+    assert why(quarantine=at(f"{TABLE}_quarantine")) is None
+    assert why(quarantine=at("file:///lake/others")) == "its quarantine is another than the pipeline's"
+    further = FurtherTable(topics=("t",), writer=at("file:///lake/others"), records=RecordPlan())
+    assert why(tables=(further,)) == "it loads a table that the pipeline doesn't"

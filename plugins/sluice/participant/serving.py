@@ -32,6 +32,7 @@ from sluice.participant.worker import Worker
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.workers import ServedFiles, pipelines_of
 from sluice.protocol.claims import Steady
+from sluice.protocol.quarantine import quarantine_path
 from sluice.protocol.transaction import Transaction
 
 _LOOK_AT_FILES = 10.0  # seconds
@@ -129,6 +130,10 @@ def misfit(
         return "its START-COMMIT isn't signed"
     if start.writer.path != pipeline.table_id:
         return "its table is another than the pipeline's"
+    if start.quarantine is not None and start.quarantine.path != quarantine_path(pipeline.table_id, pipeline.errors):
+        return "its quarantine is another than the pipeline's"
+    if not {one.writer.path for one in start.tables} <= {one.table_id for _, one in pipeline.further_tables}:
+        return "it loads a table that the pipeline doesn't"
     clusters = start.streams.clusters.values() if start.streams is not None else ()
     try:
         reader_of(start.source), writer_of(start.sink)
