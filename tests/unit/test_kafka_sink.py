@@ -16,6 +16,7 @@ from sluice.kafka.config import KafkaSettings
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.kafka import staging
+from sluice.sinks.kafka.identity import TopicLife, changes_of
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.options.names import topics_of, transactional_id, way_of_writing
@@ -194,3 +195,17 @@ def test_the_staging_path_is_a_folder_of_this_account(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getgroups", list)
     with pytest.raises(ActionRequiredError, match="of another account"):
         local_staging(folder)
+
+
+def test_a_topic_is_known_by_its_id_and_where_keys_decide_by_its_partitions():
+    known = {"a": ["id-a", 2], "old": [None, 2]}
+    now = {"a": TopicLife("id-a", 2), "old": TopicLife("id", 2), "new": TopicLife("id-n", 1)}
+
+    def changes(by_key=(), **other):
+        return list(changes_of(known, {**now, **other}, ["a", "old", "new"], by_key))
+
+    assert changes(["a", "old", "new"]) == []
+    assert changes(a=TopicLife("another", 2)) == ["a was deleted and made again"]
+    assert list(changes_of(known, {}, ["a"], [])) == ["a was deleted"]
+    assert changes(a=TopicLife("id-a", 3)) == []
+    assert changes(["a"], a=TopicLife("id-a", 3)) == ["a has 3 partitions, and had 2, so that keys move"]

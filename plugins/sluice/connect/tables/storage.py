@@ -34,6 +34,7 @@ _KERBEROS = Unsupported(
     _HADOOP, "log in by spark.kerberos.principal and spark.kerberos.keytab in write.conf, and kinit on the workers"
 )
 
+_NO_VALUE = "a record without a value is a bad one: set aside with errors.tolerance: all, else it stops its interval"
 _SHARED: Final[Table] = {
     "flush.size": Maps(
         "sink.max_rows_per_file",
@@ -116,12 +117,10 @@ S3: Final[Table] = {
     ),
     "keys.format.class": Ignored("keys have no files"),
     "headers.format.class": Ignored("headers have no files"),
-    "behavior.on.null.values": Unsupported(
-        "a record without a value is a bad one and stops its interval", "", ("fail",)
-    ),
+    "behavior.on.null.values": Unsupported(_NO_VALUE, "", ("fail",)),
     "format.bytearray.*": Ignored("files are of another format"),
     "json.decimal.format": Ignored("decimals are numbers in JSON"),
-    "tombstone.*": Unsupported("a record without a value is a bad one and stops its interval"),
+    "tombstone.*": Unsupported(_NO_VALUE),
 }
 
 

@@ -308,7 +308,7 @@ class HudiWriter:
 
 
 def refused_records(status: Any, **where: str) -> RetryableError:
-    """The error for records that Hudi could not write. It quotes neither their keys nor Hudi's errors, which have values.
+    """The error for records that Hudi could not write. It quotes neither keys nor Hudi's errors, which have values.
 
     Args:
         status: Hudi's write status of one file group.
