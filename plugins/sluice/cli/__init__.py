@@ -13,11 +13,12 @@ import typer
 from rich.console import Console
 
 from sluice.cli import control, import_connect, infer, inspect, interval, quarantine, services, streams
-from sluice.cli.output import cell, plain, say
+from sluice.cli.output import cell, say
 from sluice.cli.shaping import TransformCheck
 from sluice.cli.worker import worker
 from sluice.errors import SluiceError
 from sluice.pipeline import Pipeline, load_pipelines
+from sluice.shown import plain
 
 app = typer.Typer(
     help="Exactly-once ingestion from Kafka into Hudi tables, files and databases.",
