@@ -137,7 +137,9 @@ def test_locks_are_waited_for_in_a_retry(tables, shared_jvm):
     with shared_jvm() as jvm, _connected(jvm, tables) as one, _connected(jvm, tables) as other:
         with suppress(RetryableError), one.transaction("holding"):
             one.run(change.format(1))
-            with _connected(jvm, tables, wait) as third:
+            # What is set in a transaction comes after the sink's own settings of it.
+            with _connected(jvm, tables) as third, suppress(RetryableError), third.transaction("waiting"):
+                third.run(wait)
                 assert type(_fails(third, change.format(1))) is RetryableError
             errors: list[SluiceError] = []
             locked = threading.Event()
