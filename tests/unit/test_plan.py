@@ -349,3 +349,11 @@ def test_offsets_of_a_topic_that_was_made_again_are_lost_whoever_knows_of_them()
 def test_another_cluster_is_told_from_a_recreated_topic():
     with pytest.raises(ActionRequiredError, match="leads to another cluster"):
         plan(checkpoint(p0=7), state((0, 0, 10), topic_id="new", cluster_id="other"))
+
+
+def test_what_is_unread_is_unknown_while_a_part_of_the_topics_is():
+    known = state((0, 0, 10))
+    at = {tp(0): 4}
+    assert known.unread_after(at) == 6
+    for left_out in ({"leaderless": (tp(1),)}, {"skipped": ("elsewhere",)}, {"waits": True}):
+        assert replace(known, **left_out).unread_after(at) is None
