@@ -124,7 +124,7 @@ class CommitNote(_Frozen):
 
     def metadata(self) -> dict[str, str]:
         """The note as an entry of a commit's extra metadata."""
-        return {TRANSACTION_KEY: json.dumps(self.model_dump(mode="json", exclude_unset=True))}
+        return {TRANSACTION_KEY: json.dumps(self.model_dump(mode="json", include=self.model_fields_set))}
 
 
 NO_NOTE = CommitNote()
