@@ -304,6 +304,11 @@ LINES = {
     b'2,"a\nb ""c""\n",x': ("2", 'a\nb "c"\n', "x"),
     b'2,"two\nlines",x': ("2", "two\nlines", "x"),
     b"2,back\\slash,x": ("2", "back\\slash", "x"),
+    b'2,"say ""\0""",x': ("2", 'say "\0"', "x"),
+    "2,a\uffffb,x".encode(): None,
+    b"123456,after,x": ("123456", "after", "x"),
+    "2,\uffff".encode(): None,
+    b"1234567,after that,x": ("1234567", "after that", "x"),
     b"2,a,x\n": ("2", "a", "x"),
     b"2,a,x\r\n": ("2", "a", "x"),
     b"2,a,x\r": ("2", "a", "x"),
@@ -332,6 +337,15 @@ def test_a_line_of_csv_is_read_by_rfc_4180_and_nothing_of_it_is_left_out(chain):
     row, bad = chain.rows(lines, "id INT, v STRING, w STRING", value=tabs)
     assert row == ("2", 'say "hi"\n"again"', "x")
     assert "is not a line of 3 values" in bad
+
+
+def test_a_number_of_csv_beyond_its_column_s_type_is_not_infinite(chain):
+    lines = [b"1e39,0", b"0,1e400", b"-1e39,", b"3.5e38,-1e309", b"3.4e38,1e308", b"Inf,-Inf", b"-Infinity,NaN"]
+    found = chain.rows(lines, "v FLOAT, w DOUBLE", value={"converter": "csv"})
+    assert [one for one in found[:4] if "beyond the range" not in one] == []
+    assert found[4:] == [("3.4E38", "1.0E308"), ("Infinity", "-Infinity"), ("-Infinity", "NaN")]
+    own = {"converter": "csv", "options": {"positiveInf": "oo", "negativeInf": "-oo"}}
+    assert chain.rows([b"oo,-oo"], "v FLOAT, w DOUBLE", value=own) == [("Infinity", "-Infinity")]
 
 
 def test_a_record_of_which_no_field_is_known_is_a_bad_one(chain):

@@ -16,8 +16,11 @@ _ESCAPES: Final = {r"\t": "\t", r"\r": "\r", r"\b": "\b", r"\f": "\f", r"\"": '"
 def rfc_4180(given: Mapping[str, str]) -> dict[str, str]:
     """The user's options of Spark's CSV; unless they say otherwise, a quote in a value is written twice."""
     named = {name.lower(): value for name, value in given.items()}
-    twice = {} if "escape" in named else {"escape": named.get("quote") or '"'}
-    return {**twice, **given}
+    quote = named.get("quote") or '"'
+    if named.get("escape", quote) != quote:
+        return dict(given)
+    # Without the second, Spark's parser leaves a character of code 0 out of a value if a quote comes before it.
+    return {"escape": quote, "charToEscapeQuoteEscaping": quote, **given}
 
 
 def separator(given: Mapping[str, str]) -> str:

@@ -2,16 +2,29 @@
 
 That parser takes a quote that isn't closed for a value up to the end, and the end of a line for a part of a value. So
 a value is added at the end of each record, which has to be found as the last one of the line; and an end of line
-outside of quotes makes a record a bad one.
+outside of quotes makes a record a bad one. U+FFFF, which is no character, means the end of the input there: the rest of
+such a record would be left out, and the next record would be read from its middle. A number beyond the range of a FLOAT
+or DOUBLE would be infinite.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from sluice.errors import ActionRequiredError
 from sluice.identifiers import quoted
@@ -22,6 +35,9 @@ from sluice.rows.converters.text import first_of, is_utf8
 
 _CORRUPT: Final = "_sluice_corrupt"
 _SEAL: Final = "_sluice_end"
+_END: Final = "\uffff"
+_UNFIT: Final = (ArrayType, BinaryType, MapType, StructType)
+_INFINITE: Final = r"^[+-]?(Inf|Infinity)$"
 
 
 class Converter:
@@ -33,10 +49,10 @@ class Converter:
         Options are those of Spark's CSV, such as `sep`, `quote` and `timestampFormat`.
         """
         assert isinstance(given.type, StructType)
-        nested = [f.name for f in given.type.fields if isinstance(f.dataType, StructType | ArrayType | MapType)]
-        if nested:
+        unfit = [f.name for f in given.type.fields if isinstance(f.dataType, _UNFIT)]
+        if unfit:
             raise ActionRequiredError(
-                f"A line of CSV can't hold a struct, array or map: {', '.join(nested)}.",
+                f"A line of CSV can hold neither a struct, array or map nor bytes: {', '.join(unfit)}.",
                 next_step=f"give the source's `{given.name}.schema`, with STRING for these.",
             )
         nullable = [StructField(f.name, f.dataType, True) for f in given.type.fields]
@@ -45,14 +61,41 @@ class Converter:
         line = F.regexp_replace(data.cast("string"), r"(\r\n|\n|\r)\z", "")
         sealed = F.concat(line, F.lit(separator(given.options) + _SEAL))
         helper = f"_{given.name}_csv"
-        # from_csv takes its schema as DDL; field names may be anything, so they are quoted.
-        ddl = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in [*nullable, *ends])
-        records = records.withColumn(helper, F.from_csv(F.when(line != "", sealed), ddl, own))
+        ended = data.cast("string").contains(_END)
+        readable = F.when((line != "") & ~ended, sealed)
+        records = records.withColumn(helper, F.from_csv(readable, _ddl([*nullable, *ends]), own))
         parsed = F.col(helper)
+        floats = [f.name for f in nullable if isinstance(f.dataType, FloatType | DoubleType)]
+        beyond = F.lit(False)
+        if floats:
+            infinite = reduce(lambda one, other: one | other, (_is_infinite(parsed[name]) for name in floats))
+            texts = [StructField(f.name, StringType()) for f in nullable]
+            records = records.withColumn(f"{helper}_texts", F.from_csv(F.when(infinite, readable), _ddl(texts), own))
+            beyond = _beyond(parsed, F.col(f"{helper}_texts"), floats, own)
         torn = (first_of(data, "\n") >= 0) | (first_of(data, "\r") >= 0)
         torn &= line.rlike(break_outside_quotes(given.options))
-        problem = F.when(~is_utf8(data), f"the {given.name} is not UTF-8").when(
+        problem = F.when(~is_utf8(data), f"the {given.name} is not UTF-8")
+        problem = problem.when(ended, f"the {given.name} has U+FFFF, which is no character")
+        problem = problem.when(
             parsed.isNull() | parsed[_CORRUPT].isNotNull() | ~parsed[_SEAL].eqNullSafe(_SEAL) | torn,
             f"the {given.name} is not a line of {len(nullable)} values, or one is not of its column's type",
         )
-        return Converted(records, parsed, problem)
+        words = f"the {given.name} has a number beyond the range of its column's type"
+        return Converted(records, parsed, problem.when(beyond, words))
+
+
+def _ddl(fields: list[StructField]) -> str:
+    """from_csv takes its schema as DDL; field names may be anything, so they are quoted."""
+    return ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in fields)
+
+
+def _is_infinite(value: Column) -> Column:
+    return F.coalesce(F.abs(value) == F.lit(float("inf")), F.lit(False))
+
+
+def _beyond(parsed: Column, texts: Column, floats: list[str], own: Mapping[str, str]) -> Column:
+    """Whether a number is infinite, and its text isn't infinity's by the user's options or by a name known to Java."""
+    named = {name.lower(): value for name, value in own.items()}
+    said = [named[option] for option in ("positiveinf", "negativeinf") if option in named]
+    wrong = [_is_infinite(parsed[name]) & ~(texts[name].rlike(_INFINITE) | texts[name].isin(*said)) for name in floats]
+    return F.coalesce(reduce(lambda one, other: one | other, wrong), F.lit(False))
