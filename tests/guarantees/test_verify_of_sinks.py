@@ -42,9 +42,9 @@ def numbers(found: dict[str, Any]) -> list[tuple[int, int, bool]]:
     return [(one["in_topic"], one["in_table"], one["same"]) for one in found["intervals"]]
 
 
-def send(flow: Flow, columns: str = COLUMNS) -> None:
+def send(flow: Flow, columns: str = COLUMNS, *more: dict[str, Any]) -> None:
     names = {one.split()[0] for one in columns.split(", ")}
-    rows = [{name: value for name, value in row.items() if name in names} for row in VALUES]
+    rows = [{name: value for name, value in row.items() if name in names} for row in (*VALUES, *more)]
     flow.produce_values([json.dumps(row).encode() for row in rows])
 
 
@@ -62,11 +62,11 @@ def test_files_are_compared_interval_by_interval_down_to_each_value(
     flow.set(sink__files__layout="connect" if data_format == "csv" else "interval")
     flow.create_topic(1)
     for _ in range(2):
-        send(flow, columns)
+        send(flow, columns, {"id": 6, "v": '"\0'})
         flow.interval()
-    assert numbers(told(flow)) == [(5, 5, True)] * 2
+    assert numbers(told(flow)) == [(6, 6, True)] * 2
     (flow.topics / sorted(flow.files())[-1]).unlink()
-    assert numbers(told(flow)) == [(5, 5, True), (5, 0, False)]
+    assert numbers(told(flow)) == [(6, 6, True), (6, 0, False)]
 
 
 # Databases

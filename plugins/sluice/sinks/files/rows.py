@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from sluice.connectors.data import INSTANT
 from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
+from sluice.records.csv import rfc_4180
 from sluice.rows.records import parse_ddl
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.remote import remote_storage
@@ -24,7 +25,7 @@ _LOCAL = "^file:/+"
 _READ = {
     "json": {},
     # An empty field is null, and "" is an empty text. Spark reads both as null, unless another value means null.
-    "csv": {**TEXT_OPTIONS["csv"], "multiLine": "true", "nullValue": "\ufffe", "emptyValue": ""},
+    "csv": {**rfc_4180(TEXT_OPTIONS["csv"]), "multiLine": "true", "nullValue": "\ufffe", "emptyValue": ""},
 }
 """Spark's options for reading text, by format; Avro and Parquet files describe themselves."""
 

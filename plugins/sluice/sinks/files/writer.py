@@ -23,7 +23,7 @@ from sluice.identifiers import quoted
 from sluice.jvm.causes import causes
 from sluice.jvm.sql import literal
 from sluice.protocol.messages import PlannedRange, StartCommit, TableSpec
-from sluice.records.json_text import TIMES
+from sluice.records.json_text import OPTIONS, TIMES
 from sluice.rows.observed import observed
 from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
 from sluice.sinks.answers import of_job
@@ -69,7 +69,7 @@ _FORMATS: Final = {
 
 
 TEXT_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "json": dict(TIMES),
+    "json": dict(OPTIONS),
     # As in RFC 4180: a quote in a value is doubled, and blanks belong to the value.
     "csv": {
         **TIMES,
