@@ -177,9 +177,20 @@ def _frame(pinned: Mapping[str, Any]) -> Column:
     return F.lit(bytearray(b"\0" + int(pinned["id"]).to_bytes(4, "big")))
 
 
+def as_text(name: str, kind: DataType) -> Column:
+    """A column as text in UTF-8, and bytes as they are: the value of `string`, and of a header.
+
+    Structs, arrays and maps are JSON: in Spark's own text of them one value looks like another.
+    """
+    value = F.col(quoted(name))
+    if isinstance(kind, BinaryType):
+        return value
+    text = as_json(value) if isinstance(kind, StructType | ArrayType | MapType) else value.cast("string")
+    return text.cast("binary")
+
+
 def _string(_: SparkSession, names: Sequence[str], kind: StructType, __: Mapping[str, Any]) -> Column:
-    value = F.col(quoted(names[0]))
-    return value if isinstance(kind[0].dataType, BinaryType) else value.cast("string").cast("binary")
+    return as_text(names[0], kind[0].dataType)
 
 
 def _bytes(_: SparkSession, names: Sequence[str], __: StructType, ___: Mapping[str, Any]) -> Column:

@@ -16,7 +16,7 @@ from sluice.jvm.sql import literal
 from sluice.protocol.messages import TableSpec
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
-from sluice.sinks.kafka.encoders import encoded, unfit
+from sluice.sinks.kafka.encoders import as_text, encoded, unfit
 from sluice.sinks.kafka.options.names import EACH, LEFT_OUT, SHORTENED, STAGED
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
@@ -100,7 +100,7 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
         value = F.when(~F.col(CHANGE).isin(*DELETES), value)
     headers = [F.lit(name).alias("key") for name in shape.headers]
     own = [
-        F.struct(name, F.col(quoted(column)).cast("string").cast("binary").alias("value"))
+        F.struct(name, as_text(column, kinds[column].dataType).alias("value"))
         for name, column in zip(headers, shape.headers.values(), strict=True)
     ]
     carried = F.col(quoted(shape.headers_from)) if shape.headers_from else None
