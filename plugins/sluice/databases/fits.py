@@ -16,6 +16,8 @@ _FRACTION_DIGITS = 6
 _DIGITS_BEFORE, _DIGITS_AFTER = 131_072, 16_383  # https://www.postgresql.org/docs/current/datatype-numeric.html
 _MICROSECONDS = "HH:mm:ss.SSSSSS"
 _FIRST_YEAR, _LAST_YEAR = 1, 9999
+_NUL = "it has a character of code 0"
+_ESCAPED_NUL = r"(?<!\\)(?:\\\\)*\\u0000"  # behind an even number of backslashes
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,14 @@ def fits_in_years(fit: Fit, value: str) -> Fit:
 
 
 def without_nul(fit: Fit) -> Fit:
-    """A text without a character of code 0, which PostgreSQL can store neither in texts nor in JSON."""
-    return _and(fit, f"contains({fit.value}, decode(X'00', 'UTF-8'))", "it has a character of code 0")
+    """A text without a character of code 0, which PostgreSQL can't store."""
+    return _and(fit, f"contains({fit.value}, decode(X'00', 'UTF-8'))", _NUL)
+
+
+def without_escaped_nul(fit: Fit) -> Fit:
+    """A text of JSON in which no text has a character of code 0, for PostgreSQL's `jsonb`: JSON writes it escaped."""
+    there = f"contains({fit.value}, {literal(chr(92) + 'u0000')})"
+    return _and(fit, f"{there} AND {fit.value} RLIKE {literal(_ESCAPED_NUL)}", _NUL)
 
 
 def within_length(fit: Fit, characters: int | None) -> Fit:

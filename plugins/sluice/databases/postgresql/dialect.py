@@ -23,6 +23,7 @@ from sluice.databases.fits import (
     integer_in,
     within_decimal,
     within_length,
+    without_escaped_nul,
     without_nul,
 )
 from sluice.databases.stored import Stored, local_time
@@ -208,7 +209,9 @@ class PostgreSql(Dialect):
         if name.endswith("[]"):
             return self._fit_array(value, kind, name.removesuffix("[]").strip(), numbers, zone)
         if isinstance(kind, Mapping):
-            return without_nul(as_json(value)) if name in ("json", "jsonb", "text") else None
+            if name == "jsonb":
+                return without_escaped_nul(as_json(value))
+            return as_json(value) if name in ("json", "text") else None
         if name in self._TEXTS:
             text = as_text(value, kind, zone)
             return text and within_length(without_nul(text), numbers[0] if numbers else None)
@@ -244,4 +247,7 @@ class PostgreSql(Dialect):
 
     def _fit_read(self, value: str, kind: Type, name: str) -> Fit | None:
         plain = name not in self._NO_TEXTS and not name.endswith("[]") and not name.startswith(("time", "bit"))
-        return without_nul(as_is(value)) if kind == "string" and (plain or name in ("json", "jsonb")) else None
+        if kind != "string" or not (plain or name in ("json", "jsonb")):
+            return None
+        fit = without_nul(as_is(value))
+        return without_escaped_nul(fit) if name == "jsonb" else fit
