@@ -67,7 +67,7 @@ def test_an_interval_by_way_of_a_pooler_leaves_its_sessions_as_they_were(
     flow.secret_environment.update(environment)
     monkeypatch.setenv(VARIABLE, environment[VARIABLE])
     into = {"connection": "warehouse", "table": f"{name}_copy", "auto_create": True}
-    source = {"jdbc": {"connection": "shop", "tables": f"public.{name}", **TIMED}}
+    source = {"jdbc": {"connection": "shop", "tables": f"public.{name}", **TIMED, "clock_margin": "0 seconds"}}
     flow.set(source=source, control__connection="kafka_default", sink__hudi=None, sink__jdbc=into)
     assert flow.interval().records == 50
     postgresql.run(f"INSERT INTO {name} (version) VALUES (51)")
