@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from sluice.errors import ActionRequiredError
@@ -9,6 +11,7 @@ from sluice.protocol.messages import StartCommit
 
 from ..thorough import also
 from .harness import CLUSTER, Flow, kafka_settings
+from .harness.flow import invoke
 from .quarantined import TOLERANT, send
 from .test_redrive import BAD, _sent
 
@@ -87,3 +90,27 @@ def test_offsets_that_a_range_had_loaded_although_they_were_passed_over_are_name
     assert any(f"are passed over again: {flow.topic}[0] [10, 12)" in one for one in remarks(flow))
     flow.interval(kind="range", offsets=offsets)
     flow.check()
+
+
+def test_verify_compares_what_a_restored_table_has(make_flow, monkeypatch):
+    """The control topic still has the intervals that the restore took back."""
+    flow = make_flow(1)
+    name = "SLUICE_KAFKA_SOURCE"
+    monkeypatch.setenv(name, kafka_settings(flow.bootstrap).to_environment("source")[name])
+    kept, gone = "", ""
+    for value in "ab":
+        flow.produce(10, partitions=[0], values=value)
+        kept, gone = gone, str(flow.interval().instant)
+    flow.restore(kept)
+
+    def verified() -> list[tuple[str, int]]:
+        done = invoke("verify", str(flow.file), "--json", "--master", "local[1]")
+        assert done.exit_code == 0, (done.stdout, done.exception)
+        found = json.loads(done.stdout)
+        assert found["taken_back"] == [gone]
+        return [(one["instant"], one["in_table"]) for one in found["intervals"]]
+
+    assert verified() == [(kept, 10)]
+    flow.produce(4, partitions=[0], values="c")
+    again = str(flow.interval().instant)
+    assert verified() == [(kept, 10), (again, 14)]

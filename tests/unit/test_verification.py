@@ -19,6 +19,7 @@ from sluice.verification.verify import (
     Verification,
     _offsets_left_out,
     _require_compared,
+    standing,
 )
 
 THEN = {"east": "E", "west": "W"}
@@ -103,3 +104,20 @@ def test_offsets_of_no_known_interval_are_counted_as_far_as_the_topic_has_them()
     assert "the same, row for row: 5 rows" in words
     assert "30 offsets of the table are of no interval" in words
     assert words.endswith("since no interval has loaded them yet: b.")
+
+
+def test_intervals_that_a_restore_has_taken_off_the_table_are_not_compared():
+    def at(instant: str, start: int, end: int) -> Interval:
+        return Interval(instant, (OffsetRange(LOG, start, end),), {LOG.cluster: None})
+
+    def found(position: Position, *intervals: Interval) -> list[str]:
+        return [one.instant for one in standing(intervals, position)]
+
+    first, second, third = at("1", 0, 10), at("2", 10, 20), at("3", 10, 24)
+    assert found(_position((0, 20)), first, second) == ["1", "2"]
+    assert found(_position((0, 10)), first, second) == ["1"]  # nothing was read since
+    assert found(_position((0, 24)), first, second, third) == ["1", "3"]
+    assert found(_position((0, 10)), first, second, third) == ["1"]  # and restored once more
+    assert found(_position((0, 24)), first, at("2", 10, 12), second, third) == ["1", "3"]
+    backfill = at("4", 30, 40)
+    assert found(_position((0, 10), (30, 40)), backfill, first) == ["4", "1"]

@@ -55,6 +55,7 @@ class Verification:
         why_not: the reasons for that, in words.
         offsets_left_out: offsets of the table of which the control topic names no interval.
         tables_left_out: further tables that no interval has loaded yet.
+        taken_back: intervals of the control topic whose offsets the table lacks, or has by a later interval.
     """
 
     intervals: tuple[Compared, ...]
@@ -65,6 +66,7 @@ class Verification:
     why_not: tuple[str, ...] = ()
     offsets_left_out: int = 0
     tables_left_out: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -91,6 +93,11 @@ class Verification:
             )
         if self.tables_left_out:
             left_out += f" Not compared, since no interval has loaded them yet: {', '.join(self.tables_left_out)}."
+        if self.taken_back:
+            left_out += (
+                f" {len(self.taken_back)} intervals were not compared: a restore or a roll-back took them off the "
+                "table, or their log has other records now."
+            )
         if not self.intervals:
             return f"Nothing was compared.{left_out}"
         if self.same:
@@ -137,6 +144,35 @@ def committed_intervals(history: TableHistory) -> list[Interval]:
         for t in history.transactions.values()
         if t.state is State.COMMITTED and not history.replayed_by.get(t.instant) and _read_by(t)
     ]
+
+
+def standing(intervals: Sequence[Interval], position: Position) -> list[Interval]:
+    """The intervals whose offsets the table has, and that no later one has read again.
+
+    A restore takes commits off the table, but not out of the control topic. Each offset of a log is committed once: so
+    an interval is gone whose offsets the table lacks, and one of which a later interval has read any.
+
+    Args:
+        intervals: of an append table, without replays, in the order of their commits.
+        position: the table's.
+    """
+    there: dict[TopicPartition, coverage.Coverage] = {}
+    found = []
+    for interval in reversed(intervals):
+        now = interval.present(position.state.cluster_ids, one_place=position.streams is None)
+        read: dict[TopicPartition, coverage.Coverage] = {}
+        for r in interval.ranges:
+            cluster = now.get(r.topic_partition.cluster)
+            if cluster is not None:  # else nothing of it can be compared
+                tp = r.topic_partition._replace(cluster=cluster)
+                read[tp] = coverage.add(read.get(tp, ()), (r.start, r.end))
+        spans = [(tp, start, end) for tp, pieces in read.items() for start, end in pieces]
+        lacks = any(coverage.missing(position.checkpoint.covered(tp), start, end) for tp, start, end in spans)
+        again = any(coverage.missing(there.get(tp, ()), start, end) != ((start, end),) for tp, start, end in spans)
+        if not lacks and not again:
+            found.append(interval)
+            there |= {tp: coverage.add(there.get(tp, ()), *pieces) for tp, pieces in read.items()}
+    return found[::-1]
 
 
 def _read_by(transaction: TransactionSummary) -> tuple[OffsetRange, ...]:
@@ -226,6 +262,7 @@ def verify_tables(
         not_in_table=tuple(f"{name} {instant}" for name, found in each.items() for instant in found.not_in_table),
         why_not=tuple(sorted({words for found in each.values() for words in found.why_not})),
         offsets_left_out=sum(found.offsets_left_out for found in each.values()),
+        taken_back=tuple(dict.fromkeys(instant for found in each.values() for instant in found.taken_back)),
         tables_left_out=tuple(name for name, found in each.items() if found == Verification(())),
     )
     _require_compared(whole, pipeline, position, named)
@@ -330,8 +367,13 @@ def verify_table(
         logs = [r.topic_partition._replace(cluster=now.get(r.topic_partition.cluster, "")) for r in interval.ranges]
         return all(log_start.get(tp, r.end) <= r.start for tp, r in zip(logs, interval.ranges, strict=True))
 
-    intervals = [one for one in (i.of_topics(takes) for i in committed_intervals(history)) if one.ranges]
+    committed = committed_intervals(history)
+    stand = standing(committed, position)
+    names = {one.instant for one in stand}
+    back = tuple(one.instant for one in committed if one.instant not in names)
+    intervals = [one for one in (i.of_topics(takes) for i in stand) if one.ranges]
     if not pipeline.sink.options.rows_are_told_apart:
+        back = ()
         whole = Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)
         intervals = [one for one in (whole.of_topics(takes),) if one.ranges]
         if intervals and not is_there(intervals[0]):
@@ -346,11 +388,12 @@ def verify_table(
     gone = tuple(i.instant for i in intervals if not is_there(i))
     unknown = _offsets_left_out(position, intervals, takes)
     if not there:
-        return Verification((), gone, offsets_left_out=unknown)
+        return Verification((), gone, offsets_left_out=unknown, taken_back=back)
     task = _task(pipeline, rows, there, position)
     of_streams = {address["connection"] for address in task["clusters"].values()}
     environment = driver_environment(source, control, master, map(connections, of_streams))
-    return replace(_compare(pipeline, task, environment, master, gone), offsets_left_out=unknown)
+    found = _compare(pipeline, task, environment, master, gone)
+    return replace(found, offsets_left_out=unknown, taken_back=back)
 
 
 def _offsets_left_out(position: Position, intervals: Sequence[Interval], takes: Callable[[str], bool]) -> int:
