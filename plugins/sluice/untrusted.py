@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 MOST_VALUES = 4_000_000
@@ -37,7 +37,12 @@ def _failing_fast(schema: Any) -> Any:
 
 
 class Untrusted(BaseModel):
-    """A model whose lists are read up to their first wrong element: each error costs a hundred times its element."""
+    """A frozen model of what others may have written; members that it doesn't name are those of other releases.
+
+    Its lists are read up to their first wrong element: each error costs a hundred times its element.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from sluice.errors import ActionRequiredError
 from sluice.protocol.known_streams import KnownStreams
@@ -25,11 +25,7 @@ from sluice.untrusted import Untrusted, json_of
 _PARTITIONS_NAMED = 500
 
 
-class _Frozen(Untrusted):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class RangeRead(_Frozen):
+class RangeRead(Untrusted):
     """Offsets `[start, end)` of one partition that a committed interval has read.
 
     Attributes:
@@ -49,14 +45,14 @@ class RangeRead(_Frozen):
         return TopicPartition(self.cluster, self.topic, self.partition)
 
 
-class RowCounts(_Frozen):
+class RowCounts(Untrusted):
     """Rows written to and deleted from one of an interval's tables."""
 
     rows: int = 0
     deletes: int = 0
 
 
-class CommitNote(_Frozen):
+class CommitNote(Untrusted):
     """The note of one commit. One without an instant is no commit of Sluice's, or of no commit at all.
 
     Attributes:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from sluice.protocol.identity import present_names
 from sluice.protocol.mapping import ClusterAddress, Log, OffsetsOfTopic
@@ -27,8 +27,6 @@ class KnownLog(Untrusted):
         starting: where it starts if the table has never read it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     status: Literal["active", "missed", "draining"] = "active"
     ends: dict[int, int] = Field(default_factory=dict)
     streams: tuple[str, ...] = ()
@@ -47,8 +45,6 @@ class KnownMove(Untrusted):
             the old log, or after the copy of the last record that is.
         topic_id: the id of the log to which `begins` refers.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     cluster: str
     topic: str
@@ -77,8 +73,6 @@ class KnownStreams(Untrusted):
             followed streams.
         moves: by cluster and topic, its previous log. Kept for ever: mirrored records must not be read twice.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     digest: str = ""
     clusters: dict[str, ClusterAddress] = Field(default_factory=dict)

@@ -123,8 +123,6 @@ class ClusterAddress(Untrusted):
         registry: id of the Airflow connection to the cluster's own schema registry; None for those of the pipeline.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     connection: str
     bootstrap_servers: str | None = None
     registry: str | None = None

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from sluice.errors import Recovery
 from sluice.protocol.committable import TravellingCommittable
@@ -39,11 +39,7 @@ COUNTS = (
 _STATS = ("stats", "quarantine_stats")
 
 
-class _Frozen(Untrusted):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class PlannedRange(_Frozen):
+class PlannedRange(Untrusted):
     """The offsets `[start, end)` of one partition, in messages.
 
     Attributes:
@@ -100,7 +96,7 @@ class PlannedRange(_Frozen):
         return f"{self.named_topic}[{self.partition}] [{self.start}, {self.end})"
 
 
-class LostOffsets(_Frozen):
+class LostOffsets(Untrusted):
     """Offsets given up under `on_offset_loss`, in messages."""
 
     cluster: str
@@ -133,7 +129,7 @@ class LostOffsets(_Frozen):
         return str(OffsetLoss(self.topic_partition, self.committed, self.resumed_at, self.reason, self.another_log))
 
 
-class PartitionResult(_Frozen):
+class PartitionResult(Untrusted):
     """A participant's result for one partition's range.
 
     Attributes:
@@ -161,7 +157,7 @@ class PartitionResult(_Frozen):
         return TopicPartition(self.cluster, self.topic, self.partition)
 
 
-class BadRecord(_Frozen):
+class BadRecord(Untrusted):
     """The place of a record that couldn't become a row, and the reason."""
 
     topic: str
@@ -176,7 +172,7 @@ class BadRecord(_Frozen):
 _SNAPSHOT: Final = "snapshot"
 
 
-class TableSpec(_Frozen):
+class TableSpec(Untrusted):
     """How a table is written: pinned at START-COMMIT so that all ranges of an interval write alike.
 
     Attributes:
@@ -218,7 +214,7 @@ class TableSpec(_Frozen):
         return self.model_copy(update={"options": options | ({_SNAPSHOT: "true"} if whether else {})})
 
 
-class FurtherTable(_Frozen):
+class FurtherTable(Untrusted):
     """A table that an interval writes beside its first one, and commits together with it.
 
     Attributes:
@@ -232,7 +228,7 @@ class FurtherTable(_Frozen):
     records: RecordPlan
 
 
-class _Message(_Frozen):
+class _Message(Untrusted):
     version: int = PROTOCOL_VERSION
     table: str
     transaction: str

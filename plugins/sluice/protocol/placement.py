@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from sluice.errors import ActionRequiredError
 from sluice.untrusted import Untrusted
@@ -21,11 +21,7 @@ PARTITIONERS = ("murmur2", "crc32")
 """Known partitioners: `toPositive(murmur2(key)) % n` of Kafka's Java client, `crc32(key) % n` of librdkafka."""
 
 
-class _Frozen(Untrusted):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class KeyPlacement(_Frozen):
+class KeyPlacement(Untrusted):
     """How an upsert finds the file group of a key: pinned at START-COMMIT.
 
     Attributes:
@@ -39,7 +35,7 @@ class KeyPlacement(_Frozen):
     buckets: int | None = None
 
 
-class PlacementNote(_Frozen):
+class PlacementNote(Untrusted):
     """How keys of a table are placed, as the commit's note keeps it for the table's life.
 
     Attributes:
@@ -52,7 +48,7 @@ class PlacementNote(_Frozen):
     partitioners: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
-class Misplaced(_Frozen):
+class Misplaced(Untrusted):
     """Records whose partition a rule does not explain: how many, and the first of them."""
 
     records: int
@@ -60,7 +56,7 @@ class Misplaced(_Frozen):
     offset: int
 
 
-class PlacedKeys(_Frozen):
+class PlacedKeys(Untrusted):
     """A participant's observation of one topic's keys.
 
     Attributes:

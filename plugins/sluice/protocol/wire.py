@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from sluice.packed import pack, unpack
 from sluice.protocol.messages import ControlMessage, decode_members
@@ -46,8 +46,6 @@ class Packed(Untrusted):
         sha256: on the last part, of the base64 of all parts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     xz: str
     part: int = 0
     parts: int = 1
@@ -57,8 +55,6 @@ class Packed(Untrusted):
 
 class MessagePart(Untrusted):
     """One part of a message sent in several; its envelope identifies the message for people."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     type: Literal["START-COMMIT", "WRITE-STATUS", "END-COMMIT", "ACK-COMMIT", "ABORT-COMMIT"]
     table: str

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     SerializerFunctionWrapHandler,
@@ -24,11 +23,7 @@ _READABLE = 50_000  # characters of schemas that are put into START-COMMIT unpac
 _PACKED = "xz"
 
 
-class _Pinned(Untrusted):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class WriterSchema(_Pinned):
+class WriterSchema(Untrusted):
     """A schema with which records were written.
 
     Attributes:
@@ -57,7 +52,7 @@ class WriterSchema(_Pinned):
     incompatible: str | None = None
 
 
-class ClusterSchemas(_Pinned):
+class ClusterSchemas(Untrusted):
     """The schemas of one registry, by which the records of some clusters are decoded, and no others.
 
     Attributes:
@@ -73,7 +68,7 @@ class ClusterSchemas(_Pinned):
     schemas: tuple[WriterSchema, ...] = ()
 
 
-def _packed(models: Sequence[_Pinned]) -> Any:
+def _packed(models: Sequence[Untrusted]) -> Any:
     """Many versions of a large schema would pass the broker's message limit; packed, they take a hundredth."""
     plain = [model.model_dump(mode="json", exclude_none=True) for model in models]
     text = json.dumps(plain)
@@ -85,13 +80,13 @@ def _unpacked(said: Any) -> Any:
     return json_of(unpack(b64decode(said[_PACKED]))) if isinstance(said, dict) else said
 
 
-_Model = TypeVar("_Model", bound=_Pinned)
+_Model = TypeVar("_Model", bound=Untrusted)
 _PackedWhereLarge = Annotated[
     tuple[_Model, ...], BeforeValidator(_unpacked), PlainSerializer(_packed, when_used="json")
 ]
 
 
-class Format(_Pinned):
+class Format(Untrusted):
     """How keys or values are decoded.
 
     Attributes:
@@ -138,7 +133,7 @@ class Format(_Pinned):
         return self.model_copy(update={"by_cluster": renamed})
 
 
-class RecordPlan(_Pinned):
+class RecordPlan(Untrusted):
     """From a Kafka record to a row. The default is the behaviour of earlier releases: JSON of the table's columns.
 
     Attributes:
