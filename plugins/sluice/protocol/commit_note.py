@@ -216,11 +216,9 @@ def records_before(plan: IntervalPlan, note: CommitNote) -> tuple[int, ...]:
 def rows_by_table(start: StartCommit, reported: Mapping[int, WriteStatus]) -> dict[str, RowCounts]:
     """Rows written and deleted of each of an interval's tables, by name."""
     names = (start.writer.name, *(t.writer.name for t in start.tables))
-    written = [(c.table or start.writer.name, c) for status in reported.values() for c in status.stats]
-    return {
-        name: RowCounts(
-            rows=sum(c.rows for table, c in written if table == name),
-            deletes=sum(c.deletes for table, c in written if table == name),
-        )
-        for name in names
-    }
+    rows, deletes = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    for committable in (c for status in reported.values() for c in status.stats):
+        name = committable.table or start.writer.name
+        rows[name] += committable.rows
+        deletes[name] += committable.deletes
+    return {name: RowCounts(rows=rows[name], deletes=deletes[name]) for name in names}
