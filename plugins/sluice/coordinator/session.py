@@ -16,7 +16,7 @@ from sluice.coordinator.streams import Streams
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
-from sluice.protocol.commit_note import NO_NOTE, CommitNote, read_note
+from sluice.protocol.commit_note import CommitNote, read_note
 from sluice.protocol.identity import under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
@@ -151,10 +151,11 @@ class Session:
         """
         self._topics = None  # START may have waited for hours: topics that were made meanwhile are read, too
         metadata = table.last_checkpoint() if table else None
-        known = read_note(metadata or {}).streams
+        note = read_note(metadata or {})
+        known = note.streams
         if self._streams is None:
             self._refuse_without_streams(known)
-            return self._committed(metadata, self.sources.cluster_ids())
+            return self._committed(metadata, note, self.sources.cluster_ids())
         if known is not None and metadata is not None:  # with its clusters under the names that they had then
             known, drained = known.without_drained(read_checkpoint(metadata, self.parts.source.name, ()))
         else:
@@ -171,7 +172,7 @@ class Session:
             )
         following = self.followed.known
         ids = {**{name: following.ids[name] for name in following.skipped if name in following.ids}, **clusters}
-        committed = self._committed(metadata, ids)
+        committed = self._committed(metadata, note, ids)
         refuse_unknown_ids(committed.checkpoint, tuple(ids), self.table_id)
         named = following.named(clusters, committed.checkpoint)
         refuse_shared_names(named, self.table_id)
@@ -238,18 +239,18 @@ class Session:
             clusters: Kafka's ids of the clusters by the names under which the checkpoint's offsets are wanted; by
                 default they keep the names that they had when the last commit was planned.
         """
-        return self._committed(table.last_checkpoint() if table else None, clusters)
+        metadata = table.last_checkpoint() if table else None
+        return self._committed(metadata, read_note(metadata or {}), clusters)
 
     def _committed(
-        self, metadata: Mapping[str, str] | None, clusters: Mapping[str, str | None] | None = None
+        self, metadata: Mapping[str, str] | None, note: CommitNote, clusters: Mapping[str, str | None] | None
     ) -> Committed:
         if metadata is None:
-            return Committed(Checkpoint(), NO_NOTE, self._elsewhere(NO_NOTE))
+            return Committed(Checkpoint(), note, self._elsewhere(note))
         first = next(iter(self.sources.names), self.parts.source.name)
         checkpoint = read_checkpoint(metadata, first, self.topics)
         if clusters is not None:
             checkpoint = under_present_names(checkpoint, clusters, one_place=self._streams is None)
-        note = read_note(metadata)
         committed = Committed(checkpoint, note, self._elsewhere(note))
         if committed.elsewhere is None:
             for signed, after in self.signed_from(note).items():
