@@ -367,13 +367,14 @@ def verify_table(
         logs = [r.topic_partition._replace(cluster=now.get(r.topic_partition.cluster, "")) for r in interval.ranges]
         return all(log_start.get(tp, r.end) <= r.start for tp, r in zip(logs, interval.ranges, strict=True))
 
-    committed = committed_intervals(history)
-    stand = standing(committed, position)
-    names = {one.instant for one in stand}
-    back = tuple(one.instant for one in committed if one.instant not in names)
-    intervals = [one for one in (i.of_topics(takes) for i in stand) if one.ranges]
-    if not pipeline.sink.options.rows_are_told_apart:
-        back = ()
+    back: tuple[str, ...] = ()
+    if pipeline.sink.options.rows_are_told_apart:
+        committed = committed_intervals(history)
+        stand = standing(committed, position)
+        names = {one.instant for one in stand}
+        back = tuple(one.instant for one in committed if one.instant not in names)
+        intervals = [one for one in (i.of_topics(takes) for i in stand) if one.ranges]
+    else:
         whole = Interval(WHOLE_TABLE, _covered(position.checkpoint), position.checkpoint.cluster_ids)
         intervals = [one for one in (whole.of_topics(takes),) if one.ranges]
         if intervals and not is_there(intervals[0]):
