@@ -100,7 +100,7 @@ def libpq(address: JdbcAddress) -> Mapping[str, str]:
     found = {_LIBPQ[name]: value for name, value in given.items() if name in _LIBPQ}
     if given.get("ssl", "").lower() == "true":  # which the driver takes for the strictest way
         found.setdefault("sslmode", "verify-full")
-    if given.get("targetServerType") in ("primary", "master"):
+    if any(address.dialect.is_of_the_writer(name, value) for name, value in given.items()):
         found["target_session_attrs"] = "read-write"  # libpq 10 and later; "primary" is of 14
     if "currentSchema" in given:
         found["options"] = (

@@ -64,7 +64,8 @@ _SERVERS = (
     "idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count",
     "tcp_user_timeout",
 )  # fmt: skip
-_PRIMARY = ("primary", "master")
+_CHOICE = "targetServerType"
+_PRIMARY = ("primary", "master")  # the second is an older name of the first
 _OPTION = re.compile(r"(?:-c\s*|--)([\w.]+)=(?:\\.|\S)*(?:\s+|$)")
 
 # Types whose values are read back as they were sent.
@@ -86,7 +87,7 @@ class PostgreSql(Dialect):
         }
     )
     settings = _SETTINGS
-    choosing = ("targetServerType", "loadBalanceHosts", "hostRecheckSeconds")
+    choosing = (_CHOICE, "loadBalanceHosts", "hostRecheckSeconds")
     one_writer_advice = (
         "Of several servers that the URL names, targetServerType=primary (and none of the settings loadBalanceHosts "
         "and hostRecheckSeconds) has all processes look for the one that writes; or name one server."
@@ -163,8 +164,8 @@ class PostgreSql(Dialect):
         return f"jdbc:postgresql://{host}:{port or 5432}/{schema or login}"
 
     def is_of_the_writer(self, name: str, value: str) -> bool:
-        """See `Dialect`. `master` is an older name of `primary`."""
-        return name == "targetServerType" and value in _PRIMARY
+        """See `Dialect`."""
+        return name == _CHOICE and value in _PRIMARY
 
     def unknown_values(self, given: Mapping[str, str]) -> list[str]:
         """See `Dialect`. What `options` set on the server."""
@@ -174,7 +175,7 @@ class PostgreSql(Dialect):
 
     def several_servers(self, where: str, given: Mapping[str, str], *, exact: bool) -> str | None:
         """See `Dialect`. The driver never changes the server of a connection."""
-        if exact and "," in where and given.get("targetServerType") not in _PRIMARY:
+        if exact and "," in where and not self.is_of_the_writer(_CHOICE, given.get(_CHOICE, "")):
             return "it names several, without targetServerType=primary"
         return None
 
