@@ -26,6 +26,11 @@ _SECRET = (
 )
 
 
+def words_of(problem: Mapping[str, Any]) -> str:
+    """What one of a ValidationError's errors says, without pydantic's words around a validator's."""
+    return str(problem["msg"]).removeprefix("Value error, ")
+
+
 def parse_duration(value: Any) -> Any:
     """`30 seconds`, `5 minutes`, `1 hour` or `2 days` as a timedelta; anything else is left for pydantic.
 

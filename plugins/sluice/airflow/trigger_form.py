@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sluice.errors import ActionRequiredError
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.request import Request
+from sluice.sections import words_of
 
 MODE, CONTINUE, OFFSETS, TIMES, REPLAY = "mode", "continue", "range by offsets", "range by times", "replay"
 _FIELDS = {
@@ -128,10 +129,7 @@ def _checked(fields: dict[str, Any]) -> Request:
     try:
         return Request.model_validate(fields)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, p['loc'])) or 'the form'}: {p['msg'].removeprefix('Value error, ')}"
-            for p in error.errors()
-        )
+        problems = "; ".join(f"{'.'.join(map(str, p['loc'])) or 'the form'}: {words_of(p)}" for p in error.errors())
         raise ActionRequiredError(
             f"The run's parameters can't be used: {problems}.",
             next_step="trigger it again with what the form's descriptions ask for.",

@@ -21,6 +21,7 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol.request import Request
+from sluice.sections import words_of
 
 if TYPE_CHECKING:
     from sluice.protocol.history import TableHistory, TransactionSummary
@@ -194,7 +195,7 @@ def _asked(**fields: Any) -> Request:
     try:
         return Request.model_validate(fields)
     except ValidationError as error:
-        reasons = "; ".join(str(one["msg"]).removeprefix("Value error, ") for one in error.errors(include_url=False))
+        reasons = "; ".join(words_of(one) for one in error.errors(include_url=False))
         raise ActionRequiredError(f"This can't be asked for: {reasons}.", next_step="correct the arguments.") from None
 
 

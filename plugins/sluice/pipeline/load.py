@@ -18,6 +18,7 @@ from sluice.errors import ActionRequiredError, PipelineFileError
 from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
+from sluice.sections import words_of
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
 _LONGEST_PATH = 255  # characters of a path in an error
@@ -242,7 +243,7 @@ def _explain(
 ) -> tuple[int, str, str]:
     """The line, the key and its fault."""
     keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = words_of(problem)
     named = _PATH.search(message)
     if not keys and named:  # what concerns several sections names the key that is to be corrected
         keys = named.group(0).split(".")

@@ -20,7 +20,16 @@ from sluice.protocol.messages import TableSpec
 from sluice.protocol.plan import Limits
 from sluice.protocol.services import Service
 from sluice.records.settings import Changes, Errors, Transform
-from sluice.sections import PRIVATE_KAFKA, PRIVATE_SPARK, Duration, Options, Section, parse_duration, refuse_secrets
+from sluice.sections import (
+    PRIVATE_KAFKA,
+    PRIVATE_SPARK,
+    Duration,
+    Options,
+    Section,
+    parse_duration,
+    refuse_secrets,
+    words_of,
+)
 
 _SECTION = re.compile(r"the (source|sink)'s `")
 SERVICES_SUFFIX = ".table_services"
@@ -239,8 +248,7 @@ class Pipeline(Section):
             try:
                 self._alone(table)
             except ValidationError as error:
-                first = error.errors()[0]
-                raise ValueError(f"{place}: {str(first['msg']).removeprefix('Value error, ')}") from error
+                raise ValueError(f"{place}: {words_of(error.errors()[0])}") from error
         taken = {topic for table in further for topic in table.topics}
         if source.topics and taken.issuperset(source.topics):
             raise ValueError(f"{self.sink.place}.tables takes all topics: {self.sink.place}.table is left with none")

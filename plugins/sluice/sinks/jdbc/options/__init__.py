@@ -16,7 +16,7 @@ from sluice.connectors.options import FurtherTableOptions, SinkOptions
 from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Transform
-from sluice.sections import OneOrMore, Section
+from sluice.sections import OneOrMore, Section, words_of
 from sluice.sinks.jdbc.options.names import schema_and_name, table_name
 
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
@@ -254,8 +254,7 @@ class Jdbc(SinkOptions):
         try:
             section = Jdbc.model_validate({**common, **own, **given, "table": one.table, "pk_fields": one.pk_fields})
         except ValidationError as error:
-            words = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-            raise ValueError(f"sink.jdbc.tables.{number}: {words}") from error
+            raise ValueError(f"sink.jdbc.tables.{number}: {words_of(error.errors()[0])}") from error
         section._first = {FIRST_TABLE: self.table, NUMBER: str(number + 1)}
         return FurtherTableOptions(one.topics, section, one.transforms)
 
