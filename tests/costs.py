@@ -1,6 +1,6 @@
 """What each test costs, for whoever makes the suite shorter, and in what order files run so that no worker is left.
 
-`make test ARGS="--costs costs.tsv"` writes a line for each test: seconds on the clock, seconds of CPU, JVMs started,
+`make test ARGS="--costs=costs.tsv"` writes a line for each test: seconds on the clock, seconds of CPU, JVMs started,
 and its name; at the end it shows the ten that took longest. CPU and JVMs count all processes that descend from the
 worker, so that a broker, a Spark driver or an Airflow that a fixture keeps running counts where it works. CPU is what
 to compare: on a busy machine the clock tells of the others.
