@@ -28,7 +28,8 @@ from ..thorough import also
 from . import value_readers as read
 from .harness.databases import Readable, SqliteFile
 from .harness.processes import other_clock
-from .typed_values import COLUMNS, Array, Fields, Kind, Mapped, Row, columns_ddl, differences, message_of, producers
+from .typed_values import COLUMNS, Array, Fields, Kind, Mapped, Row, columns_ddl, differences
+from .value_producers import message_of, producers
 
 ROWS = 60
 """Of each converter: each edge of the type with the most of them, and some that are drawn."""
