@@ -50,6 +50,7 @@ def tables() -> str:
     for one in (one.dialect for one in KINDS.values() if one.dialect.codes):
         lines += [f"**{one.name}, by number**", "", "| what is done | number |", "|---|---|"]
         lines += [f"| {_OF_A_DATABASE[kind]} | {_signs(codes)} |" for kind, codes in one.codes.items()]
+        lines += [f"| {_OF_A_DATABASE[kind]} | the driver's {_signs(signs)} |" for kind, signs in one.signs.items()]
         lines += [""]
     return "\n".join(lines)
 

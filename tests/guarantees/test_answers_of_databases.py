@@ -198,3 +198,12 @@ def test_a_file_that_is_no_database_needs_a_person(shared_jvm, tmp_path):
     file.write_bytes(b"no database, and longer than the header of one" * 99)
     with shared_jvm() as jvm, _connected(jvm, SqliteFile(file)) as database:
         assert type(_fails(database, "SELECT * FROM a")) is ActionRequiredError
+
+
+def test_a_path_that_is_not_there_needs_a_person(shared_jvm, tmp_path):
+    with (
+        shared_jvm() as jvm,
+        pytest.raises(ActionRequiredError, match="does not exist"),
+        _connected(jvm, SqliteFile(tmp_path / "missing" / "a.db")),
+    ):
+        pass

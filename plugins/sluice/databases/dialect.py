@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, Literal
 
+from sluice.answers import has_sign
 from sluice.databases.fits import Fit
 from sluice.databases.stored import Stored
 from sluice.identifiers import sql_quoted
@@ -92,6 +93,8 @@ class Dialect(ABC):
     """Additional driver properties for staging rows."""
     codes: ClassVar[Mapping[Kind, tuple[int, ...]]] = MappingProxyType({})
     """The database's error numbers whose SQLSTATE says less, by kind."""
+    signs: ClassVar[Mapping[Kind, tuple[str, ...]]] = MappingProxyType({})
+    """Fixed words of the driver's errors that have neither a number nor an SQLSTATE, by kind."""
     hidden_causes: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Causes of errors that may pass, by the message that hides them: after such an error, Spark's writer tries a
     roll-back, which fails, and reports the failure of that."""
@@ -220,6 +223,10 @@ class Dialect(ABC):
     def kind_of(self, code: int) -> Kind | None:
         """The kind of an error by the database's error number; None if its SQLSTATE decides."""
         return next((kind for kind, codes in self.codes.items() if code in codes), None)
+
+    def kind_of_words(self, said: str) -> Kind | None:
+        """The kind of an error of the driver's, by its words; None if they are in no table."""
+        return next((kind for kind, signs in self.signs.items() if has_sign(said, signs)), None)
 
     def refused(self, said: str, code: int, state: str) -> str:  # noqa: ARG002 - other databases quote values
         """What the database says of rows that it refuses, without their values.

@@ -36,8 +36,13 @@ def is_of_reading(text: str) -> bool:
 
 
 def kind_of(exception: Any, dialect: Dialect) -> Kind:
-    """What an SQLException is, by the database's own code or by its SQLSTATE; drivers say nothing of certificates."""
-    found = dialect.kind_of(int(exception.getErrorCode())) or kind_of_state(str(exception.getSQLState() or ""))
+    """What an SQLException is, by the database's number or its SQLSTATE, or without either by the driver's words.
+
+    Drivers have neither for certificates.
+    """
+    code, state = int(exception.getErrorCode()), str(exception.getSQLState() or "")
+    of_driver = None if code or state else dialect.kind_of_words(str(exception.getMessage() or ""))
+    found = of_driver or dialect.kind_of(code) or kind_of_state(state)
     return "login" if found == "passing" and has_sign(" <- ".join(causes(exception)), CERTIFICATE) else found
 
 

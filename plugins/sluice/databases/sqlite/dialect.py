@@ -41,6 +41,8 @@ class Sqlite(Dialect):
     name = "SQLite"
     driver = "org.sqlite.JDBC"
     codes = _CODES
+    # Of a file whose folder isn't there, and of one that this process may not make.
+    signs = MappingProxyType({"other": ("path to",), "refused": ("Permission denied",)})
     properties = MappingProxyType({"transaction_mode": "IMMEDIATE", "busy_timeout": "120000"})
     settings = _SETTINGS
     connection_types = ("sqlite",)
