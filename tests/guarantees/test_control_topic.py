@@ -168,6 +168,74 @@ def test_a_control_topic_that_was_made_again_has_nothing_of_the_old_one(make_flo
     assert (after["signed_from"], after["signed_by_log_from"]) == (-1, -1)  # all of the new topic's are younger
 
 
+def test_a_control_topic_that_was_made_again_is_read_from_its_beginning(make_flow: Callable[..., Flow]) -> None:
+    """Without a secret, too: offsets of the lost topic say nothing of where the table's messages are in the new one."""
+    flow = make_flow(1)
+    topic = flow.control_topic
+
+    def fill(number: int) -> None:
+        for _ in range(number):
+            flow.produce_to(topic, b"file:///another/table", b"")
+
+    flow.coordinator()._session.control.ensure()
+    fill(5)
+    flow.produce(6, partitions=[0])
+    flow.interval()
+    before = flow.note()
+    flow.admin.delete_topics([topic])[topic].result(30)
+    wait_for(lambda: topic not in flow.admin.list_topics(timeout=10).topics, "the topic to go", pause=0.1)
+    flow.produce(6, partitions=[0])
+    left = flow.start()
+    flow.write_all(left)
+    assert left.control_offset < before["control_offset"]
+    fill(before["control_offset"] + 5)
+    started = flow.start()
+    assert flow.jvm.pending(str(flow.path)) == [started.instant]
+    with pytest.raises(IntervalError, match="superseded"):
+        flow.commit(left)
+    flow.write_all(started)
+    flow.commit(started)
+    flow.check()
+    assert flow.note()["control_topic_id"] != before["control_topic_id"]
+    said = [remark for m in flow.messages() if isinstance(m, StartCommit) for remark in m.remarks]
+    assert [f"the control topic {topic} was deleted and made again since" in remark for remark in said] == [True] * 2
+
+
+def test_a_table_s_path_in_another_spelling_is_refused(make_flow: Callable[..., Flow]) -> None:
+    """It is the table's name in the control topic: the first pipeline's interval wouldn't be seen."""
+    flow = make_flow(1)
+    flow.produce(4, partitions=[0])
+    flow.interval()
+    assert flow.note()["known_as"] == flow.table
+    flow.produce(4, partitions=[0])
+    opened = flow.start()
+    flow.set(sink__hudi__path=f"{flow.path.parent}/./{flow.path.name}")
+    with pytest.raises(ActionRequiredError, match=r"spelled differently.*before=file:///") as caught:
+        flow.start()
+    assert caught.value.where["before"] == f"file://{flow.path}"
+    flow.set(sink__hudi__path=str(flow.path))
+    flow.write_all(opened)
+    flow.commit(opened)
+    flow.check()
+
+
+def test_a_table_that_has_another_name_now_says_so(make_flow: Callable[..., Flow]) -> None:
+    """As a moved table has, or one that is reached by a link: only the file system knows that they are one."""
+    flow = make_flow(1)
+    flow.produce(4, partitions=[0])
+    flow.interval()
+    link = flow.path.parent / "link"
+    link.symlink_to(flow.path)
+    flow.set(sink__hudi__path=str(link))
+    flow.produce(4, partitions=[0])
+    for remarks in (1, 0):
+        flow.interval()
+        start = [m for m in flow.messages() if isinstance(m, StartCommit)][-1]
+        assert [f"under the name file://{flow.path}:" in r for r in start.remarks] == [True] * remarks
+        flow.check()
+        flow.produce(4, partitions=[0])
+
+
 def set_aside(flow: Flow, offset: int) -> Step:
     told = ("control", "set-aside", str(flow.file), "--offset", str(offset), "--reason", "a test")
     return finish(flow._spawn(*told, failpoint="", clock=""))

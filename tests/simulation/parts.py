@@ -55,6 +55,7 @@ class SimLog:
 
     def __init__(self, world: World, process: Process, topic: str) -> None:
         self.topic = topic
+        self.topic_id = f"id of {topic}"
         self.signatures = _UNSIGNED
         self._world = world
         self._process = process

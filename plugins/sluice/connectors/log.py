@@ -22,6 +22,11 @@ class ControlLog(Protocol):
     topic: str
     signatures: Signatures
 
+    @property
+    def topic_id(self) -> str | None:
+        """Kafka's id of the topic that has the name now; None where brokers have no topic ids."""
+        ...
+
     def exists(self) -> bool:
         """Whether the log exists."""
         ...

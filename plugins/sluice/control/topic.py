@@ -119,6 +119,11 @@ class ControlTopic:
                     return None
                 raise
 
+    @property
+    def topic_id(self) -> str | None:
+        """Kafka's id of the topic that has the name now; None where brokers have no topic ids."""
+        return self._id(False)
+
     def _ask_for_id(self) -> str | None:
         with kafka_errors("asking for the control topic's id", **self._where):
             return topic_id(until_it_is_known(self._described)().topic_id)

@@ -231,6 +231,7 @@ class Committer:
             committed.recent_control_offsets if committed.note.is_ours else (start.oldest_unsettled,),
             fitting(self._session, transaction, reported, committed),
             self._session.control.topic,
+            self._session.control.topic_id,
         )
         note = note.model_copy(update=self._signed_from(transaction, committed))
         extra = {**checkpoint.to_metadata(), **note.metadata()}
@@ -249,7 +250,7 @@ class Committer:
         """What the commit's note says of signatures.
 
         The control topic's offset after which each message of the table has to be signed, None where none has; where
-        the broker gives ids, the topic's, and the offset from which that is in the signatures.
+        the broker gives ids, the offset from which the topic's is in the signatures.
         """
         signatures, note = self._session.control.signatures, committed.note
         if not signatures.asked_for:
@@ -257,7 +258,6 @@ class Committer:
         known = self._session.signed_from(note) if committed.elsewhere is None else {}
         found: dict[str, Any] = {"signed_from": known.get(Signed.BY_NAME, transaction.lease_offset)}
         if signatures.topic_id is not None:
-            found["control_topic_id"] = signatures.topic_id
             found["signed_by_log_from"] = known.get(Signed.BY_LOG, transaction.lease_offset)
         return found
 

@@ -93,7 +93,7 @@ class Fence:
             return False
         here = self._session.control.topic
         standing = (written.note.control_topic or here, written.note.control_offset)
-        if standing == (here, transaction.start_offset):
+        if standing == (here, transaction.start_offset) and not self._session.is_made_again(written.note):
             return True
         log.error("an aborted START-COMMIT names a committed instant that isn't its own", instant=transaction.id)
         return False
@@ -105,7 +105,7 @@ class Fence:
             return None
         start = written.note.control_offset
         topic = written.note.control_topic or self._session.control.topic
-        if topic != self._session.control.topic:
+        if topic != self._session.control.topic or self._session.is_made_again(written.note):
             return None  # the table has moved since, and what was left there was settled then
         found = self._session.control.table_log(self._session.table_id, start).get(instant)
         return found if found is not None and found.start_offset == start else None

@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import SUFFIX
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC, Pipeline
 from sluice.protocol.commit_note import CommitNote, read_note
-from sluice.protocol.identity import under_present_names
+from sluice.protocol.identity import refuse_other_spelling, under_present_names
 from sluice.protocol.known_streams import KnownStreams
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import FurtherTable, PlannedRange, StartCommit, TableSpec
@@ -80,11 +80,13 @@ class Committed:
     note: CommitNote
     elsewhere: str | None = None
     """The control topic with its START, None if that is the pipeline's."""
+    is_lost: bool = False
+    """Whether that topic was deleted, and another one was made under its name."""
 
     @property
     def control_offset(self) -> int:
         """The control-topic offset of the last commit's START, 0 before the first in this topic."""
-        return 0 if self.elsewhere else self.note.control_offset or 0
+        return 0 if self.elsewhere or self.is_lost else self.note.control_offset or 0
 
     @property
     def valid_through(self) -> datetime | None:
@@ -94,7 +96,7 @@ class Committed:
     @property
     def recent_control_offsets(self) -> tuple[int, ...]:
         """The control-topic offsets of the last commits' STARTs, oldest first."""
-        return (0,) if self.elsewhere else self.note.started_at
+        return (0,) if self.elsewhere or self.is_lost else self.note.started_at
 
 
 class Session:
@@ -245,13 +247,15 @@ class Session:
     def _committed(
         self, metadata: Mapping[str, str] | None, note: CommitNote, clusters: Mapping[str, str | None] | None
     ) -> Committed:
+        refuse_other_spelling(note.known_as, self.table_id)
         if metadata is None:
             return Committed(Checkpoint(), note, self._elsewhere(note))
         first = next(iter(self.sources.names), self.parts.source.name)
         checkpoint = read_checkpoint(metadata, first, self.topics)
         if clusters is not None:
             checkpoint = under_present_names(checkpoint, clusters, one_place=self._streams is None)
-        committed = Committed(checkpoint, note, self._elsewhere(note))
+        elsewhere = self._elsewhere(note)
+        committed = Committed(checkpoint, note, elsewhere, elsewhere is None and self.is_made_again(note))
         if committed.elsewhere is None:
             for signed, after in self.signed_from(note).items():
                 self.control.signatures.require(self.table_id, after, signed)
@@ -273,8 +277,12 @@ class Session:
         return found
 
     def is_made_again(self, note: CommitNote) -> bool:
-        """Whether the control topic is another one of the same name than that of a commit, by its note."""
-        known, present = note.control_topic_id, self.control.signatures.topic_id
+        """Whether the control topic is another one of the same name than that of a commit, by its note.
+
+        Offsets of the earlier one then mean other messages, of which START must read all.
+        """
+        known = note.control_topic_id
+        present = self.control.topic_id if known is not None else None
         return known is not None and present is not None and known != present
 
     def _refuse_without_streams(self, known: KnownStreams | None) -> None:

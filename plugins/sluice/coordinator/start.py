@@ -21,7 +21,7 @@ from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.commit_note import read_note
 from sluice.protocol.confine import start_digest
-from sluice.protocol.identity import Topic
+from sluice.protocol.identity import Topic, renamed
 from sluice.protocol.messages import LostOffsets, PlannedRange, StartCommit
 from sluice.protocol.offsets import TopicPartition, in_words
 from sluice.protocol.placement import KeyPlacement, refuse_other_placement
@@ -125,6 +125,7 @@ class Starter:
         said = self._after_taken_back(table, table_log, run, committed, task, state)
         if said is None:
             return None
+        said = (*self._of_another_log(committed), *said)
         self._warn(task, said)
         if task.is_empty:
             return self._nothing_to_do(run, task, state, committed, said)
@@ -213,6 +214,14 @@ class Starter:
         if now.instant != committed.note.instant:
             return None
         return self._planner.after_taken_back(gone, run.request, committed, task, state)
+
+    def _of_another_log(self, committed: Committed) -> tuple[str, ...]:
+        """Sentences for people where the table's last commit was under another name, or on a topic that is gone."""
+        lost = (
+            f"the control topic {self._session.control.topic} was deleted and made again since the table's last "
+            "commit: intervals that were open in it aren't known any more",
+        )
+        return (*renamed(committed.note.known_as, self._session.table_id), *(lost if committed.is_lost else ()))
 
     def _warn(self, task: Task, said: tuple[str, ...]) -> None:
         for loss in task.plan.losses:

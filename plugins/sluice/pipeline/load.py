@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from sluice.connectors import registry
 from sluice.errors import ActionRequiredError, PipelineFileError
+from sluice.locations import location
 from sluice.pipeline.connector_sections import Sink, Source
 from sluice.pipeline.model import Pipeline
 from sluice.pipeline.routes import Routes, pipeline_of, place_in_file
@@ -191,9 +192,9 @@ def validated(
 
 def _require_apart(path: Path, node: yaml.Node | None, pipelines: Sequence[Pipeline]) -> None:
     """Check that the pipelines of one file write to separate places, and read records in the same way."""
-    quarantines = [p.errors.quarantine for p in pipelines if p.errors.quarantine]
+    quarantines = [location(p.errors.quarantine) for p in pipelines if p.errors.quarantine]
     wrong, source = None, pipelines[0].source
-    if len({p.table_id for p in pipelines}) < len(pipelines):
+    if len({location(p.table_id) for p in pipelines}) < len(pipelines):
         wrong = (f"two tables of `routes` have the same {pipelines[0].sink.place}.path", ["routes", "tables"])
     elif len(set(quarantines)) < len(quarantines):
         wrong = ("two tables of `routes` have the same errors.quarantine", ["routes", "tables"])

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from sluice.connectors.capabilities import RequiredCapabilities, SinkRef, SourceRef, misfits
 from sluice.connectors.options import FurtherTableOptions, SourceOptions
 from sluice.identifiers import catalog_name
+from sluice.locations import location
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
 from sluice.pipeline.connector_sections import Sink, Source
@@ -206,10 +207,8 @@ class Pipeline(Section):
 
     @model_validator(mode="after")
     def _quarantine_is_apart(self) -> Pipeline:
-        path, quarantine = self.sink.options.table_id, self.errors.quarantine
-        if quarantine is not None and (
-            f"{quarantine}/".startswith(f"{path}/") or f"{path}/".startswith(f"{quarantine}/")
-        ):
+        path, quarantine = location(self.sink.options.table_id), location(self.errors.quarantine or "")
+        if quarantine and (f"{quarantine}/".startswith(f"{path}/") or f"{path}/".startswith(f"{quarantine}/")):
             raise ValueError(
                 f"`errors.quarantine` is a separate table: give it a path that isn't in {self.sink.place}.path"
             )

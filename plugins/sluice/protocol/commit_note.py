@@ -60,7 +60,10 @@ class CommitNote(Untrusted):
         control_topic: the topic of its START-COMMIT; None in notes of a release that didn't name it.
         control_offset: the offset of its START-COMMIT.
         recent_control_offsets: those of the last commits' START-COMMITs, oldest first, its own last.
-        control_topic_id: Kafka's own id of the control topic, where signatures are asked for and brokers give one.
+        control_topic_id: Kafka's own id of the control topic, where brokers give one; None in notes of a release that
+            noted it of signed topics only.
+        known_as: the table's name in the control topic, such as its path as the pipeline file spells it; None in notes
+            of a release that didn't name it.
         signed_from: the control topic's offset after which each message of the table has to be signed.
         signed_by_log_from: the one after which the topic's id has to be in the signatures.
         average_record_bytes: bytes of the records read, on average; None if there were none.
@@ -81,6 +84,7 @@ class CommitNote(Untrusted):
     control_offset: int | None = None
     recent_control_offsets: tuple[int, ...] = ()
     control_topic_id: str | None = None
+    known_as: str | None = None
     signed_from: int | None = None
     signed_by_log_from: int | None = None
     dag_id: str | None = None
@@ -160,6 +164,7 @@ def commit_note(
     earlier: Sequence[int],
     fitting: Mapping[str, Sequence[str]],
     control_topic: str,
+    control_topic_id: str | None = None,
 ) -> CommitNote:
     """The note of a transaction that is about to be committed.
 
@@ -169,6 +174,7 @@ def commit_note(
         earlier: the control-topic offsets of the earlier commits' STARTs, oldest first.
         fitting: by topic, the partitioners that explain the placement of all keys.
         control_topic: the topic of these STARTs and its own.
+        control_topic_id: Kafka's id of it, None where brokers give none.
     """
     start = transaction.start
     counts: dict[str, Any] = {**count_records(reported)}
@@ -179,6 +185,8 @@ def commit_note(
         instant=transaction.id,
         epoch=start.epoch,
         control_topic=control_topic,
+        control_topic_id=control_topic_id,
+        known_as=start.table,
         control_offset=transaction.start_offset,
         recent_control_offsets=(*earlier, transaction.start_offset)[-REMEMBERED_INTERVALS:],
         dag_id=start.dag_id,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sluice.errors import ActionRequiredError, IntervalError
+from sluice.locations import location
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicPartition
 from sluice.protocol.policy import IntervalKind, policy_of
 from sluice.protocol.topic_id import known_topic_id
@@ -120,6 +121,44 @@ def other_logs(checkpoint: Checkpoint, now: LogIds) -> dict[Topic, str]:
         if reason is not None:
             found[cluster, topic] = reason
     return found
+
+
+def refuse_other_spelling(known_as: str | None, name: str) -> None:
+    """Refuse a table's path in another spelling than that of its last commit.
+
+    The path is the table's name in the control topic: under another spelling its open intervals aren't seen.
+
+    Args:
+        known_as: the table's name at its last commit; None where that isn't known.
+        name: its name now.
+
+    Raises:
+        ActionRequiredError: both name one place.
+    """
+    if known_as is None or known_as == name or location(known_as) != location(name):
+        return
+    raise ActionRequiredError(
+        "The table's path is spelled differently than at its last commit, so that it would be another table in the "
+        "control topic.",
+        next_step="write the path in the pipeline file as it was written before.",
+        table=name,
+        before=known_as,
+    )
+
+
+def renamed(known_as: str | None, name: str) -> tuple[str, ...]:
+    """A sentence for people where the table had another name at its last commit; none where it had this one.
+
+    Args:
+        known_as: the table's name at its last commit; None where that isn't known.
+        name: its name now.
+    """
+    if known_as is None or known_as == name:
+        return ()
+    return (
+        f"the table's last commit was made under the name {known_as}: intervals that are open under it aren't looked "
+        "at, so no pipeline may use that name for this table any more",
+    )
 
 
 def refuse_logs_elsewhere(
