@@ -92,6 +92,7 @@ lint: install ## Check style, types, who imports whom, and the pages' links and 
 	$(RUN) tools/answers.py
 	$(RUN) tools/capabilities.py
 	$(RUN) tools/openapi.py
+	$(RUN) tools/settings.py
 	$(RUN) tools/links.py
 	$(RUN) tools/words.py
 

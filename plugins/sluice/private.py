@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from sluice.errors import ActionRequiredError
+from sluice.hoodie_options import PAGE, not_an_operators
 from sluice.untrusted import json_of
 
 VARIABLE = "SLUICE_SPARK_PRIVATE"
@@ -24,11 +25,26 @@ class PrivateSettings:
 
     Attributes:
         conf: Spark's (`spark.*`), set by the driver itself before its context starts.
-        hudi: Hudi's (`hoodie.*`), for the coordinator's client and the writers.
+        hudi: Hudi's (`hoodie.*`), for the coordinator's client and the writers. They win over a pipeline file's, and
+            not over what the commit depends on.
+
+    Raises:
+        ActionRequiredError: an option of Hudi's is none that a connection may set; its value shows nowhere.
     """
 
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     hudi: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        refused = not_an_operators(self.hudi)
+        if refused:
+            raise ActionRequiredError(
+                "The Spark connection has options of Hudi's that it may not set: "
+                + "; ".join(f"{name} {why}" for name, why in sorted(refused.items()))
+                + ".",
+                next_step="remove them from `hudi` in its extra field, which takes secrets, log-ins of catalogs, and "
+                f"the options that {PAGE} lists.",
+            )
 
     def to_environment(self) -> dict[str, str]:
         """The settings as an environment variable, nothing where there are none."""

@@ -88,11 +88,6 @@ def loaded(make_flow) -> Flow:
         ({"sink__hudi__partition_fields": "v"}, "partition fields differs", "v"),
         ({"sink__hudi__operation": "upsert", "sink__hudi__record_key": "id"}, "table type differs", "MERGE_ON_READ"),
         ({"sink__hudi__schema": "id NUMBER"}, "schema can't be understood", "NUMBER"),
-        (
-            {"sink__hudi__options": {"hoodie.metadata.enable": False}},
-            "would break exactly-once",
-            "hoodie.metadata.enable",
-        ),
     ],
 )
 def test_a_pipeline_that_does_not_fit_its_table(loaded, change, message, name):
@@ -102,6 +97,17 @@ def test_a_pipeline_that_does_not_fit_its_table(loaded, change, message, name):
     assert name in str(error)
     assert loaded.messages() == messages
     assert loaded.jvm.pending(str(loaded.path)) == []
+
+
+@pytest.mark.parametrize("name", ["hoodie.metadata.enable", "hoodie.populate.meta.fields"])
+def test_an_option_that_exactly_once_rests_on_is_refused_before_anything_is_opened(loaded, name):
+    messages = loaded.messages()
+    loaded.set(sink__hudi__options={name: False})
+    step = loaded.step("start")
+    assert (step.status, step.out) == (1, "")
+    assert f"sink.hudi.options.{name}: must be true here" in step.err
+    assert "Traceback" not in step.err
+    assert loaded.messages() == messages
 
 
 def test_the_command_line_says_it_in_one_message_and_no_stack_trace(make_flow):

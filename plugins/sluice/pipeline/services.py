@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ByteSize, Field, model_validator
 
+from sluice.hoodie_options import refuse_others
 from sluice.sections import (
     PRIVATE_HUDI,
     PRIVATE_SPARK,
@@ -65,7 +66,7 @@ class TableServices(Section):
     driver_memory: str | None = None
     """Memory of their Spark driver. Default: `write.driver_memory`."""
     options: Options = Field(default_factory=dict)
-    """Additional `hoodie.*` options for the services."""
+    """Additional `hoodie.*` options for the services, from the list in docs/hudi-options.md."""
 
     @model_validator(mode="after")
     def _timeline_holds_what_is_kept(self) -> TableServices:
@@ -73,5 +74,6 @@ class TableServices(Section):
             raise ValueError("keep_timeline must be larger than keep_commits: cleaning reads the timeline")
         require_hoodie_names(self.options)
         refuse_secrets(self.options, PRIVATE_HUDI)
+        refuse_others(self.options)
         refuse_secrets(self.conf, PRIVATE_SPARK)
         return self

@@ -51,7 +51,8 @@ KEYS: Final[Table] = {
     ),
     "hadoop.home": Ignored("Hadoop's client is among Sluice's jars"),
     "hoodie.*": Unsupported(
-        "options of Hudi's are taken over by hand", "put it into the sink's `options` if the table needs it"
+        "options of Hudi's are taken over by hand",
+        "put it into the sink's `options` if the table needs it and docs/hudi-options.md lists it",
     ),
 }
 

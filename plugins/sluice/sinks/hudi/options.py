@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from sluice.connectors.aws import require_bucket
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
+from sluice.hoodie_options import by_present_names, refuse_others
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.placement import KeyPlacement
 from sluice.records.changes import POSITION
@@ -71,7 +72,7 @@ class Hudi(SinkOptions):
     buckets: Annotated[int, Field(gt=0, le=10_000)] | None = None
     """With key_placement hashed: the number of file groups per table partition. It can't change later."""
     options: Options = Field(default_factory=dict)
-    """Additional `hoodie.*` options."""
+    """Additional `hoodie.*` options, from the list in docs/hudi-options.md."""
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -128,7 +129,7 @@ class Hudi(SinkOptions):
             ordering_fields=self.ordering_field if changes is None else (POSITION,),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={**_merging(changes), **(_NOT_INLINE if maintained else {}), **self.options},
+            options={**_merging(changes), **(_NOT_INLINE if maintained else {}), **by_present_names(self.options)},
         )
 
     @model_validator(mode="after")
@@ -144,6 +145,7 @@ class Hudi(SinkOptions):
         require_bucket(self.connection, self.path)
         require_hoodie_names(self.options)
         refuse_secrets(self.options, PRIVATE_HUDI)
+        refuse_others(self.options)
         return self
 
 

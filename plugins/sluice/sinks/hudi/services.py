@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from sluice.hoodie_options import by_present_names
 from sluice.pipeline.services import TableServices
 from sluice.protocol.messages import TableSpec
 from sluice.sinks.hudi.failures import hudi_errors
@@ -44,7 +45,7 @@ def service_options(services: TableServices) -> dict[str, str]:
         }
         if clustering.sort_by:
             options["hoodie.clustering.plan.strategy.sort.columns"] = ",".join(clustering.sort_by)
-    return options | services.options
+    return options | by_present_names(services.options)
 
 
 class ServiceClient:

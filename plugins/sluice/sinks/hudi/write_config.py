@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from sluice.errors import ActionRequiredError
+from sluice.hoodie_options import REQUIRED
 from sluice.private import PrivateSettings
 from sluice.protocol.messages import TableSpec
 
@@ -15,16 +16,6 @@ KEY_GENERATORS = {
     "nonpartitioned": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
 }
 
-# The commit over several processes depends on these. A user's different value is refused, not silently overridden.
-REQUIRED = {
-    "hoodie.allow.multi.write.on.same.instant": "true",  # several participants write under one instant
-    "hoodie.write.markers.type": "DIRECT",  # the coordinator must see the participants' markers, on storage
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.metadata.enable": "true",  # it hides files that a zombie writes late
-    "hoodie.clean.failed.writes.policy": "NEVER",  # the coordinator alone rolls back, by the control topic
-    "hoodie.combine.before.insert": "false",
-    "hoodie.combine.before.upsert": "false",  # every record read is written, so that the audit can count them
-}
 ARCHIVES_ITSELF = "hoodie.archive.automatic"
 COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
 DEFAULTS = {
