@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import fill
 
-from sluice import hoodie_options
+from sluice import hoodie_options, kafka_options
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- settings -->\n", "<!-- /settings -->\n"
@@ -25,12 +25,33 @@ def of_hudi() -> Iterator[str]:
     yield from (f"- `{name}`: `{value}`" for name, value in sorted(hoodie_options.FIXED.items()))
 
 
+def of_the_java_client() -> Iterator[str]:
+    """The settings of Kafka's Java client that a pipeline file and a connection may set."""
+    values = {name: " or ".join(f"`{value}`" for value in taken) for name, taken in kafka_options.VALUES.items()}
+    values["sasl.jaas.config"] = "one entry of the login modules below"
+    values[kafka_options.TOKEN_URL] = "an `https:` or `http:` address"
+    yield "**How it reads**: in `write.kafka_options`, and under `java`"
+    yield ""
+    yield from (_row(name, values.get(name, "")) for name in sorted(kafka_options.READING))
+    yield ""
+    yield "**How it connects**: under `java` alone"
+    yield ""
+    yield from (_row(name, values.get(name, "")) for name in sorted(kafka_options.CONNECTING))
+    yield ""
+    yield "**Login modules** of `sasl.jaas.config`"
+    yield ""
+    yield from (f"- `{name}`" for name in kafka_options.LOGIN_MODULES)
+
+
 def _row(name: str, values: str) -> str:
     row = f"- `{name}`{f': {values}' if values else ''}"
     return fill(row, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-PAGES: dict[str, Callable[[], Iterator[str]]] = {"hudi-options.md": of_hudi}
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "hudi-options.md": of_hudi,
+    "kafka-java-client.md": of_the_java_client,
+}
 
 
 def drawn(page: str) -> str:

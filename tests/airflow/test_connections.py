@@ -20,6 +20,7 @@ from sluice.errors import ActionRequiredError
 from sluice.private import PrivateSettings
 
 SECRET = "correct-horse-battery"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_secrets_are_masked_in_logs(connection: Any) -> None:
 def test_settings_of_sparks_client_have_a_place_of_their_own(connection: Any) -> None:
     from airflow.sdk._shared.secrets_masker import redact
 
-    java = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": f"x required p={SECRET};"}
+    java = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": f'{PLAIN} required username="u" password="{SECRET}";'}
     connection(conn_type="kafka", extra={"bootstrap.servers": "k:9092", "java": java})
     settings = kafka_settings("c")
     assert "java" not in settings.librdkafka

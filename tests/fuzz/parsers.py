@@ -635,7 +635,7 @@ _EXTRAS = (
     {
         "bootstrap.servers": "a:9092",
         "ssl.ca.pem": "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----",
-        "java": {"x": "y"},
+        "java": {"client.rack": "y"},
     },
 )
 

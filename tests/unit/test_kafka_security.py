@@ -20,10 +20,12 @@ from sluice.kafka.tokens import MSK_IAM
 AUTHORITY = Authority()
 CLIENT = AUTHORITY.identify("client")
 OTHER = AUTHORITY.identify("other")
+SECURITY = "org.apache.kafka.common.security"
 BASE = {"bootstrap.servers": "k:9093", "security.protocol": "SASL_SSL"}
 LOGIN = {"sasl.username": "me", "sasl.password": "s3cr3t"}
 SCRAM = {"sasl.mechanism": "SCRAM-SHA-512", **LOGIN}
 KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.keytab": "/etc/me.keytab", "sasl.kerberos.principal": "me@R"}
+LOGIN_OF_JAVA = f"{SECURITY}.plain.PlainLoginModule required;"
 OIDC = {
     "sasl.mechanism": "OAUTHBEARER",
     "sasl.oauthbearer.method": "oidc",
@@ -199,7 +201,7 @@ def test_what_cannot_be_is_refused_before_anything_begins(given: dict[str, str],
 
 def test_java_settings_by_name_take_the_place_of_what_is_refused() -> None:
     given = {**BASE, "sasl.mechanism": "OAUTHBEARER", "ssl.cipher.suites": "ECDHE"}
-    own = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": "x required;", "ssl.cipher.suites": "TLS_X"}
+    own = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": LOGIN_OF_JAVA, "ssl.cipher.suites": "TLS_X"}
     found = KafkaSettings("c", given, own).java()
     assert {name: found[name] for name in own} == own
 
@@ -236,7 +238,7 @@ def test_tokens_that_spark_cannot_take_are_refused(function: str) -> None:
     with pytest.raises(ActionRequiredError, match="no JWT with an end") as caught:
         settings.require_for_spark()
     assert "aHR0" not in str(caught.value)
-    replace(settings, java_options={"sasl.jaas.config": "x required;"}).require_for_spark()
+    replace(settings, java_options={"sasl.jaas.config": LOGIN_OF_JAVA}).require_for_spark()
 
 
 def test_spark_logs_in_to_msk_as_aws_has_it() -> None:

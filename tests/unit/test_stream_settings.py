@@ -12,7 +12,9 @@ from sluice.kafka.config import ALLOWED_HOSTS, KafkaSettings, connections_of_env
 from sluice.sources.kafka.options import Kafka
 
 METADATA = {"service": "file", "path": "streams.yaml"}
-SETTINGS = KafkaSettings("shared", {"bootstrap.servers": "a:9092, b:9093", "sasl.password": "s3cr3t"}, {"x": "y"})
+SETTINGS = KafkaSettings(
+    "shared", {"bootstrap.servers": "a:9092, b:9093", "sasl.password": "s3cr3t"}, {"client.rack": "y"}
+)
 
 
 def test_a_service_s_own_options():

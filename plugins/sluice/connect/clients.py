@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sluice.connect.draft import HIDDEN, Draft, Of
+from sluice.kafka_options import refusal
 from sluice.redact import redact, redact_text
 
 OVERRIDE: Final = "consumer.override."
@@ -133,6 +134,10 @@ def _of_javas_client(draft: Draft, name: str, value: str, key: str, of: Of) -> N
     there = f"in the extra field of the Airflow connection {kafka.id}"
     java = f"under `java` {there} it is for Spark's client alone"
     secret = redact({name: value}) != {name: value}
+    refused = refusal(name, value)
+    if refused is not None:
+        draft.say(key, "not honoured", f"{name} {refused}", of=of)
+        return
     if not secret and not name.startswith(("ssl.", "sasl.")):
         step = f"put it under `java` {there} if Spark's client shall have it"
         draft.say(key, "not honoured", "this setting of a consumer is unknown here", step, of)

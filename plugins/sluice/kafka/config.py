@@ -14,6 +14,7 @@ from sluice.kafka.allowed import ALLOWED, FUNCTION
 from sluice.kafka.forks import keep_clients_out_of_forks
 from sluice.kafka.java_settings import translate
 from sluice.kafka.tokens import MSK_IAM, ask, require_jwt, token_callable
+from sluice.kafka_options import PAGE, TOKEN_URL, refusal, wrong_token_url
 from sluice.redact import remember, secret_values
 
 Role = Literal["source", "control"]
@@ -36,6 +37,9 @@ class KafkaSettings:
         name: the cluster's name, which is the id of the Airflow connection.
         librdkafka: client settings under librdkafka's names.
         java_options: further settings of Spark's Java client, under its names; they win over translated ones.
+
+    Raises:
+        ActionRequiredError: there are no brokers, or a setting is none that a client may have; no value shows.
     """
 
     name: str
@@ -58,6 +62,22 @@ class KafkaSettings:
                 f"The Kafka connection has settings that Sluice gives to no client: {', '.join(refused)}.",
                 next_step="remove them from the connection's extra field, or correct their names; settings of Spark's "
                 "client are under `java`. Those that load libraries, run commands or send files are never allowed.",
+                connection=self.name,
+            )
+        self._refuse_of_java()
+
+    def _refuse_of_java(self) -> None:
+        found = {name: refusal(name, value) for name, value in self.java_options.items()}
+        wrong = {f"`java`: {name}": why for name, why in found.items() if why is not None}
+        why = wrong_token_url(str(self.librdkafka.get(TOKEN_URL) or "https://"))
+        if why is not None:
+            wrong[TOKEN_URL] = why
+        if wrong:
+            raise ActionRequiredError(
+                "The Kafka connection has settings that Spark's client may not have: "
+                + "; ".join(f"{name} {why}" for name, why in sorted(wrong.items()))
+                + ".",
+                next_step=f"correct them in the connection's extra field; {PAGE} has the possible ones.",
                 connection=self.name,
             )
 

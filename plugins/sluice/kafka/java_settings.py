@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from sluice.errors import ActionRequiredError
 from sluice.kafka import pem
 from sluice.kafka.tokens import MSK_IAM
+from sluice.kafka_options import VALUES
 
 _SASL = "org.apache.kafka.common.security"
 _PASSWORD_LOGINS = {
@@ -46,7 +47,7 @@ _REFUSED = {
     "ssl.curves.list": "ssl.engine.factory.class",
     "ssl.engine.id": "ssl.engine.factory.class",
     "ssl.engine.location": "ssl.engine.factory.class",
-    "ssl.providers": "security.providers",
+    "ssl.providers": "ssl.engine.factory.class",
     "ssl.sigalgs.list": "ssl.engine.factory.class",
     "ssl_ca": "ssl.truststore.certificates",
     "ssl_certificate": "ssl.keystore.certificate.chain",
@@ -138,12 +139,19 @@ def _refuse(given: Mapping[str, str], java: Mapping[str, str], connection: str) 
             open_ones.append((name, instead))
     if open_ones:
         names = ", ".join(name for name, _ in open_ones)
+        words = sorted({f"{instead}{_only(instead)}" for _, instead in open_ones})
         raise ActionRequiredError(
             f"Spark's Java client has no counterpart for {names}.",
             next_step="put what it is to do instead under `java` in the extra field of the Kafka connection, in "
-            f"its own words ({', '.join(sorted({instead for _, instead in open_ones}))}), or remove the setting.",
+            f"its own words ({', '.join(words)}), or remove the setting.",
             connection=connection,
         )
+
+
+def _only(name: str) -> str:
+    """The one value that a setting of Java's may have, which leaves it to Java's own checks."""
+    values = VALUES.get(name, ())
+    return f": {values[0]}" if len(values) == 1 else ""
 
 
 def _tls(given: Mapping[str, str], java: Mapping[str, str], connection: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 from sluice.connectors.capabilities import RequiredCapabilities, SinkRef, SourceRef, misfits
 from sluice.connectors.options import FurtherTableOptions, SourceOptions
 from sluice.identifiers import catalog_name
+from sluice.kafka_options import refuse_others
 from sluice.locations import location
 from sluice.pipeline.alerts import Alerts
 from sluice.pipeline.catalog import CatalogSync
@@ -56,7 +57,7 @@ class Write(Section):
     conf: Options = Field(default_factory=dict)
     """Spark settings, such as spark.executor.memory."""
     kafka_options: dict[str, str] = Field(default_factory=dict)
-    """Additional settings of Spark's Kafka client, with the Java client's names."""
+    """Additional settings of Spark's Kafka client, from the list in docs/kafka-java-client.md."""
     driver_memory: str = "1g"
     """Memory of each Spark driver."""
     timeout: Duration = timedelta(hours=12)
@@ -70,6 +71,7 @@ class Write(Section):
     def _no_secrets(self) -> Write:
         refuse_secrets(self.conf, PRIVATE_SPARK)
         refuse_secrets(self.kafka_options, PRIVATE_KAFKA)
+        refuse_others(self.kafka_options)
         return self
 
 
