@@ -18,7 +18,7 @@ MKDOCS   := $(SITE)/.packages
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate chaos fuzz lint format docs bench lock clean distclean
+.PHONY: help install up down status demo demo-clusters demo-connectors test test-thorough test-fast remedies simulate mutants chaos fuzz lint format docs bench lock clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ remedies: install ## Try every remedy on every kind of table in every circumstan
 
 simulate: install ## Play ten thousand broken histories of the protocol (others with ARGS="--first 10000 --histories 200000")
 	$(RUN) -m tests.simulation $(ARGS)
+
+mutants: install ## Change the core in 60 random places, each in turn, and see which changes no test notices (others with ARGS="--seed 7 --sample 20")
+	$(RUN) -m tests.mutants $(ARGS)
 
 chaos: install ## Kill, freeze and starve real processes for 300 rounds, and compare all rows (fewer with ARGS="--rounds 20")
 	$(RUN) -m tests.chaos $(ARGS)
