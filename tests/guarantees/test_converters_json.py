@@ -7,8 +7,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
+from ..thorough import also
 from .converters import local, typed_flow, write
 from .json_schema_records import JSON_NEW, JSON_OLD, unscaled
 
@@ -87,3 +89,17 @@ def test_connects_envelope(make_flow):
     assert "the record's schema says" in bad[third]
     assert "the record's schema says" in bad[fourth]
     assert "no payload" in bad[fifth]
+
+
+@pytest.mark.parametrize("options", [{}, *also({"schemas.enable": True})])
+def test_a_table_may_have_nothing_of_an_object_but_its_record_s_place(make_flow, options):
+    converter = {"converter": "json", "options": options}
+    flow = make_flow(
+        partitions=1, sink__hudi__schema="n BIGINT", sink__hudi__partition_fields=None, errors__tolerance="all",
+        source__kafka__columns={"n": "offset"}, source__kafka__value=converter, source__kafka__key=converter,
+    )  # fmt: skip
+    sent = json.dumps({"payload": {"id": 1}} if options else {"id": 1}).encode()
+    flow.produce_keyed([(sent, sent), (sent, b"{"), (b"{", sent)])
+    rows, bad = flow.decoded()
+    assert rows == {0: {"n": 0}}
+    assert bad.keys() == {1, 2}

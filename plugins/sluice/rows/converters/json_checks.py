@@ -114,6 +114,8 @@ def strange(text: Column, value: Column, names: Sequence[str], given: ConverterC
         names: the fields that are known, as objects have them.
         given: whose name counts.
     """
+    if not names:  # the table's columns come from elsewhere, so that none of the object's fields is wanted
+        return F.lit(None).cast("string")
     nothing = reduce(lambda one, other: one & other, (value.getField(f.name).isNull() for f in _fields(given)))
     keys = F.json_object_keys(text)  # only of a record of nothing but nulls: the object is read once more for it
     unknown = (F.size(keys) > 0) & ~F.arrays_overlap(keys, F.array(*map(F.lit, names)))
