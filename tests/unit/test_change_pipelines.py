@@ -14,8 +14,17 @@ from sluice.errors import PipelineFileError
 from sluice.pipeline import load_pipeline
 from sluice.protocol.offsets import Checkpoint, OffsetRange, TopicPartition
 from sluice.protocol.plan import IntervalPlan
-from sluice.records.changes import DELETED, POSITION, envelope_around, envelope_of
-from sluice.records.pinning import fields_of_key, fields_of_table, rows_in_values, rows_of, twice, value_schemas
+from sluice.records.changes import DELETED, POSITION, columns_with_changes, envelope_around, envelope_of
+from sluice.records.pinning import (
+    fields_of_key,
+    fields_of_table,
+    of_other_types,
+    rows_in_values,
+    rows_of,
+    taken,
+    twice,
+    value_schemas,
+)
 from sluice.records.plan import Format, RecordPlan, WriterSchema
 from sluice.records.settings import Changes
 from sluice.records.structs import field, names, struct
@@ -38,7 +47,7 @@ def test_the_files_of_the_page_load(tmp_path, text):
 
 def test_the_page_has_a_file_for_each_way():
     formats = [yaml.safe_load(text).get("changes", {}).get("format") for text in BLOCKS]
-    assert formats == ["debezium", "tombstones", None]
+    assert formats == ["debezium", "tombstones", "tombstones", None]
 
 
 KEYED = {"source": {"kafka": {"topics": "t", "key": {"converter": "json"}}}}
@@ -120,3 +129,14 @@ def test_what_a_replay_reads_again_of_deletes_is_what_the_table_has_after_its_of
         (0, 150, 160),
     ]
     assert later_offsets(IntervalPlan(ranges=((OffsetRange(here, 170, 180),),)), checkpoint) == ()
+
+
+@pytest.mark.parametrize(("delete", "own"), [("hard", [POSITION]), ("soft", [POSITION, DELETED])])
+def test_the_columns_that_changes_adds_are_found_where_records_or_steps_have_them(delete, own):
+    changes = Changes(format="debezium", delete=delete)
+    made = struct([field("id", "long"), field(POSITION, "string"), field(DELETED, "string")])
+    assert taken(made, changes) == own
+    assert taken(made, None) == []
+    assert [one.field for one in of_other_types(made, changes)] == own
+    added = columns_with_changes(struct([]), changes.format, soft=delete == "soft")
+    assert of_other_types(added, changes) == []

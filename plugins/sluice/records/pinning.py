@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sluice.errors import ActionRequiredError
-from sluice.records.changes import DELETED, POSITION, as_envelope, columns_with_changes, envelope_around, envelope_of
+from sluice.records.changes import as_envelope, columns_with_changes, envelope_around, envelope_of
 from sluice.records.columns import incoming
 from sluice.records.plan import ClusterSchemas, Format, RecordPlan, WriterSchema
 from sluice.records.settings import Changes, Converter, Transform
-from sluice.records.structs import ONE_VALUE, Conflict, Type, field, is_struct, merge, names, stored, struct, without
+from sluice.records.structs import (
+    ONE_VALUE,
+    Conflict,
+    Type,
+    field,
+    in_words,
+    is_struct,
+    merge,
+    names,
+    stored,
+    struct,
+    without,
+)
 
 
 def pinned_format(
@@ -80,6 +92,22 @@ def twice(plan: RecordPlan) -> list[str]:
     return [name for name in others if name.lower() in taken]
 
 
+def taken(made: Type, changes: Changes | None) -> list[str]:
+    """Names of columns made of records or by steps, that `changes` adds itself."""
+    return [name for name in names(made) if changes is not None and name.lower() in changes.columns]
+
+
+def of_other_types(columns: Type, changes: Changes) -> list[Conflict]:
+    """The columns of a pipeline file that `changes` adds with another type."""
+    added = columns_with_changes(struct([]), changes.format, soft=changes.delete == "soft")
+    types = {str(one["name"]): one["type"] for one in added["fields"]}
+    return [
+        Conflict(str(one["name"]), in_words(types[name]), in_words(one["type"]))
+        for one in columns["fields"]
+        if (name := str(one["name"]).lower()) in types and one["type"] != types[name]
+    ]
+
+
 def still_known(last: Format | None, converter: Converter, connection: str, registry: str) -> tuple[WriterSchema, ...]:
     """The schemas that an interval pinned, as far as the next one would make the same of the registry's answers.
 
@@ -111,7 +139,7 @@ def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transf
     """The fields of a value without a schema: the table's columns except columns from elsewhere."""
     elsewhere = set(plan.columns)
     if plan.changes is not None:
-        elsewhere |= {POSITION, DELETED}
+        elsewhere |= {*plan.changes.columns}
     for step in transforms:
         elsewhere |= set(step.set_ or {})
     if plan.key is not None and plan.changes is None:
@@ -137,7 +165,7 @@ def rows_in_values(rows: Type | None, changes: Changes | None) -> Type | None:
     """The type of the values behind the table's rows; None where there are none."""
     if rows is None or changes is None:
         return rows
-    fields = without(rows, {POSITION, DELETED})
+    fields = without(rows, changes.columns)
     return envelope_around(fields) if _has_envelopes(changes) else fields
 
 

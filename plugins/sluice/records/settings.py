@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ByteSize, Field, model_validator
 
+from sluice.records.changes import DELETED, POSITION
 from sluice.sections import OneOrMore, Options, Section, TablePath
 
 NUMBERS = {"short": "short", "integer": "integer", "long": "long", "float": "float", "double": "double"}
@@ -149,6 +150,11 @@ class Changes(Section):
     """What to do at a truncate event. fail: stop the interval. ignore: skip it. apply: delete the earlier rows."""
     unavailable_value: Annotated[str, Field(min_length=1)] = "__debezium_unavailable_value"
     """The connector's `unavailable.value.placeholder`: it marks a value that the database didn't log."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that `changes` adds to the table, which neither records nor steps may have."""
+        return (POSITION, DELETED) if self.delete == "soft" else (POSITION,)
 
 
 class Errors(Section):

@@ -86,8 +86,8 @@ def require_truncates_apply(start: StartCommit, seen: ChangeCounts) -> None:
     topic, partition, offset = seen.first_truncate or (None, None, None)
     raise ActionRequiredError(
         "The source's table was emptied by a truncate, and the pipeline doesn't say what then.",
-        next_step="nothing of this interval was committed; set changes.truncate to apply, which deletes the rows that "
-        "were there, or to ignore, which keeps them.",
+        next_step="nothing of this interval was committed; set changes.truncate to ignore, which keeps the rows that "
+        "were there, or to apply, which deletes them, if the sink can do that (docs/sinks.md).",
         topic=topic,
         partition=partition,
         offset=offset,

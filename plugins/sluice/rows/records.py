@@ -24,7 +24,6 @@ from sluice.identifiers import quoted
 from sluice.jvm.catalyst import Unseen
 from sluice.jvm.sql import columns, literal
 from sluice.protocol.messages import PlannedRange, TableSpec
-from sluice.records.changes import DELETED, POSITION
 from sluice.records.fits import RESERVED, unassignable
 from sluice.records.folders import no_folder
 from sluice.records.pinning import misfit
@@ -59,7 +58,7 @@ RECORD_TIME: Final = "_kafka_timestamp"
 RECORD: Final = "_kafka_record"
 """The whole record, for bad ones: a struct of key, value, timestamp, timestampType, headers and stage."""
 PROBLEM: Final = "_sluice_problem"
-_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD_TIME, RECORD, PROBLEM, CHANGE, NO_KEY, POSITION, DELETED)
+_HIDDEN: Final = (*KAFKA_COLUMNS, RECORD_TIME, RECORD, PROBLEM, CHANGE, NO_KEY)
 _MARK: Final = "SLUICE-BAD-RECORD"
 _REPORT: Final = re.compile(rf"{_MARK} topic=(\S+) partition=(\d+) offset=(\d+) reason=([^\n]*)")
 _DECODED, _CHANGES, _PART, _SHAPED = "sluice_decoded", "sluice_changes", "sluice_part", "sluice_shaped"
@@ -117,7 +116,8 @@ class RecordChain:
         # The whole key, which a record may lack; a present key must have all fields.
         whole = plan.key.as_ if plan.key is not None and writer.keyless else None
         self._may_lack = {f.name for f in self._table if f.nullable and f.name == whole}
-        self._transforms = Transforms(plan.transforms, _HIDDEN, PROBLEM)
+        added = plan.changes.columns if plan.changes is not None else ()
+        self._transforms = Transforms(plan.transforms, (*_HIDDEN, *added), PROBLEM)
         self._changes = None
         if plan.changes is not None:
             self._changes = ChangeStep(plan, writer, PROBLEM, self._not_null, self._unseen)

@@ -85,7 +85,7 @@ class Transforms:
         if CHANGE not in frame.columns:
             return frame.where(F.col(self._problem).isNotNull() | condition)
         gone = F.col(self._problem).isNull() & (F.col(CHANGE) == WRITE) & ~F.coalesce(condition, F.lit(False))
-        if DELETED not in frame.columns:
+        if DELETED not in self._hidden:  # else it is the records' own, if there is one
             return frame.withColumn(CHANGE, F.when(gone, DELETE).otherwise(F.col(CHANGE)))
         frame = frame.withColumn(DELETED, gone | F.col(DELETED))
         return frame.withColumn(CHANGE, F.when(gone, SOFT_DELETE).otherwise(F.col(CHANGE)))

@@ -17,19 +17,21 @@ from sluice.logs import log
 from sluice.pipeline.model import Pipeline
 from sluice.protocol.mapping import ClusterTopics
 from sluice.protocol.messages import TableSpec
-from sluice.records.changes import DELETED, POSITION, NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
+from sluice.records.changes import NotAnEnvelopeError, envelope_of, keys_missing_in_tombstones
 from sluice.records.columns import incoming
 from sluice.records.fits import unassignable, unholdable
 from sluice.records.pinning import (
     fields_of_key,
     fields_of_table,
     misfit,
+    of_other_types,
     part_of_table,
     pinned_by_cluster,
     pinned_format,
     rows_in_values,
     rows_of,
     still_known,
+    taken,
     twice,
     value_schemas,
 )
@@ -109,6 +111,7 @@ class RecordPinner:
         """
         given = self._given(table.jvm)
         plan = self._plan(table, given, last or RecordPlan())
+        self._require_own_columns(given, incoming(plan))
         rows = rows_of(table.columns, given, plan)
         if rows.conflicts or rows.left_out:
             raise ActionRequiredError(
@@ -124,6 +127,7 @@ class RecordPinner:
         if plan.transforms:
             made = shaped(table.jvm.jvm, made, plan.transforms).columns
         if made is not None:
+            self._require_own_columns(None, made)
             self._require_fit(rows.columns, made)
         schema = table_schema(table.jvm, self._pipeline.table_name, rows.columns)
         return plan, table.writer.model_copy(update={"schema_ddl": schema.ddl, "schema_avro": schema.avro})
@@ -303,7 +307,8 @@ class RecordPinner:
         sink = self._pipeline.sink.options
         needed = [*sink.record_key, *sink.partition_fields, *sink.ordering_field]
         needed += [f["name"] for f in columns["fields"] if not f["nullable"]]
-        there = {name.lower() for name in (*names(made), POSITION, DELETED)}
+        changes = self._pipeline.changes
+        there = {name.lower() for name in (*names(made), *(changes.columns if changes is not None else ()))}
         missing = [name for name in dict.fromkeys(needed) if name.lower() not in there]
         if missing:
             raise ActionRequiredError(
@@ -312,6 +317,28 @@ class RecordPinner:
                 "null.",
                 table=self._table_id,
                 made=names(made),
+            )
+
+    def _require_own_columns(self, given: Type | None, made: Type) -> None:
+        """Check that the columns which `changes` adds are neither made otherwise nor given other types."""
+        changes = self._pipeline.changes
+        if changes is None:
+            return
+        names_taken = taken(made, changes)
+        if names_taken:
+            raise ActionRequiredError(
+                f"`changes` adds columns that the records or a step make, too: {', '.join(names_taken)}.",
+                next_step="leave the field out of the records, such as by the connector's column.exclude.list, or give "
+                "the step's column another name. The column _deleted is added with `delete: soft` alone.",
+                table=self._table_id,
+            )
+        others = of_other_types(given, changes) if given is not None else []
+        if others:
+            raise ActionRequiredError(
+                f"Columns that `changes` adds have other types in {self._sink}.schema.",
+                next_step="leave them out there, or give them these types.",
+                table=self._table_id,
+                columns=[f"{one.field}: {one.known}, not {one.new}" for one in others],
             )
 
     def _require_holdable(self, columns: Type) -> None:
