@@ -24,7 +24,7 @@ from .changes import Change, change, places
 _TOP = Path(__file__).resolve().parents[2]
 _LISTED = Path(__file__).with_name("survivors.toml")
 _KEPT = _TOP / "build" / "mutants.json"
-_HISTORIES = 600  # as many as `make test` plays
+_HISTORIES = 600  # as many as `make test` plays, beside those of docs/simulation.md
 _TESTS = ("tests/unit/test_*.py", "tests/simulation/test_*.py")
 _NOT = ("test_no_history_loses_or_doubles_a_row", "test_a_rule_that_is_taken_out_is_missed")  # histories by seed
 _LONGEST = 900  # seconds that all tests of a change may take
@@ -189,7 +189,7 @@ class Known:
                 known.files[file] = {"digest": there[file], "tests": tests}
         if not known.histories:
             print(f"noting what {_HISTORIES} histories call", flush=True)
-            known.histories = runner.answer("note_histories", list(range(_HISTORIES)), 3600)
+            known.histories = runner.answer("note_histories", _HISTORIES, 3600)
         _KEPT.parent.mkdir(exist_ok=True)
         _KEPT.write_text(json.dumps(vars(known)))
         return known

@@ -120,13 +120,14 @@ def run_tests(tests: list[str]) -> str | None:
     return chosen.failed or (None if code == 0 else f"pytest ended with {code}")
 
 
-def note_histories(seeds: list[int]) -> dict[int, list[str]]:
-    """Play histories, of the sources as they are."""
+def note_histories(many: int) -> dict[int, list[str]]:
+    """Play histories, of the sources as they are: the first ones, and those of docs/simulation.md, as `make test`."""
     from tests.simulation.campaign import play, quiet
+    from tests.simulation.mutants import known_seeds
 
     quiet()
     calls, found = Calls(), {}
-    for seed in seeds:
+    for seed in sorted({*range(many), *known_seeds(Path("docs/simulation.md").read_text()).values()}):
         with calls.noted() as called:
             error, _ = play(seed)
         if error is None:

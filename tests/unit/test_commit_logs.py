@@ -46,14 +46,15 @@ def files(tmp_path: Path) -> RenamedTable:
 
 
 def commit(files: RenamedTable, folder: Path, instant: str) -> None:
-    """An interval of two files of 5 bytes."""
+    """An interval of three files of 5 bytes, in two folders."""
     found = []
-    for partition in range(2):
-        staged = f"{staging(instant)}/a/0/{partition}.avro"
+    for number in range(3):
+        partition = number % 2
+        staged = f"{staging(instant)}/a/0/{number}.avro"
         place = folder / staged
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(b"12345")
-        found.append(DataFile(staged, f"topics/{instant}/t/partition={partition}/{partition}.avro", 5, "crc32:0"))
+        found.append(DataFile(staged, f"topics/{instant}/t/partition={partition}/{number}.avro", 5, "crc32:0"))
     files.last_checkpoint()
     files.open(instant)
     files.commit(instant, [committable(f"{staging(instant)}/a/0", "interval", found, 7)], {OFFSETS_KEY: "{}"})
@@ -74,7 +75,7 @@ def test_files_are_shown_by_their_log(files, tmp_path, monkeypatch):
     (other,) = timeline.of_others(INSTANTS[1:])
     assert (other.requested, other.action, other.is_commit) == (INSTANTS[0], "interval", True)
     assert other.modified is not None
-    assert log.facts(other) == CommitFacts("append", 7, 10, 2, 2, (OFFSETS_KEY,))
+    assert log.facts(other) == CommitFacts("append", 7, 15, 3, 2, (OFFSETS_KEY,))
     files.rollback(INSTANTS[2])
     assert log.read().standing(INSTANTS[2]) == "absent"
     monkeypatch.setattr(commits, "SHOWN", 1)
