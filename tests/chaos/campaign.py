@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -49,7 +50,9 @@ class _Step:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.group = process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.killpg(self._process.pid, number)
 
     def wait(self, seconds: float | None = None) -> int | None:
         try:
@@ -74,10 +77,12 @@ class _Write:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self.group = job.group
         self._thread = Thread(target=self._run, daemon=True)
         self._status: int | None = None
         self._thread.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._job.signal(number)
 
     def _run(self) -> None:
         status = self._job.wait()

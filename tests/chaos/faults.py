@@ -19,9 +19,8 @@ FATES = {"none": 62, "killed": 16, "frozen for a while": 10, "frozen for long": 
 class Task(Protocol):
     """A process group at work."""
 
-    @property
-    def group(self) -> int:
-        """Its process group."""
+    def signal(self, number: signal.Signals) -> None:
+        """Send its processes a signal; raises ProcessLookupError where they have ended."""
         ...
 
     def wait(self, seconds: float | None = None) -> int | None:
@@ -50,7 +49,7 @@ class Sleepers:
         for name, task in awake:
             self._tell(f"{name} wakes up")
             with suppress(ProcessLookupError):
-                os.killpg(task.group, signal.SIGCONT)
+                task.signal(signal.SIGCONT)
         self._awake += awake
 
     def end(self, rng: random.Random) -> list[Task]:
@@ -66,7 +65,7 @@ class Sleepers:
         """End them for good."""
         for _, task in [*self._tasks, *self._awake]:
             with suppress(ProcessLookupError):
-                os.killpg(task.group, signal.SIGKILL)
+                task.signal(signal.SIGKILL)
 
 
 def suffer(name: str, task: Task, lasts: float, rng: random.Random, sleepers: Sleepers, tell: Any) -> int | None:
@@ -91,19 +90,19 @@ def suffer(name: str, task: Task, lasts: float, rng: random.Random, sleepers: Sl
         return status
     tell(f"{name} is {fate}")
     with suppress(ProcessLookupError):
-        os.killpg(task.group, signal.SIGKILL if fate == "killed" else signal.SIGSTOP)
+        task.signal(signal.SIGKILL if fate == "killed" else signal.SIGSTOP)
     if fate == "frozen for long":
         status = task.wait(0.5)
         if status is None:
             sleepers.add(name, task)
             return None
         with suppress(ProcessLookupError):  # a driver had just answered: whoever takes it next would wait for ever
-            os.killpg(task.group, signal.SIGCONT)
+            task.signal(signal.SIGCONT)
         return status
     if fate == "frozen for a while":
         Event().wait(rng.uniform(0.2, 6))  # time passes: nothing else is waited for
         with suppress(ProcessLookupError):
-            os.killpg(task.group, signal.SIGCONT)
+            task.signal(signal.SIGCONT)
     return task.wait()
 
 

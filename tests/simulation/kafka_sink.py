@@ -18,8 +18,8 @@ from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.notes import SignedNotes
 from sluice.sinks.kafka.log import TableLog
+from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.table import KafkaTable
-from sluice.sinks.kafka.takes import LARGEST
 
 from .kafka import Record
 from .lake import Completed, File, Instant

@@ -38,8 +38,8 @@ from sluice.protocol.state import ClusterState, PartitionBounds
 from sluice.protocol.streams import Followed
 from sluice.protocol.taken_back import TakenBack
 from sluice.protocol.transaction import State, TableLog, Transaction
+from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.table import KafkaTable
-from sluice.sinks.kafka.takes import LARGEST
 from sluice.sources.kafka.cluster import KafkaCluster
 
 from .broker import SimKafka

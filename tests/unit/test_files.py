@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -22,8 +23,9 @@ from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.options.compatibility import incompatible
 from sluice.sinks.files.options.names import DataFile, committable, extension, file_name, files_of, log_entry
-from sluice.sinks.files.options.partitioning import as_options, escaped, partitioning_of
+from sluice.sinks.files.options.partitioning import escaped
 from sluice.sinks.files.options.path_format import Texts
+from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.storage import LocalStorage
 from sluice.sinks.files.takeover import next_offsets
 
@@ -146,10 +148,11 @@ def test_a_folder_without_a_name_is_no_partition_of_a_catalog():
 
 
 def test_a_partitioning_travels_in_settings():
-    made = section(partitioner="field", partition_fields=("id", "at")).partitioning
-    assert partitioning_of(as_options(made)) == made
-    made = section(partitioner="hourly", timezone="Asia/Kolkata", timestamp_extractor="record").partitioning
-    assert partitioning_of(as_options(made)) == made
+    for made in (
+        section(partitioner="field", partition_fields=("id", "at")),
+        section(partitioner="hourly", timezone="Asia/Kolkata", timestamp_extractor="record"),
+    ):
+        assert PinnedFiles.of(made.writer("t", None, maintained=False)).partitioning == made.partitioning
 
 
 # Folders and names
@@ -175,7 +178,7 @@ def test_a_wall_clock_s_folder_is_by_its_own_clock_over_daylight_saving():
 @given(st.integers(-(10**16), 10**16), st.integers(1, 10**10))
 def test_a_folder_s_stretch_begins_at_or_before_its_times(local, duration):
     made = section(partitioner="daily").partitioning
-    changed = partitioning_of({**as_options(made), "duration": str(duration)})
+    changed = replace(made, duration=duration)
     begin = changed.begin(local)
     assert begin <= local
 

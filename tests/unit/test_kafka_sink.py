@@ -20,11 +20,12 @@ from sluice.sinks.kafka.identity import TopicLife, changes_of
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.options.names import topics_of, transactional_id, way_of_writing
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.options.takes import LARGEST, Group, Takes, as_option, from_option
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 from sluice.sinks.kafka.shape import shape_of
 from sluice.sinks.kafka.staged import Staged, committable
 from sluice.sinks.kafka.staging import checksum, local_staging
-from sluice.sinks.kafka.takes import LARGEST, Group, Takes, as_option, from_option, pinned_takes
 
 GOOD = {"connection": "target", "topic": "out", "staging": "/staging/out"}
 
@@ -33,8 +34,12 @@ def section(**more):
     return KafkaTopic.model_validate({**GOOD, **more})
 
 
+def pinned(**more):
+    return PinnedTopic.of(section(**more).writer("t", None, maintained=False))
+
+
 def shaped(columns, **more):
-    return shape_of(section(**more).writer("t", None, maintained=False).options, columns)
+    return shape_of(pinned(**more), columns)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +85,18 @@ def test_topics_are_named_after_the_sources():
 def test_what_topics_take_is_said_by_name_only_where_it_differs_from_most():
     small, most, compacted = Takes(2000), Takes(1_048_588), Takes(1_048_588, keyed=True)
     found = {"a": most, "b": small, "c": most, "d": compacted, "e": most}
-    assert from_option(as_option(found)) == [Group(small, ("b",)), Group(compacted, ("d",)), Group(most, ())]
-    assert from_option(as_option({"a": small})) == [Group(small, ())]
-    assert from_option(as_option({})) == [Group(Takes(LARGEST), ())]
+    assert from_option(as_option(found)) == (Group(small, ("b",)), Group(compacted, ("d",)), Group(most, ()))
+    assert from_option(as_option({"a": small})) == (Group(small, ()),)
+    assert from_option(as_option({})) == (Group(Takes(LARGEST), ()),)
     ways = {way_of_writing(section().writer("t", None, maintained=False).model_copy(update={"options": {"takes": t}}))
             for t in ("[]", "[1]")}  # fmt: skip
     assert len(ways) == 1  # of the same rows, a topic with another limit gets the same records
 
 
 def test_a_start_of_a_release_that_did_not_ask_what_topics_take_says_that_they_take_all():
-    assert pinned_takes({}) == [Group(Takes(LARGEST), ())]
-    assert pinned_takes({"takes": as_option({"a": Takes(1000)})}) == [Group(Takes(1000), ())]
+    assert pinned().groups == (Group(Takes(LARGEST), ()),)
+    given = pinned().model_copy(update={"takes": as_option({"a": Takes(1000)})})
+    assert given.groups == (Group(Takes(1000), ()),)
 
 
 def test_columns_by_what_they_are_for():

@@ -30,6 +30,7 @@ class Job:
     group: int
     answer: Callable[[], int | None]  # exit status; None where it was killed
     answered: Callable[[], bool]
+    on_kill: Callable[[], None] = lambda: None
     _done: list[int | None] = field(default_factory=list)
 
     def wait(self) -> int | None:
@@ -50,6 +51,8 @@ class Job:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the driver's JVM and Python at once."""
+        if number is signal.SIGKILL:
+            self.on_kill()
         os.killpg(self.group, number)
 
     def kill(self) -> None:
@@ -77,11 +80,15 @@ class Driver:
         self.log = folder / "log"
         self.group = self._process.pid
         self.busy = False
-        self._results = 0
+        self._killed = False
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._killed and self._process.poll() is None
+
+    def is_killed(self) -> None:
+        """Take note that its processes are killed: it may have answered just before, and die only in a moment."""
+        self._killed = True
 
     def ask(self, *task: Any) -> Any:
         """Do a task and wait for it; None where the driver died over it."""

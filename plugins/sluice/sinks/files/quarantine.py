@@ -15,7 +15,8 @@ from sluice.records.settings import Errors
 from sluice.sinks.files.commits import Folder
 from sluice.sinks.files.log import IntervalLog, ReadsFiles
 from sluice.sinks.files.options import Files
-from sluice.sinks.files.options.names import APART, INNER, LOG
+from sluice.sinks.files.options.names import INNER, LOG
+from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.quarantined import IN_SHORT, quarantined, rows_in
 from sluice.sinks.reading import failed
@@ -44,7 +45,7 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
             quarantine=path,
         ) from error
     writer = section.writer(f"{table.name}_quarantine", None, maintained=False, schema_ddl=_DDL)
-    return writer.model_copy(update={"options": {**writer.options, APART: "true"}})
+    return PinnedFiles.of(writer).model_copy(update={"apart": True}).pinned_in(writer)
 
 
 def require_own(storage: Storage, path: str, table: str) -> None:

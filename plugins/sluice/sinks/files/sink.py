@@ -32,7 +32,7 @@ from sluice.sinks.files.objects import ObjectTable
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.options.compatibility import incompatible
 from sluice.sinks.files.options.names import topic_folder
-from sluice.sinks.files.options.partitioning import partitioning_of
+from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.quarantine import bad_records, quarantine_writer, require_own
 from sluice.sinks.files.remote import remote_storage
 from sluice.sinks.files.renames import RenamedTable
@@ -228,7 +228,7 @@ class FilesSink:
             return writer
         most = self._options.max_rows_per_file or sys.maxsize
         rows = min(most, max(1, int(wanted / average)))
-        return writer.model_copy(update={"options": {**writer.options, "max_rows_per_file": str(rows)}})
+        return PinnedFiles.of(writer).model_copy(update={"max_rows_per_file": rows}).pinned_in(writer)
 
     def _require_compatible(self, table: FilesTable, columns: Type, jvm: HudiJvm) -> None:
         """Check that `schema_compatibility` allows the changes of the columns."""
@@ -255,8 +255,8 @@ class FilesSink:
 
     def _require_types(self, writer: TableSpec, types: dict[str, Any]) -> None:
         """Check that folders can be derived from the columns, and that the format can hold them."""
-        place, options = self._pipeline.sink.place, writer.options
-        made = partitioning_of(options)
+        place, pinned = self._pipeline.sink.place, PinnedFiles.of(writer)
+        made = pinned.partitioning
         if made.timestamp_field and made.timestamp_field not in types:
             raise ActionRequiredError(
                 f"{place}.timestamp_field names a column that the rows don't have: {made.timestamp_field}.",
@@ -271,7 +271,7 @@ class FilesSink:
                 f"{place}: {error}.", next_step="name another column, or `cast` it in `transforms`.", table=writer.path
             ) from error
         unfit = sorted(name for name, kind in nested.items() if kind in ("struct", "array", "map", "binary"))
-        if unfit and options["format"] == "csv":
+        if unfit and pinned.format == "csv":
             raise ActionRequiredError(
                 f"CSV can hold neither nested values nor bytes: {', '.join(unfit)}.",
                 next_step=f"choose another {place}.format, or leave these columns out in `transforms`.",

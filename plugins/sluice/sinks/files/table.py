@@ -35,6 +35,7 @@ from sluice.sinks.files.options.names import (
     log_entry,
     staging,
 )
+from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.storage import Storage
 
 _RECENT = 3  # enough, since the next START already detects an aborted interval that a process completed
@@ -185,13 +186,13 @@ class FilesTable(ABC):
         number = (self._log.last() if self._based_on is None else self._based_on) + 1
         if not self._is_open(instant):
             raise self._overtaken(instant)
-        options, written = self.writer.options, list(committables)
-        layout: Layout = "interval" if options["layout"] == "interval" else "connect"
-        files = files_of(written, instant, options["topics_dir"], layout)
+        pinned, written = PinnedFiles.of(self.writer), list(committables)
+        layout = pinned.layout
+        files = files_of(written, instant, pinned.topics_dir, layout)
         self._require_there(instant, files)
         self._require_free(instant, layout, files)
         rows = sum(one.rows for one in written)
-        record = Record(instant, layout, options["format"], self.writer.schema_ddl, rows, files, dict(extra))
+        record = Record(instant, layout, pinned.format, self.writer.schema_ddl, rows, files, dict(extra))
         try:
             self._enter(number, record)
         except (FileNotFoundError, FileExistsError) as error:

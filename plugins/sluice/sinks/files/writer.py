@@ -29,9 +29,7 @@ from sluice.rows.records import KAFKA_COLUMNS, RECORD_TIME, parse_ddl
 from sluice.sinks.answers import of_job
 from sluice.sinks.files.hadoop import SETTING
 from sluice.sinks.files.options.names import (
-    APART,
     DataFile,
-    Layout,
     committable,
     extension,
     file_name,
@@ -39,8 +37,8 @@ from sluice.sinks.files.options.names import (
     staging,
     topic_folder,
 )
-from sluice.sinks.files.options.partitioning import partitioning_of
 from sluice.sinks.files.options.path_format import Texts
+from sluice.sinks.files.options.pinned import PinnedFiles
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import LocalStorage, Storage, local_folder
 
@@ -108,11 +106,11 @@ class FilesWriter(SinkWriter):
     def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
         self._spark = spark
         self._start = start
-        self._options: Mapping[str, str] = start.writer.options
+        self._pinned = PinnedFiles.of(start.writer)
         self._folder = f"{staging(start.transaction)}/{attempt}"
         self._parts = itertools.count()
-        self._partitioning = partitioning_of(self._options)
-        self._chunk = int(self._options["max_rows_per_file"])
+        self._partitioning = self._pinned.partitioning
+        self._chunk = self._pinned.max_rows_per_file
         self._planned: dict[tuple[str, int], list[PlannedRange]] = {}
         for r in sorted((r for group in start.ranges for r in group), key=lambda r: r.start):
             self._planned.setdefault((r.named_topic, r.partition), []).append(r)
@@ -126,8 +124,7 @@ class FilesWriter(SinkWriter):
         frame = placed.frame._jdf
         number = int(observed(frame, _WRITTEN)["rows"])
         files = self._files(folder, folders)
-        layout: Layout = "interval" if self._options["layout"] == "interval" else "connect"
-        return Written((committable(folder, layout, files, number),), frame)
+        return Written((committable(folder, self._pinned.layout, files, number),), frame)
 
     # Rows
 
@@ -193,7 +190,7 @@ class FilesWriter(SinkWriter):
                 written = sources.FileFormatWriter.write(
                     session,
                     plan,
-                    getattr(jvm, _FORMATS[self._options["format"]])(),
+                    getattr(jvm, _FORMATS[self._pinned.format])(),
                     committer,
                     spec(target, empty, plan.output()),
                     session.sessionState().newHadoopConfWithOptions(scala_options),
@@ -207,20 +204,20 @@ class FilesWriter(SinkWriter):
 
     def _format_options(self) -> dict[str, str]:
         """The options for Spark's writer of the format."""
-        codec = self._options["codec"]
+        codec = self._pinned.codec
         options = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", "maxRecordsPerFile": "0"}
         if self._start.writer.path.startswith(OBJECTS):
             # Tasks put their files into the attempt's folder themselves: a rename is a copy on S3, and one is enough.
             # The comparison of files and tasks detects the files of a task that died over it.
             options["mapreduce.fileoutputcommitter.algorithm.version"] = "2"
-        if self._options["format"] in ("avro", "parquet"):
+        if self._pinned.format in ("avro", "parquet"):
             options["compression"] = _UNPACKED if codec == "none" else codec
         else:
             options["compression"] = codec
-        if self._options["format"] == "avro":
+        if self._pinned.format == "avro":
             name = re.sub(r"\W", "_", self._start.writer.name, flags=re.ASCII)
             options["recordName"] = f"_{name}" if name[0].isdigit() else name  # Avro's names never begin with a digit
-        return {**options, **TEXT_OPTIONS.get(self._options["format"], {})}
+        return {**options, **TEXT_OPTIONS.get(self._pinned.format, {})}
 
     @contextmanager
     def _settings(self, *, in_order: bool) -> Iterator[None]:
@@ -258,7 +255,7 @@ class FilesWriter(SinkWriter):
         """
         storage = self._storage()
         texts = self._texts()
-        ending = extension(self._options["format"], self._options["codec"])
+        ending = extension(self._pinned.format, self._pinned.codec)
         found = []
         sizes = storage.files(folder)
         if sorted(name.rpartition("/")[0] for name in sizes) != sorted(written):
@@ -286,10 +283,10 @@ class FilesWriter(SinkWriter):
         if self._chunk:
             first = int(values[_CHUNK]) * self._chunk
             start, end = max(start, first), min(end, first + self._chunk)
-        base = self._options["topics_dir"]
-        if self._options["layout"] == "interval":
+        base = self._pinned.topics_dir
+        if self._pinned.layout == "interval":
             base = interval_folder(base, self._start.transaction)
-        if APART in self._options:
+        if self._pinned.apart:
             base = f"{base}/{part}"
         folders = self._partitioning.folders(partition, values, self._start.time, texts)
         return "/".join([base, topic_folder(topic), *folders, file_name(topic, partition, start, end - 1, ending)])
@@ -308,7 +305,7 @@ class FilesWriter(SinkWriter):
         Raises:
             ActionRequiredError: this Java runtime doesn't know the language.
         """
-        language = self._options["locale"].replace("_", "-")
+        language = self._pinned.locale.replace("_", "-")
         if not self._partitioning.by_time or not self._partitioning.format.has_words or language == "en":
             return Texts()
         jvm: Any = self._spark._jvm
@@ -345,13 +342,13 @@ class _ChecksTimes(FilesWriter):
 def files_writer(spark: SparkSession, start: StartCommit, attempt: str) -> FilesWriter:
     """The writer of one attempt; see `sluice.connectors.data.MakesWriter`."""
     types = {field.name: field.dataType.simpleString() for field in parse_ddl(spark, start.writer.schema_ddl)}
-    checks = partitioning_of(start.writer.options).misplaced(types) is not None
+    checks = PinnedFiles.of(start.writer).partitioning.misplaced(types) is not None
     return (_ChecksTimes if checks else FilesWriter)(spark, start, attempt)
 
 
 def refused(writer: TableSpec, rows: DataFrame) -> DataFrame:
     """Rows with the column `sluice.connectors.data.REFUSED`: the reason why a row has no folder, else null."""
-    words = partitioning_of(writer.options).misplaced(dict(rows.dtypes)) or "cast(NULL AS STRING)"
+    words = PinnedFiles.of(writer).partitioning.misplaced(dict(rows.dtypes)) or "cast(NULL AS STRING)"
     return rows.withColumn(REFUSED, F.expr(words))
 
 

@@ -11,6 +11,7 @@ from sluice.databases.fits import Fit, literal
 from sluice.identifiers import quoted
 from sluice.protocol.messages import TableSpec
 from sluice.records.structs import Type, in_words
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 
 PLACE_TYPES = ("string", "integer", "long")
 """The types of topic, partition and offset, with pk_mode kafka."""
@@ -56,20 +57,21 @@ def row_columns(writer: TableSpec, fields: Iterable[Mapping[str, Type]]) -> list
         writer: the settings for writing the rows.
         fields: the pinned schema's fields, as in Spark's JSON.
     """
-    key = {*writer.record_key}
+    key, pinned = {*writer.record_key}, PinnedJdbc.of(writer)
     found = [
         RowColumn(str(f["name"]), f["type"], bool(f["nullable"]) and f["name"] not in key, quoted(str(f["name"])))
         for f in fields
-        if f["name"] != writer.options["without"]
+        if f["name"] != pinned.without
     ]
-    places = filter(None, writer.options["place_fields"].split(","))
-    found += [RowColumn(n, t, False, v) for n, t, v in zip(places, PLACE_TYPES, _PLACE_VALUES, strict=False)]
+    found += [
+        RowColumn(n, t, False, v) for n, t, v in zip(pinned.place_fields, PLACE_TYPES, _PLACE_VALUES, strict=False)
+    ]
     return found
 
 
 def key_columns(writer: TableSpec) -> tuple[str, ...]:
     """The columns of the primary key that a new table gets."""
-    return writer.record_key or tuple(filter(None, writer.options["place_fields"].split(",")))
+    return writer.record_key or PinnedJdbc.of(writer).place_fields
 
 
 def matched(dialect: Dialect, rows: Sequence[RowColumn], table: Sequence[DatabaseColumn], zone: str) -> Matched:

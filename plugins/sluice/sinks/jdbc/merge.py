@@ -11,6 +11,7 @@ from sluice.protocol.messages import TableSpec
 from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.failures import RowsRefusedError
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.statements import Target
 
 COMMITTING = "committing the interval"
@@ -177,7 +178,7 @@ class Merge:
         update = statements.update(target)
         if update is not None:
             self._run(update)
-        if self._writer.options["insert_mode"] == "upsert":
+        if PinnedJdbc.of(self._writer).insert_mode == "upsert":
             self._run(statements.insert_new(target))
         self._run(statements.drop_temporary(target, target.latest))
 

@@ -23,6 +23,7 @@ from sluice.protocol.quarantine import INSTANT, SCHEMA, Quarantined, quarantine_
 from sluice.records.settings import Errors
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.options.names import LONGEST, instant_of_staging, schema_and_name
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable
 
@@ -77,7 +78,7 @@ def quarantine_writer(table: TableSpec, errors: Errors) -> TableSpec:
         ActionRequiredError: errors.quarantine isn't a table on the same connection, or its name is too long.
     """
     path = quarantine_path(table.path, errors)
-    there = table.options["connection"]
+    there = PinnedJdbc.of(table).connection
     name = path.removeprefix(f"{_ID}{there}/")
     try:
         section = Jdbc.model_validate({"connection": there, "table": name, "schema": _DDL})

@@ -20,6 +20,7 @@ from sluice.rows.records import parse_ddl
 from sluice.sinks.jdbc.columns import PLACE_TYPES, matched, row_columns
 from sluice.sinks.jdbc.database import connected
 from sluice.sinks.jdbc.options.names import schema_and_name
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.statements import Target
 
 _FETCHED = "10000"  # rows at a time: by default PostgreSQL's driver fetches the whole table at once
@@ -39,14 +40,15 @@ def table_rows(
         ActionRequiredError: the table lacks a column of the rows.
         RetryableError: the database doesn't answer.
     """
-    address = address_of(connection(writer.options["connection"]))
+    pinned = PinnedJdbc.of(writer)
+    address = address_of(connection(pinned.connection))
     fields = {field.name: field for field in parse_ddl(spark, writer.schema_ddl)}
     rows = row_columns(writer, [field.jsonValue() for field in fields.values()])
     jvm: Any = spark._jvm
     with connected(jvm, address) as database:
-        schema, name = schema_and_name(writer.options["table"])
+        schema, name = schema_and_name(pinned.table)
         schema = database.schema_of(schema)
-        dialect, zone = database.dialect, writer.options["db_timezone"]
+        dialect, zone = database.dialect, pinned.db_timezone
         found = matched(dialect, rows, database.columns(schema, name), zone)
     if found.missing:
         raise ActionRequiredError(
@@ -54,7 +56,7 @@ def table_rows(
             next_step="compare the table with its source by other means.",
             table=writer.path,
         )
-    places = dict(zip(filter(None, writer.options["place_fields"].split(",")), PLACE, strict=False))
+    places = dict(zip(pinned.place_fields, PLACE, strict=False))
     read: list[tuple[str, Stored, DataType | str]] = []
     for row in rows:
         kind = dict(zip(PLACE, PLACE_TYPES, strict=True))[places[row.name]] if row.name in places else row.kind

@@ -13,6 +13,7 @@ from sluice.sinks.jdbc import statements
 from sluice.sinks.jdbc.columns import Matched, created, key_columns, matched, row_columns
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.options.names import INSTANTS, POSITIONS
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.statements import Target
 
 
@@ -90,7 +91,7 @@ class Shape:
                 table=self._key,
                 connection=self._database.address.connection,
             )
-        found = matched(self._table.dialect, rows, table, self._writer.options["db_timezone"])
+        found = matched(self._table.dialect, rows, table, PinnedJdbc.of(self._writer).db_timezone)
         problems = list(found.problems)
         if found.missing and not evolve:
             names = ", ".join(row.name for row in found.missing)
@@ -138,7 +139,7 @@ class Shape:
 
     def _matched(self, fields: Sequence[Mapping[str, Type]], table: Sequence[DatabaseColumn]) -> Matched:
         rows = row_columns(self._writer, fields)
-        return matched(self._table.dialect, rows, table, self._writer.options["db_timezone"])
+        return matched(self._table.dialect, rows, table, PinnedJdbc.of(self._writer).db_timezone)
 
     def _run(self, sql: str, doing: str) -> None:
         self._database.run(sql, doing=doing)

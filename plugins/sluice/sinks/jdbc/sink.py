@@ -25,6 +25,7 @@ from sluice.schemas.pinner import RecordPinner
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.options import Jdbc
 from sluice.sinks.jdbc.options.names import schema_and_name
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.quarantine import QuarantineTable, bad_records, quarantine_writer
 from sluice.sinks.jdbc.statements import Target
 from sluice.sinks.jdbc.table import JdbcTable
@@ -125,7 +126,7 @@ class JdbcSink:
         return bad_records(database.rows, self._quarantine(database, pinned), paths)
 
     def _quarantine(self, database: Database, pinned: TableSpec) -> Target:
-        schema, name = schema_and_name(pinned.options["table"])
+        schema, name = schema_and_name(PinnedJdbc.of(pinned).table)
         return Target(database.dialect, database.schema_of(schema), name)
 
     def _open_database(self) -> Database:

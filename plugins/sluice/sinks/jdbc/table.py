@@ -34,6 +34,7 @@ from sluice.sinks.jdbc.options.names import (
     is_staging_of,
     schema_and_name,
 )
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.shape import Shape
 from sluice.sinks.jdbc.statements import Target
 
@@ -111,7 +112,7 @@ class JdbcTable:
         return Shape(self._database, self._target, self.writer)
 
     def _target_of(self, writer: TableSpec) -> Target:
-        return replace(self._target, name=schema_and_name(writer.options["table"])[1])
+        return replace(self._target, name=schema_and_name(PinnedJdbc.of(writer).table)[1])
 
     def has_bookkeeping(self) -> bool:
         """Whether the sink's bookkeeping tables exist."""

@@ -28,8 +28,8 @@ from sluice.rows.records import fails_with, parse_ddl
 from sluice.sinks.jdbc.columns import RowColumn, matched, row_columns, sent
 from sluice.sinks.jdbc.database import Database, connected
 from sluice.sinks.jdbc.failures import classified
-from sluice.sinks.jdbc.options import FIRST_TABLE, NUMBER
 from sluice.sinks.jdbc.options.names import DELETED, LOG, OFFSET, schema_and_name, staging_table
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 from sluice.sinks.jdbc.shape import target_of
 from sluice.sinks.jdbc.statements import Target
 
@@ -55,7 +55,8 @@ class JdbcWriter(SinkWriter):
         self._spark = spark
         self._jvm: Any = spark._jvm
         self._start, self._writer, self._attempt = start, start.writer, attempt
-        self._address = address_of(connection(start.writer.options["connection"]))
+        self._pinned = PinnedJdbc.of(start.writer)
+        self._address = address_of(connection(self._pinned.connection))
         self._written = 0
 
     def write(self, rows: DataFrame, emptied_at: str | None = None, *, truncates: bool = False) -> Written:  # noqa: ARG002
@@ -84,15 +85,15 @@ class JdbcWriter(SinkWriter):
             rows=int(counts["rows"]),
             deletes=int(counts["deletes"] or 0),
             path=staging.name,
-            table=self._writer.name if FIRST_TABLE in self._writer.options else "",
+            table=self._writer.name if self._pinned.first_table is not None else "",
         )
         return Written((staged,), frame._jdf)
 
     def _create(self, database: Database, number: int) -> _Staging:
         """Create the staging table of a part of this attempt."""
         writer, dialect = self._writer, database.dialect
-        zone = writer.options["db_timezone"]
-        schema, name = schema_and_name(writer.options["table"])
+        zone = self._pinned.db_timezone
+        schema, name = schema_and_name(self._pinned.table)
         schema = database.schema_of(schema)
         rows = row_columns(writer, parse_ddl(self._spark, writer.schema_ddl).jsonValue()["fields"])
         found = matched(dialect, rows, database.columns(schema, name), zone)
@@ -106,8 +107,8 @@ class JdbcWriter(SinkWriter):
             )
         target = target_of(Target(dialect, schema, name), writer, found)
         # The names of all staging tables of an interval derive from its first table, by which the commit finds them.
-        _, first = schema_and_name(writer.options.get(FIRST_TABLE, writer.options["table"]))
-        number += int(writer.options.get(NUMBER, 0)) * _STAGED_BY_ONE
+        _, first = schema_and_name(self._pinned.first_table or self._pinned.table)
+        number += (self._pinned.number or 0) * _STAGED_BY_ONE
         staged = staging_table(dialect.canonical(schema, first), self._start.transaction, self._attempt, number)
         database.create_staging(target, staged)
         return _Staging(staged, target.own(staged), self._values(rows, found.found, database.row_limit()))
@@ -116,7 +117,7 @@ class JdbcWriter(SinkWriter):
         self, rows: Sequence[RowColumn], table: Mapping[str, DatabaseColumn], row_limit: int | None
     ) -> dict[str, str]:
         """The values to send, by column; the first one fails the job if any value of a row doesn't fit."""
-        dialect, zone = self._address.dialect, self._writer.options["db_timezone"]
+        dialect, zone = self._address.dialect, self._pinned.db_timezone
         fits = {row.name: sent(dialect, row, table[row.name], zone) for row in rows}
         problems = [fit.problem for fit in fits.values() if fit.problem is not None]
         problems += [words for row in rows for words in self._refused(row, table[row.name])]
@@ -149,7 +150,7 @@ class JdbcWriter(SinkWriter):
         if not column.nullable:
             words = f"the column {column.name} must not be null in the database"
             found.append(f"CASE WHEN {keeps}{row.value} IS NULL THEN {literal(words)} END")
-        placeholder = self._writer.options["unavailable_value"]
+        placeholder = self._pinned.unavailable_value
         there = unavailable_sql(row.value, row.kind, placeholder) if placeholder else None
         if there is not None:
             words = (
@@ -167,7 +168,7 @@ class JdbcWriter(SinkWriter):
             "url": self._address.url,
             "dbtable": table,
             "driver": self._address.dialect.driver,
-            "batchsize": self._writer.options["batch_size"],
+            "batchsize": str(self._pinned.batch_size),
             "isolationLevel": self._address.dialect.isolation,
         }
         if self._address.dialect.one_writer:

@@ -23,7 +23,7 @@ from sluice.sinks.kafka.log import CONFIG
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
 from sluice.sinks.kafka.options.names import transactional_id
-from sluice.sinks.kafka.takes import LARGEST, Takes
+from sluice.sinks.kafka.options.takes import LARGEST, Takes
 
 _PARTITIONERS: Final = {"murmur2": "murmur2_random", "crc32": "consistent_random", "same": "murmur2_random"}
 """librdkafka's names of the partitioners. Records without a key go to a random partition."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,10 +16,11 @@ from sluice.protocol.messages import TableSpec
 from sluice.rows.changes import CHANGE, DELETES
 from sluice.rows.records import PROBLEM, RECORD_TIME, parse_ddl
 from sluice.sinks.kafka.encoders import as_text, encoded, unfit
-from sluice.sinks.kafka.options.names import EACH, LEFT_OUT, SHORTENED, STAGED
+from sluice.sinks.kafka.options.names import EACH, LEFT_OUT, STAGED
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.options.takes import Group, Takes
 from sluice.sinks.kafka.packing import packed_size
 from sluice.sinks.kafka.shape import shape_of
-from sluice.sinks.kafka.takes import Group, Takes, pinned_takes
 
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _NO_HEADERS: Final = f"cast(array() AS {HEADERS})"
@@ -39,18 +39,18 @@ def written_records(spark: SparkSession, writer: TableSpec, rows: DataFrame, kep
             the rows, its results are used.
         kept: columns of the rows to keep in addition.
     """
-    options = writer.options
+    pinned = PinnedTopic.of(writer)
     frame = rows if _VALUE in rows.columns else _encoded_rows(spark, writer, rows)
-    if SHORTENED in options:
+    if pinned.shortened:
         frame = _shortened(spark, writer, frame)
-    shape = shape_of(options, parse_ddl(spark, writer.schema_ddl).names)
+    shape = shape_of(pinned, parse_ddl(spark, writer.schema_ddl).names)
     made = {
         "topic": F.col(_TOPIC),
         "key": F.col(_KEY),
         "value": F.col(_VALUE),
         "headers": F.col(_HEADERS),
-        "partition": F.col("_kafka_partition") if options["partitioner"] == "same" else F.lit(None).cast("int"),
-        "timestamp": _time(options, shape.timestamp),
+        "partition": F.col("_kafka_partition") if pinned.partitioner == "same" else F.lit(None).cast("int"),
+        "timestamp": _time(pinned, shape.timestamp),
     }
     return frame.select(*(made[name].alias(name) for name in STAGED), *map(quoted, kept))
 
@@ -66,36 +66,30 @@ def checked_records(spark: SparkSession, writer: TableSpec, rows: DataFrame) -> 
         writer: the settings for writing records.
         rows: the table's columns with `PLACE` and `PROBLEM`; rows that have a problem are not encoded.
     """
-    kinds = parse_ddl(spark, writer.schema_ddl)
-    shape = shape_of(writer.options, kinds.names)
+    kinds, pinned = parse_ddl(spark, writer.schema_ddl), PinnedTopic.of(writer)
+    shape = shape_of(pinned, kinds.names)
     frame = _sized(spark, writer, _encoded_rows(spark, writer, rows, F.col(PROBLEM).isNull()))
-    parts = [(writer.options["key_encoder"], shape.key), (writer.options["value_encoder"], shape.value)]
+    parts = [(pinned.key_encoder, shape.key), (pinned.value_encoder, shape.value)]
     wrong = [one for encoder, names in parts if (one := unfit(encoder, names, kinds)) is not None]
-    wrong += [_undated(_time(writer.options, shape.timestamp))]
-    wrong += [_without_key(pinned_takes(writer.options)), _too_large(writer.options.get("compression", "none"))]
+    wrong += [_undated(_time(pinned, shape.timestamp))]
+    wrong += [_without_key(pinned.groups), _too_large(pinned.compression)]
     refused = F.when(F.col(PROBLEM).isNull(), F.coalesce(*wrong))
     return frame.select(*map(quoted, (*rows.columns, _TOPIC, _KEY, _VALUE, _HEADERS)), refused.alias(REFUSED))
 
 
-def needs_record_time(options: Mapping[str, str]) -> bool:
-    """Whether the source record's timestamp is needed."""
-    return bool(options["timestamp"] == "record")
-
-
 def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good: Column | None = None) -> DataFrame:
     """The rows with the topics, keys, values and headers of their records in additional columns."""
-    options = writer.options
-    kinds = parse_ddl(spark, writer.schema_ddl)
-    shape = shape_of(options, kinds.names)
+    kinds, pinned = parse_ddl(spark, writer.schema_ddl), PinnedTopic.of(writer)
+    shape = shape_of(pinned, kinds.names)
     key: Column = F.lit(None).cast("binary")
     if shape.key:
-        key = _encoded(spark, writer, "key", shape.key, kinds)
+        key = _encoded(spark, pinned, "key", shape.key, kinds)
         nothing = F.lit(True)
         for name in shape.key:
             nothing &= F.col(quoted(name)).isNull()
         if len(shape.key) == 1:
             key = F.when(~nothing, key)
-    value = _encoded(spark, writer, "value", shape.value, kinds)
+    value = _encoded(spark, pinned, "value", shape.value, kinds)
     if CHANGE in rows.columns:
         value = F.when(~F.col(CHANGE).isin(*DELETES), value)
     headers = [F.lit(name).alias("key") for name in shape.headers]
@@ -107,7 +101,7 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
     given: Column = F.array(*own) if own else F.lit(None).cast(HEADERS)
     if carried is not None:
         given = F.concat(F.coalesce(carried, F.array().cast(HEADERS)), given) if own else carried
-    topic = options["topic"]
+    topic = pinned.topic
     named = F.expr(f"replace({literal(topic)}, {literal(EACH)}, _kafka_topic)") if EACH in topic else F.lit(topic)
     made = {_KEY: key, _VALUE: value, _HEADERS: given.cast(HEADERS)}
     if good is not None:  # a bad record has nulls in columns that aren't nullable, which encoders can't handle
@@ -115,15 +109,16 @@ def _encoded_rows(spark: SparkSession, writer: TableSpec, rows: DataFrame, good:
     return rows.select("*", named.alias(_TOPIC), *(column.alias(name) for name, column in made.items()))
 
 
-def _encoded(spark: SparkSession, writer: TableSpec, part: str, names: tuple[str, ...], kinds: StructType) -> Column:
-    pinned = json.loads(writer.options.get(f"{part}_schema", "{}"))
-    return encoded(spark, writer.options[f"{part}_encoder"], names, kinds, pinned)
+def _encoded(
+    spark: SparkSession, pinned: PinnedTopic, part: Literal["key", "value"], names: tuple[str, ...], kinds: StructType
+) -> Column:
+    return encoded(spark, pinned.encoder(part), names, kinds, pinned.schema_of(part))
 
 
-def _time(options: Mapping[str, str], column: str) -> Column:
+def _time(pinned: PinnedTopic, column: str) -> Column:
     if column:
         return F.unix_millis(F.col(quoted(column)).cast("timestamp"))
-    return F.unix_millis(F.col(RECORD_TIME)) if needs_record_time(options) else F.lit(None).cast("bigint")
+    return F.unix_millis(F.col(RECORD_TIME)) if pinned.needs_record_time else F.lit(None).cast("bigint")
 
 
 # Limits of topics
@@ -131,14 +126,12 @@ def _time(options: Mapping[str, str], column: str) -> Column:
 
 def _sized(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> DataFrame:
     """The frame with each record's size as sent, and the size that its topic allows."""
-    options = writer.options
-    taken = _by_topic(pinned_takes(options), lambda takes: takes.bytes)
+    pinned = PinnedTopic.of(writer)
+    taken = _by_topic(pinned.groups, lambda takes: takes.bytes)
     frame = frame.select("*", F.expr(_OWN_SIZE).alias(_SIZE), taken.alias(_TAKEN))
-    codec = options.get("compression", "none")
-    if codec == "none":
+    if pinned.compression == "none":
         return frame
-    level = int(options["compression_level"]) if "compression_level" in options else None
-    packed = packed_size(spark, F.expr(_WHOLE), codec, level) + _OVERHEAD
+    packed = packed_size(spark, F.expr(_WHOLE), pinned.compression, pinned.compression_level) + _OVERHEAD
     size = F.when(F.col(_SIZE) > F.col(_TAKEN), F.least(packed, F.col(_SIZE))).otherwise(F.col(_SIZE))
     return frame.withColumn(_SIZE, size)
 
@@ -153,7 +146,7 @@ _WHOLE: Final = (
 )
 
 
-def _by_topic(groups: list[Group], what: Callable[[Takes], int | bool]) -> Column:
+def _by_topic(groups: Sequence[Group], what: Callable[[Takes], int | bool]) -> Column:
     """A limit of a record's topic, as a column."""
     *named, others = groups
     found = F.lit(what(others.takes))
@@ -162,7 +155,7 @@ def _by_topic(groups: list[Group], what: Callable[[Takes], int | bool]) -> Colum
     return found
 
 
-def _without_key(groups: list[Group]) -> Column:
+def _without_key(groups: Sequence[Group]) -> Column:
     """The reason why a record without a key is refused; null if it isn't."""
     words = F.concat(
         F.lit("it has no key, and the topic "),
@@ -208,7 +201,7 @@ def _shortened(spark: SparkSession, writer: TableSpec, frame: DataFrame) -> Data
 
     A last header says what was left out, so that no reader mistakes such a record for one without a value.
     """
-    own = len(json.loads(writer.options["headers"]))
+    own = len(PinnedTopic.of(writer).headers)
     everything = (_KEY, _VALUE, _HEADERS)
     whole = _sized(spark, writer, frame)
     small = whole.select(

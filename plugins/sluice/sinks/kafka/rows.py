@@ -19,7 +19,8 @@ from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import KEPT, Commit, TableLog
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options.names import log_of, way_of_writing
-from sluice.sinks.kafka.records import HEADERS, checked_records, needs_record_time, written_records
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.records import HEADERS, checked_records, written_records
 
 _COMMITTED: Final = "read_committed"
 _FORGOTTEN: Final = f"the sink's log doesn't say where their records are: it has the last {KEPT} intervals"
@@ -92,7 +93,7 @@ class TopicRows:
 
     def needs_record_time(self, writer: TableSpec) -> bool:
         """Whether records have the timestamps of the source's records."""
-        return needs_record_time(writer.options)
+        return PinnedTopic.of(writer).needs_record_time
 
     def checked(self, spark: SparkSession, writer: TableSpec, rows: DataFrame) -> DataFrame:
         """The rows with the reason if their topic refuses a record, by the topic's present settings."""
@@ -168,9 +169,10 @@ def _columns(writer: TableSpec, settings: KafkaSettings, topics: Iterable[str]) 
     """The comparable columns of a record: the timestamp only if the sink takes it from the source's record."""
     columns = [F.col("topic"), F.col("key"), F.col("value"), _headers().alias("headers")]
     offsets = Offsets(settings)
-    if needs_record_time(writer.options) and not any(offsets.config(topic).dates_anew for topic in topics):
+    pinned = PinnedTopic.of(writer)
+    if pinned.needs_record_time and not any(offsets.config(topic).dates_anew for topic in topics):
         columns.append(F.unix_millis("timestamp").alias("timestamp"))
-    if writer.options["partitioner"] == "same":
+    if pinned.partitioner == "same":
         columns.append(F.col("partition"))
     return columns
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sluice.sinks.kafka.options import SINGLE
-
-_OF_RECORD = ("record", "wallclock")
+from sluice.sinks.kafka.options.pinned import PinnedTopic
 
 
 @dataclass(frozen=True)
@@ -31,34 +29,32 @@ class Shape:
     timestamp: str
 
 
-def shape_of(options: Mapping[str, str], columns: Sequence[str]) -> Shape:
-    """The shape of records, given START-COMMIT's options and the table's columns.
+def shape_of(pinned: PinnedTopic, columns: Sequence[str]) -> Shape:
+    """The shape of records, given START-COMMIT's settings and the table's columns.
 
     Raises:
         ValueError: the rows lack a named column, or an encoder of a single column has several, or none.
     """
-    key, value = json.loads(options["key_fields"]), json.loads(options["value_fields"])
-    headers: dict[str, str] = json.loads(options["headers"])
-    headers_from = options["headers_from"]
-    timestamp = "" if options["timestamp"] in _OF_RECORD else options["timestamp"]
-    named = {"key_fields": key, "value_fields": value, "headers": [*headers.values()]}
-    named |= {"headers_from": [headers_from] if headers_from else [], "timestamp": [timestamp] if timestamp else []}
+    key, value, headers = pinned.key_fields, pinned.value_fields, pinned.headers
+    headers_from, timestamp = pinned.headers_from, pinned.timestamp_column
+    named = {"key_fields": key, "value_fields": value, "headers": tuple(headers.values())}
+    named |= {"headers_from": (headers_from,) if headers_from else (), "timestamp": (timestamp,) if timestamp else ()}
     for place, names in named.items():
         missing = [name for name in names if name not in columns]
         if missing:
             raise ValueError(f"{place} names a column that the rows don't have: {', '.join(missing)}")
-    single = options["value_encoder"] in SINGLE
+    single = pinned.value_encoder in SINGLE
     if not value:
-        taken = {*headers.values(), headers_from, timestamp, *json.loads(options["without"]), *(key if single else ())}
-        value = [name for name in columns if name not in taken]
+        taken = {*headers.values(), headers_from, timestamp, *pinned.without, *(key if single else ())}
+        value = tuple(name for name in columns if name not in taken)
     if single and len(value) != 1:
         raise ValueError(
-            f"value.encoder {options['value_encoder']} writes one column, and there are {', '.join(value) or 'none'}: "
+            f"value.encoder {pinned.value_encoder} writes one column, and there are {', '.join(value) or 'none'}: "
             "name one in value_fields"
         )
     if not value:
         raise ValueError("no column is left for the value")
-    return Shape(tuple(key), tuple(value), headers, headers_from, timestamp)
+    return Shape(key, value, headers, headers_from, timestamp)
 
 
 def struct_of(fields: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,13 +28,14 @@ from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.cluster import Target, target_settings
 from sluice.sinks.kafka.log import TableLog
 from sluice.sinks.kafka.options import Encoder, KafkaTopic
-from sluice.sinks.kafka.options.names import SHORTENED, topics_of
+from sluice.sinks.kafka.options.names import topics_of
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.options.takes import as_option
 from sluice.sinks.kafka.pinning import pinned_schema
 from sluice.sinks.kafka.quarantine import QuarantineTopic, quarantine_section
 from sluice.sinks.kafka.shape import Shape, shape_of, struct_of
 from sluice.sinks.kafka.staging import local_staging
 from sluice.sinks.kafka.table import KafkaTable
-from sluice.sinks.kafka.takes import as_option
 
 
 @dataclass
@@ -141,7 +141,7 @@ class KafkaSink:
         section = self._quarantine(writer)
         takes = as_option(self._target(section).require((section.topic,), create=table.writable))
         pinned = section.writer(f"{writer.name}_quarantine", None, maintained=False, schema_ddl=str(section.schema_))
-        return pinned.model_copy(update={"options": {**pinned.options, "takes": takes, SHORTENED: "true"}})
+        return PinnedTopic.of(pinned).model_copy(update={"takes": takes, "shortened": True}).pinned_in(pinned)
 
     def open_quarantine(self, table: KafkaTable, pinned: TableSpec) -> KafkaTable:
         """The topic of bad records with its log, created on first use; see `sluice.connectors.sink`."""
@@ -199,17 +199,18 @@ class KafkaSink:
                 topic=keyed[0],
                 table=self._pipeline.table_id,
             )
-        more = {"takes": as_option(takes)}
+        more: dict[str, Any] = {"takes": as_option(takes)}
         for part, encoder, names in (("key", options.key, shape.key), ("value", options.value, shape.value)):
             if names:
-                more |= self._schema(part, encoder, struct_of(fields, names), targets, jvm, write=table.writable)
-        return plan, writer.model_copy(update={"options": {**writer.options, **more}})
+                struct = struct_of(fields, names)
+                more[f"{part}_schema"] = self._schema(part, encoder, struct, targets, jvm, write=table.writable) or None
+        return plan, PinnedTopic.of(writer).model_copy(update=more).pinned_in(writer)
 
     def _schema(
         self, part: str, encoder: Encoder, struct: Type, targets: tuple[str, ...], jvm: HudiJvm, *, write: bool
-    ) -> dict[str, str]:
+    ) -> dict[str, Any]:
         place = f"{self._pipeline.sink.place}.{part}"
-        pinned = pinned_schema(
+        return pinned_schema(
             part,
             encoder,
             struct,
@@ -220,15 +221,16 @@ class KafkaSink:
             registries=self._registries,
             write=write,
         )
-        return {f"{part}_schema": json.dumps(pinned)} if pinned else {}
 
     def _shape(self, writer: TableSpec, fields: Sequence[dict[str, Any]]) -> Shape:
         place = self._pipeline.sink.place
         types = {str(one["name"]): one["type"] for one in fields}
         try:
-            shape = shape_of(writer.options, list(types))
-            for part, names in (("key", shape.key), ("value", shape.value)):
-                encoder = writer.options[f"{part}_encoder"]
+            pinned = PinnedTopic.of(writer)
+            shape = shape_of(pinned, list(types))
+            for part, names, encoder in (
+                ("key", shape.key, pinned.key_encoder), ("value", shape.value, pinned.value_encoder)
+            ):  # fmt: skip
                 if names and encoder == "bytes" and types[names[0]] not in ("binary", "string"):
                     raise ValueError(f"{part}.encoder bytes writes a BINARY column, and {names[0]} is none")
                 if names and encoder == "string" and not isinstance(types[names[0]], str):

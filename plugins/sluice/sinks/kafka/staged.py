@@ -17,8 +17,8 @@ from sluice.kafka.transactional import Record
 from sluice.protocol.committable import Committable
 from sluice.sinks.files.storage import LocalStorage, Storage
 from sluice.sinks.kafka.options.names import STAGED, staging_folder
+from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.staging import checksum
-from sluice.sinks.kafka.takes import LARGEST
 
 _BATCH: Final = 2000
 _FILES: Final = "files"

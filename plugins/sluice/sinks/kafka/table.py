@@ -28,8 +28,9 @@ from sluice.sinks.kafka.identity import TopicLife
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.options.names import staging_folder
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.staged import Staged
-from sluice.sinks.kafka.takes import LARGEST
 
 _RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
@@ -184,7 +185,7 @@ class KafkaTable:
         """
         staged, spans = tuple(committables), Spans(self.target.offsets)
         lives: dict[str, TopicLife] = {}
-        by_key = self.writer.upserts and self.writer.options["partitioner"] != "same"
+        by_key = self.writer.upserts and PinnedTopic.of(self.writer).partitioner != "same"
 
         def begins(topic: str) -> None:
             known = {} if self._log.last is None else self._log.last.targets

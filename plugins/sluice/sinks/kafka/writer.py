@@ -6,7 +6,6 @@ No consumer sees staged records: the commit sends them to Kafka, in one transact
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -24,10 +23,10 @@ from sluice.sinks.answers import of_job
 from sluice.sinks.files.remote import OBJECTS, remote_storage
 from sluice.sinks.files.storage import Storage, local_folder
 from sluice.sinks.kafka.options.names import staging_folder, way_of_writing
-from sluice.sinks.kafka.records import checked_records, needs_record_time, written_records
+from sluice.sinks.kafka.options.pinned import PinnedTopic
+from sluice.sinks.kafka.records import checked_records, written_records
 from sluice.sinks.kafka.staged import committable
 from sluice.sinks.kafka.staging import checksum, local_staging
-from sluice.sinks.kafka.takes import pinned_takes
 
 _STAGED: Final = "sluice_staged"
 _RECORDS_IN_A_FILE: Final = 50_000  # the commit reads a file on remote storage into memory as a whole
@@ -44,10 +43,10 @@ class KafkaWriter(SinkWriter):
 
     def __init__(self, spark: SparkSession, start: StartCommit, attempt: str) -> None:
         self._spark, self._start = spark, start
-        self._options: Mapping[str, str] = start.writer.options
+        self._pinned = PinnedTopic.of(start.writer)
         self._folder = staging_folder(start.transaction, attempt)
         self._parts = itertools.count()
-        self.needs_record_time = needs_record_time(self._options)
+        self.needs_record_time = self._pinned.needs_record_time
 
     def checked(self, rows: DataFrame) -> DataFrame:
         """Encode the rows, and mark records that their topic refuses; see `sluice.connectors.data.ChecksRows`."""
@@ -67,7 +66,7 @@ class KafkaWriter(SinkWriter):
         )
         reach("kafka_sink.before_staging")
         storage = self._storage()
-        self._save(frame, f"{self._options['staging']}/{folder}")
+        self._save(frame, f"{self._pinned.staging}/{folder}")
         counts = observed(frame._jdf, _STAGED)
         records, tombstones = int(counts["records"]), int(counts["tombstones"])
         sizes = sorted(storage.files(folder).items())  # by task, and so in the order of the ranges
@@ -81,7 +80,7 @@ class KafkaWriter(SinkWriter):
                 instant=self._start.transaction,
             )
         way = way_of_writing(self._start.writer)  # computed here, since the commit doesn't know the registry's schemas
-        smallest = min(group.takes.bytes for group in pinned_takes(self._options))
+        smallest = min(group.takes.bytes for group in self._pinned.groups)
         return Written((committable(folder, files, records, tombstones, way, smallest),), frame._jdf)
 
     # Files
@@ -109,9 +108,9 @@ class KafkaWriter(SinkWriter):
             raise known from error
 
     def _storage(self) -> Storage:
-        local = local_folder(self._options["staging"])
+        local = local_folder(self._pinned.staging)
         if local is not None:
             return local_staging(local)
         jvm: Any = self._spark._jvm
         context: Any = self._spark._jsc
-        return remote_storage(jvm, context.hadoopConfiguration(), self._options["staging"])
+        return remote_storage(jvm, context.hadoopConfiguration(), self._pinned.staging)

@@ -25,8 +25,8 @@ from sluice.sinks.files.options.partitioning import (
     Extractor,
     Partitioner,
     Partitioning,
-    as_options,
 )
+from sluice.sinks.files.options.pinned import PinnedFiles
 
 CODECS = {
     "avro": ("snappy", "none", "deflate", "bzip2", "xz", "zstandard"),
@@ -156,15 +156,25 @@ class Files(SinkOptions):
             ordering_fields=(),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={
-                "format": self.format,
-                "codec": self.codec or CODECS[self.format][0],
-                "layout": self.layout,
-                "topics_dir": self.topics_dir,
-                "locale": self.locale,
-                "max_rows_per_file": str(self.max_rows_per_file or 0),
-                **as_options(self.partitioning),
-            },
+            options=self._pinned().texts(),
+        )
+
+    def _pinned(self) -> PinnedFiles:
+        split = self.partitioning
+        return PinnedFiles(
+            format=self.format,
+            codec=self.codec or CODECS[self.format][0],
+            layout=self.layout,
+            topics_dir=self.topics_dir,
+            locale=self.locale,
+            max_rows_per_file=self.max_rows_per_file or 0,
+            partitioner=split.partitioner,
+            fields=split.fields,
+            path_format=split.path_format,
+            duration=split.duration,
+            timezone=split.timezone,
+            extractor=split.extractor,
+            timestamp_field=split.timestamp_field,
         )
 
     @model_validator(mode="after")

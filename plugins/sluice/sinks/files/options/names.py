@@ -27,9 +27,6 @@ COMMITTED: Final = f"{INNER}/committed"
 PENDING: Final = f"{INNER}/pending"
 ABORTING: Final = f"{INNER}/aborting"
 WHOLE: Final = "whole"
-APART: Final = "apart"
-"""An option for files of bad records: each write of a job gets a separate folder, since a job may write several times
-for one stretch of offsets."""
 _DIGITS: Final = 10  # as Kafka Connect pads offsets
 _PACKED: Final = {"gzip": ".gz", "bzip2": ".bz2", "deflate": ".deflate"}
 

@@ -33,7 +33,6 @@ PATH_FORMATS: Final = {
 DURATIONS: Final = {"daily": 86_400_000, "hourly": 3_600_000}
 _NUMBER: Final = "too large a number of milliseconds since 1970"
 _PARSED: Final = {"string": "no time of ISO 8601 in the years 1 to 9999", "bigint": _NUMBER, "int": _NUMBER}
-_SEPARATOR: Final = "\n"  # between columns in one setting
 _UNSAFE: Final = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(c) for c in range(32)}
 
 
@@ -199,23 +198,3 @@ def _time(name: str, kind: str) -> str:
     raise ValueError(
         f"timestamp_field names {name}, but {kind} is no time: use a number of milliseconds, or ISO 8601 text"
     )
-
-
-def partitioning_of(options: Mapping[str, str]) -> Partitioning:
-    """The partitioning that START-COMMIT pinned; see `as_options`."""
-    known = {k: options[k] for k in ("partitioner", "path_format", "timezone", "extractor", "timestamp_field")}
-    fields = tuple(filter(None, options["fields"].split(_SEPARATOR)))
-    return Partitioning(**known, fields=fields, duration=int(options["duration"]))  # type: ignore[arg-type]
-
-
-def as_options(made: Partitioning) -> dict[str, str]:
-    """The partitioning as settings for START-COMMIT."""
-    return {
-        "partitioner": made.partitioner,
-        "fields": _SEPARATOR.join(made.fields),
-        "path_format": made.path_format,
-        "duration": str(made.duration),
-        "timezone": made.timezone,
-        "extractor": made.extractor,
-        "timestamp_field": made.timestamp_field,
-    }

@@ -18,6 +18,7 @@ from sluice.records.changes import POSITION
 from sluice.records.settings import Changes, Transform
 from sluice.sections import OneOrMore, Section, words_of
 from sluice.sinks.jdbc.options.names import schema_and_name, table_name
+from sluice.sinks.jdbc.options.pinned import PinnedJdbc
 
 PLACE_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
 """With pk_mode kafka: the columns of a record's topic, partition and offset, with the names of Confluent's sink."""
@@ -28,9 +29,6 @@ _UPSERT = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, quarantine=
 _UPSERT_AND_DELETE = SinkCapabilities(atomic_with_checkpoint=True, upsert=True, delete=True, quarantine=True)
 _Table = Annotated[str, AfterValidator(table_name)]
 _MOST_TABLES = 100
-FIRST_TABLE, NUMBER = "first_table", "number"
-"""Options of a further table's writer: the interval's first table, which determines the names of staging tables, and
-the further table's number in the list."""
 
 
 class TableBeside(Section):
@@ -109,7 +107,8 @@ class Jdbc(SinkOptions):
     """Further tables of the same schema, each with separate topics, committed in the same transaction."""
 
     _further: tuple[FurtherTableOptions, ...] = PrivateAttr(())
-    _first: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _first_table: str | None = PrivateAttr(default=None)
+    _number: int | None = PrivateAttr(default=None)
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -180,17 +179,18 @@ class Jdbc(SinkOptions):
             ordering_fields=(POSITION,) if debezium else self.ordering_field,
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={
-                "connection": self.connection,
-                "table": self.table,
-                "insert_mode": self.insert_mode,
-                "place_fields": ",".join(self.pk_fields or PLACE_FIELDS) if self.pk_mode == "kafka" else "",
-                "without": POSITION if changes is not None and not debezium else "",
-                "unavailable_value": changes.unavailable_value if changes is not None and debezium else "",
-                "batch_size": str(self.batch_size),
-                "db_timezone": self.db_timezone,
-                **self._first,
-            },
+            options=PinnedJdbc(
+                connection=self.connection,
+                table=self.table,
+                insert_mode=self.insert_mode,
+                place_fields=(self.pk_fields or PLACE_FIELDS) if self.pk_mode == "kafka" else (),
+                without=POSITION if changes is not None and not debezium else "",
+                unavailable_value=changes.unavailable_value if changes is not None and debezium else "",
+                batch_size=self.batch_size,
+                db_timezone=self.db_timezone,
+                first_table=self._first_table,
+                number=self._number,
+            ).texts(),
         )
 
     @classmethod
@@ -255,7 +255,7 @@ class Jdbc(SinkOptions):
             section = Jdbc.model_validate({**common, **own, **given, "table": one.table, "pk_fields": one.pk_fields})
         except ValidationError as error:
             raise ValueError(f"sink.jdbc.tables.{number}: {words_of(error.errors()[0])}") from error
-        section._first = {FIRST_TABLE: self.table, NUMBER: str(number + 1)}
+        section._first_table, section._number = self.table, number + 1
         return FurtherTableOptions(one.topics, section, one.transforms)
 
     def _require_key(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -18,8 +17,8 @@ from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
 from sluice.sections import Duration, OneOrMore, Options, Section, TablePath, refuse_secrets
 from sluice.sinks.kafka.options.names import EACH, default_log, topics_of
+from sluice.sinks.kafka.options.pinned import Encoding, PinnedTopic
 
-Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
 REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
 """Encoders whose schema is in a registry."""
 SINGLE: tuple[Encoding, ...] = ("string", "bytes")
@@ -191,6 +190,7 @@ class KafkaTopic(SinkOptions):
     ) -> TableSpec:
         """The settings for writing an interval's rows; see `SinkOptions`."""
         debezium = changes is not None and changes.format == "debezium"
+        level = self.producer.get("compression.level")
         return TableSpec(
             path=self.table_id,
             name=name,
@@ -201,26 +201,22 @@ class KafkaTopic(SinkOptions):
             ordering_fields=(POSITION,) if debezium else (),
             schema_ddl=schema_ddl,
             schema_avro=schema_avro,
-            options={
-                "topic": self.topic,
-                "staging": self.staging,
-                "key_fields": json.dumps(self.key_fields),
-                "value_fields": json.dumps(self.value_fields),
-                "key_encoder": self.key.encoder if self.key_fields else "",
-                "value_encoder": self.value.encoder,
-                "headers": json.dumps(self.headers),
-                "headers_from": self.headers_from or "",
-                "timestamp": self.timestamp,
-                "partitioner": self.partitioner,
-                "compression": self.compression,
-                **self._level(),
-                "without": json.dumps([POSITION] if changes is not None else []),
-            },
+            options=PinnedTopic(
+                topic=self.topic,
+                staging=self.staging,
+                key_fields=self.key_fields,
+                value_fields=self.value_fields,
+                key_encoder=self.key.encoder if self.key_fields else "",
+                value_encoder=self.value.encoder,
+                headers=dict(self.headers),
+                headers_from=self.headers_from or "",
+                timestamp=self.timestamp,
+                partitioner=self.partitioner,
+                compression=self.compression,
+                compression_level=int(level) if level is not None else None,
+                without=(POSITION,) if changes is not None else (),
+            ).texts(),
         )
-
-    def _level(self) -> dict[str, str]:
-        level = self.producer.get("compression.level")
-        return {} if level is None else {"compression_level": level}
 
     @classmethod
     def for_route(cls, section: dict[str, object], pipeline: str, table: str) -> None:
@@ -240,6 +236,9 @@ class KafkaTopic(SinkOptions):
                 f"{', '.join(refused)}: not among the settings that a pipeline may change of a transactional producer, "
                 f"which are {', '.join(_PRODUCER)}. How to reach the cluster, its connection says"
             )
+        level = producer.get("compression.level", "0")
+        if re.fullmatch(r"-?\d{1,9}", level) is None:
+            raise ValueError(f"compression.level is a whole number, and {level[:100]!r} is none")
         return producer
 
     @model_validator(mode="after")

@@ -14,8 +14,6 @@ STAGED: Final = ("topic", "key", "value", "headers", "partition", "timestamp")
 """The columns of a staged record; headers are an array of name and bytes, the timestamp is in milliseconds or null."""
 EACH: Final = "${topic}"
 """A placeholder in a topic's name: the topic that a record came from."""
-SHORTENED: Final = "shortened"
-"""An option of the topic of bad records: a record that is too large for it is shortened."""
 LEFT_OUT: Final = "sluice.left_out"
 """A header of a shortened bad record, which says in words which parts were left out."""
 _NOT_IN_RECORDS: Final = ("staging", "takes", "compression", "compression_level")

@@ -45,11 +45,6 @@ def as_option(found: Mapping[str, Takes]) -> str:
     )
 
 
-def from_option(text: str) -> list[Group]:
+def from_option(text: str) -> tuple[Group, ...]:
     """The groups that `as_option` wrote; the last group is for all topics that no other group names."""
-    return [Group(Takes(size, keyed), tuple(topics)) for size, keyed, topics in json.loads(text)]
-
-
-def pinned_takes(options: Mapping[str, str]) -> list[Group]:
-    """The topics' limits in a START-COMMIT; a START-COMMIT of an earlier release may have none, and so no limits."""
-    return from_option(options.get("takes", as_option({})))
+    return tuple(Group(Takes(size, keyed), tuple(topics)) for size, keyed, topics in json.loads(text))
