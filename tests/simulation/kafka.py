@@ -251,9 +251,12 @@ class Topic:
         self._gone(gone)
 
     def rows_are_gone(self, records: set[Where]) -> None:
-        """Rows were taken off the table: what Kafka has no more of them may never be rows again."""
+        """Rows were taken off the table: what Kafka has no more of them may never be rows again.
+
+        A compaction that was taken off with them had merged earlier versions of keys, which weren't rows any more.
+        """
         self.kept -= records
-        self._gone(where for where in records if not self.holds(where))
+        self._gone(where for where in self.produced if not self.holds(where))
 
     def holds(self, where: Where) -> bool:
         """Whether a record can still be read."""
