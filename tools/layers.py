@@ -73,7 +73,13 @@ ONE_PLACE = {
         "use of_text or of_number of records/times.py or rows/times.py, which know what it means as a time",
     ),
     r"(?<!def )\bfrom_(?:json|csv)\(": (
-        ("rows/converters/csv.py", "rows/converters/json.py", "rows/converters/json_schema.py", "sinks/jdbc/rows.py"),
+        (
+            "rows/converters/connect.py",  # decimals, and defaults without times
+            "rows/converters/csv.py",
+            "rows/converters/json.py",
+            "rows/converters/json_schema.py",
+            "sinks/jdbc/rows.py",
+        ),
         "use a converter, whose options are those of records.times.reading: by Spark's own a time of day is today's",
     ),
 }

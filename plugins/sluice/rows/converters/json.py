@@ -7,7 +7,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sluice.rows.converters import Converted, ConverterContext
-from sluice.rows.converters.connect import OPTION, envelope_type, is_enveloped, payload_of
+from sluice.rows.converters.connect import (
+    DEFAULTS,
+    OPTION,
+    Payload,
+    envelope_type,
+    is_enveloped,
+    numbers_of,
+    payload_of,
+    takes_defaults,
+)
 from sluice.rows.converters.json_checks import (
     CORRUPT,
     SEAL,
@@ -24,13 +33,13 @@ class Converter:
     """A record is one JSON object; fields that the type doesn't have are passed over."""
 
     def convert(self, records: DataFrame, data: Column, given: ConverterContext) -> Converted:
-        """The object's fields; options are Spark's for JSON, and `schemas.enable`."""
+        """The object's fields; options are Spark's for JSON, and Connect's."""
         assert isinstance(given.type, StructType)
         enveloped = is_enveloped(given)
         kind = envelope_type(given) if enveloped else given.type
         nullable = [StructField(f.name, f.dataType, True) for f in kind.fields]
         wanted = StructType([*nullable, SEAL, CORRUPT])
-        own = {name: value for name, value in given.options.items() if name != OPTION}
+        own = {name: value for name, value in given.options.items() if name not in (OPTION, DEFAULTS)}
         helper, once = f"_{given.name}_json", F.col(f"_{given.name}_once")
         records = records.withColumn(f"_{given.name}_once", ends_at_only_brace(data))
         records = records.withColumn(helper, F.from_json(sealed(data, once), wanted, options(own)))
@@ -40,7 +49,9 @@ class Converter:
         if not enveloped:
             unknown = strange(data.cast("string"), parsed, names, given)
             return Converted(records, parsed, F.coalesce(problem, unknown))
-        value, read = payload_of(parsed, given.type)
+        numbers = F.col(f"_{given.name}_numbers")
+        records = records.withColumn(f"_{given.name}_numbers", numbers_of(data, parsed, given.type))
+        value, read = payload_of(Payload(data, parsed, given.type, takes_defaults(given), numbers))
         records = records.withColumn(f"_{given.name}_payload", value)
         lacking = F.when(parsed["payload"].isNull(), "the envelope has no payload, or its payload is null").when(
             ~read, "a DATE, TIMESTAMP or DECIMAL of the payload is not what the column or the record's schema says"
