@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from py4j.java_gateway import launch_gateway
+from py4j.protocol import Py4JJavaError
 
 from sluice.jvm.gateway import gateway_to
 from sluice.local.java import java_command
 
+_KAFKAS = "org.apache.kafka.connect"
 _JVM = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record as a worker hands it to its producer."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class RefusedError(Exception):
+    """Kafka's converter doesn't read a record."""
 
 
 class ConnectTransforms:
@@ -74,6 +93,66 @@ class ConnectTransforms:
             said[one.key()] = "" if text is None else bytes(text).decode()
         return (record.topic(), *self._said(record), said)
 
+    def sent(self, config: Mapping[str, str], topic: str, envelope: bytes) -> Sent:
+        """A source's record behind the transforms, as the connector's converters write it.
+
+        Args:
+            config: the connector's.
+            topic: where the connector sends it.
+            envelope: its value, in JSON with its schema.
+        """
+        given = self._made(f"{_KAFKAS}.json.JsonConverter", {}).toConnectData(topic, envelope)
+        record = self._java.org.apache.kafka.connect.source.SourceRecord(
+            {}, {}, topic, None, None, given.schema(), given.value()
+        )
+        record = self._applied(config, record) if config.get("transforms") else record
+        key = self.converter(config, "key").fromConnectData(record.topic(), record.keySchema(), record.key())
+        value = self.converter(config, "value").fromConnectData(record.topic(), record.valueSchema(), record.value())
+        return Sent(record.topic(), _bytes(key), _bytes(value), tuple(self._headers(record)))
+
+    def _headers(self, record: Any) -> Iterator[tuple[str, bytes | None]]:
+        converter, left = self._java.org.apache.kafka.connect.storage.SimpleHeaderConverter(), record.headers()
+        left = left.iterator()
+        while left.hasNext():
+            one = left.next()
+            found = converter.fromConnectHeader(record.topic(), one.key(), one.schema(), one.value())
+            yield one.key(), _bytes(found)
+
+    def read(self, config: Mapping[str, str], part: str, data: bytes | None) -> tuple[str, Any]:
+        """What the connector's converter makes of a record's bytes: Java's text of it, and its value as JSON has it.
+
+        Decimals are numbers there, days and milliseconds whole ones, bytes base64.
+
+        Raises:
+            RefusedError: it doesn't read them.
+        """
+        try:
+            found = self.converter(config, part).toConnectData("any", data)
+        except Py4JJavaError as error:
+            raise RefusedError(str(error.java_exception.getMessage())) from error
+        value = found.value()
+        if value is None or isinstance(value, str | int | float):
+            return ("null" if value is None else str(value)), value
+        if isinstance(value, bytes):
+            return repr(value), b64encode(value).decode()
+        plain = self._made(f"{_KAFKAS}.json.JsonConverter", {"schemas.enable": "false", "decimal.format": "NUMERIC"})
+        text = bytes(plain.fromConnectData("any", found.schema(), value))
+        return str(value.toString()), json.loads(text, parse_float=Decimal)
+
+    def converter(self, config: Mapping[str, str], part: str) -> Any:
+        """The connector's converter of keys or values."""
+        prefix = f"{part}.converter."
+        given = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+        return self._made(config[f"{part}.converter"], given, keys=part == "key")
+
+    def _made(self, name: str, given: Mapping[str, str], *, keys: bool = False) -> Any:
+        made = self._java.java.lang.Class.forName(name).getDeclaredConstructor(
+            self._gateway.new_array(self._java.java.lang.Class, 0)
+        )
+        converter = made.newInstance(self._gateway.new_array(self._java.java.lang.Object, 0))
+        converter.configure(dict(given), keys)
+        return converter
+
     def _behind(self, config: Mapping[str, str], record: Any) -> tuple[Any, Any] | None:
         record = self._applied(config, record)
         return None if record is None else self._said(record)
@@ -101,3 +180,7 @@ class ConnectTransforms:
             if record is None:
                 return None
         return record
+
+
+def _bytes(data: Any) -> bytes | None:
+    return None if data is None else bytes(data)

@@ -351,7 +351,8 @@ def test_the_workers_converters_count_where_the_connector_names_none():
     made = one(bare, worker=worker)
     assert made.pipeline is not None
     kafka = made.pipeline["source"]["kafka"]
-    assert kafka["value"] == {"converter": "json", "options": {"schemas.enable": True}}
+    envelope = {"schemas.enable": True, "replace.null.with.default": True}  # Connect's own defaults
+    assert kafka["value"] == {"converter": "json", "options": envelope}
     assert kafka["isolation_level"] == "read_committed"
     assert made.pipeline["write"]["kafka_options"] == {"max.poll.records": "10"}
     assert {found.key for found in made.findings if found.of == "worker"} == set(worker)
@@ -376,7 +377,8 @@ def test_settings_without_their_converter_are_ignored_as_connect_does_it():
     bare = {key: value for key, value in FOLDER.items() if key != "value.converter"}
     made = one(bare, worker={"value.converter": JSON["value.converter"]})
     assert made.pipeline is not None
-    assert made.pipeline["source"]["kafka"]["value"]["options"] == {"schemas.enable": True}
+    envelope = {"schemas.enable": True, "replace.null.with.default": True}
+    assert made.pipeline["source"]["kafka"]["value"]["options"] == envelope
     assert verdicts(made)["value.converter.schemas.enable"] == "harmless"
 
 

@@ -66,6 +66,48 @@ def test_a_jdbc_source_is_a_pipeline_for_each_table():
     assert "s3cr3t" not in json.dumps(as_data(found[0], None)) + repr(found[0])
 
 
+@pytest.mark.parametrize(
+    ("settings", "encoder", "verdict"),
+    [
+        ({"schemas.enable": "false"}, {"encoder": "json_without_schema"}, "honoured"),
+        ({"schemas.enable": "false", "decimal.format": "BASE64"}, {"encoder": "json_without_schema"}, "honoured"),
+        (
+            {"schemas.enable": "false", "decimal.format": "numeric"},
+            {"encoder": "json_without_schema", "decimal_format": "numeric"},
+            "honoured",
+        ),
+        ({}, {"encoder": "json_with_schema", "record_name": "orders"}, "differs"),
+    ],
+)
+def test_json_of_a_source_is_written_as_its_converter_s_settings_say(settings, encoder, verdict):
+    rest = {key: value for key, value in SOURCE.items() if not key.startswith("value.")}
+    own = {f"value.converter.{key}": value for key, value in settings.items()}
+    made = one({**rest, "table.whitelist": "public.orders", "value.converter": f"{KAFKAS}.json.JsonConverter", **own})
+    assert made.pipeline is not None
+    assert made.pipeline["sink"]["kafka"]["value"] == encoder
+    assert verdicts(made)["value.converter"] == verdict
+    assert {verdicts(made)[f"value.converter.{key}"] for key in settings} <= {"honoured"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "verdict"),
+    [
+        ("use.latest.version", "true", "not honoured"),
+        ("use.latest.version", "false", "harmless"),
+        ("normalize.schemas", "true", "not honoured"),
+        ("connect.meta.data", "true", "not honoured"),
+        ("schemas.cache.config", "50", "harmless"),
+    ],
+)
+def test_a_converter_s_settings_of_a_source_are_those_of_writing(key, value, verdict):
+    own = {"value.converter": "io.confluent.connect.avro.AvroConverter",
+           "value.converter.schema.registry.url": "http://registry:8081", f"value.converter.{key}": value}  # fmt: skip
+    made = one({**SOURCE, "table.whitelist": "public.orders", **own})
+    found = next(one for one in made.findings if one.key == f"value.converter.{key}")
+    assert found.verdict == verdict
+    assert "a sink reads" not in found.what
+
+
 def test_a_jdbc_source_may_write_protobuf():
     own = {"value.converter": "io.confluent.connect.protobuf.ProtobufConverter",
            "value.converter.schema.registry.url": "http://registry:8081"}  # fmt: skip

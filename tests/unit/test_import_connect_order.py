@@ -120,6 +120,11 @@ def test_a_schemas_name_is_the_records_where_a_registry_has_it():
     assert said(avro, "transforms.s.schema.version").verdict == "not honoured"
     assert said(transformed(steps, PLAIN_SOURCE), "transforms.s.schema.name").verdict == "harmless"
     whole = transformed(steps, {**PLAIN_SOURCE, "value.converter.schemas.enable": "true"})
+    assert said(whole, "transforms.s.schema.name").verdict == "honoured"
+    assert whole.pipeline is not None
+    assert whole.pipeline["sink"]["kafka"]["value"]["record_name"] == "com.example.Order"
+    named = {"s": {**steps["s"], "schema.name": "com.example.an-order"}}
+    whole = transformed(named, {**PLAIN_SOURCE, "value.converter.schemas.enable": "true"})
     assert said(whole, "transforms.s.schema.name").verdict == "not honoured"
 
 

@@ -15,7 +15,7 @@ from sluice.connect.rules import apply
 from sluice.connect.tables import CONNECTORS, REFUSED, Known
 from sluice.connect.tables.common import KEYS
 from sluice.connect.tables.databases import wants_key
-from sluice.connect.tables.jdbc_source import topic
+from sluice.connect.tables.jdbc_source import table_name, topic
 from sluice.connect.transforms import transforms
 from sluice.connectors import registry
 from sluice.connectors.options import SinkOptions
@@ -235,7 +235,7 @@ def _fill_source(draft: Draft, known: Known, given: ImportOptions, name: str, _:
     draft.put("schedule", known.schedule)
     draft.data["control"] = {"connection": draft.ids["kafka"]}
     draft.key_wanted = True
-    draft.default_topic = topic(draft)
+    draft.default_topic, draft.name_of_rows = topic(draft), table_name(draft)
     transforms(draft)
     draft.folder = f"{given.path.rstrip('/')}/{name}" if given.path else ""
     known.step(draft)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -24,13 +25,14 @@ CONVERTERS: Final[Mapping[str, str]] = {
 }
 """The converters whose format can be read here."""
 _REGISTRY = "schema.registry.url"
+_DEFAULTS = "replace.null.with.default"
 _WRITING = "it is for writing records, and a sink reads them"
 # The verdicts on converters' settings, by the key's rest after `value.converter.`.
 _HARMLESS: Final[Mapping[str, str]] = {
     "schemas.cache.size": "schemas are pinned in START-COMMIT",
     "schemas.cache.config": "schemas are pinned in START-COMMIT",
     "max.schemas.per.subject": "schemas are pinned in START-COMMIT",
-    "decimal.format": _WRITING,
+    "decimal.format": "a decimal is read in either form, by what the record has",
     "auto.register.schemas": _WRITING,
     "use.latest.version": _WRITING,
     "latest.compatibility.strict": _WRITING,
@@ -48,6 +50,47 @@ _FINE: Final[Mapping[str, tuple[str, ...]]] = {
     "use.latest.version": ("false", "true"),
     "scrub.invalid.names": ("false",),
 }
+_OF_SOURCE: Final[Mapping[str, str]] = {
+    **_HARMLESS,
+    "schemas.cache.size": "a schema is pinned for each interval",
+    "schemas.cache.config": "a schema is pinned for each interval",
+    "max.schemas.per.subject": "a schema is pinned for each interval",
+    "decimal.format": "this encoder has no such setting, in Connect neither",
+    "auto.register.schemas": "this encoder has no schema in a registry",
+    "use.latest.version": "this value asks for the behaviour here",
+    "latest.compatibility.strict": "START refuses a schema that doesn't take the columns",
+    "id.compatibility.strict": "START refuses a schema that doesn't take the columns",
+    "normalize.schemas": "this value asks for the behaviour here",
+    "connect.meta.data": "this value asks for the behaviour here",
+    "enhanced.avro.schema.support": "a table's columns have no enumerations of Connect's",
+    "enhanced.protobuf.schema.support": "a table's columns have no enumerations of Connect's",
+    "scrub.invalid.names": "this value asks for the behaviour here",
+    "replace.null.with.default": "a table's columns have no defaults in Connect's schemas",
+    "encoding": "texts are written as UTF-8",
+}
+"""The same where records are written."""
+_FINE_OF_SOURCE: Final[Mapping[str, tuple[str, ...]]] = {
+    **_FINE,
+    "use.latest.version": ("false",),
+    "normalize.schemas": ("false",),
+    "connect.meta.data": ("false",),
+}
+_WRITES_OTHERWISE: Final[Mapping[str, tuple[str, str]]] = {
+    "avro": (
+        "times are timestamp-micros where Connect has timestamp-millis, decimals are of fixed size",
+        "see what readers of the topic do with times, decimals and the record's name, or write a new topic",
+    ),
+    "json_schema": (
+        "times are texts in ISO 8601 where Connect has numbers, decimals are numbers",
+        "see what readers of the topic do with times and decimals, or write a new topic",
+    ),
+    "json_with_schema": (
+        "the payload is Connect's; of the schema, every column is optional, whole numbers are int32 or int64, a Decimal"
+        " has its precision among its parameters, and a struct in a struct has no name",
+        "see whether a reader asks for that",
+    ),
+}
+"""How records differ from those of Connect's converter, and what to do, by encoder."""
 _LOGIN = ("basic.auth.user.info", "schema.registry.basic.auth.user.info")
 _BEARER = "bearer.auth."
 
@@ -133,18 +176,23 @@ def _encoder(draft: Draft, part: Part) -> None:
     if alone and kind == "json" and settings.get("schemas.enable").lower() == "false":
         section["encoder"] = "string"
         draft.say(f"{settings.prefix}.schemas.enable", "honoured", "no envelope", of=settings.of)
-        said, step = "numbers are as in JSON, texts have no quotes", "check that readers of texts accept them"
+        said = "numbers are as in JSON, texts have no quotes, times are texts, and a null is no key"
+        step = "check that readers of texts and times accept them"
         draft.say(settings.prefix, "differs", f"encoder string: {said}", step, settings.of)
     elif alone and kind != "string":
         said, step = "the key is a record of this one field", "see whether readers take it so, or use StringConverter"
         draft.say(settings.prefix, "differs", f"encoder {kind}: {said}", step, settings.of)
+    elif alone:
+        said = f"encoder {kind}; a time is written as 2026-01-31 12:00:00 where Connect has Java's text of it"
+        draft.say(settings.prefix, "honoured", said, of=settings.of)
     _encoding(draft, part, kind or "", settings, section)
     _record_name(draft, part, section)
     said = draft.put(f"sink.{part}", section)
-    if section["encoder"] == "avro":
-        said += "; times are timestamp-micros where Connect has timestamp-millis, decimals are of fixed size"
-        step = "see what readers of the topic do with times, decimals and the record's name, or write a new topic"
-        draft.say(settings.prefix, "differs", said, step, settings.of)
+    if part == "key" and not alone and len(draft.value_of("sink.key_fields")) == 1:
+        said += "; where the key's one column is null, the record has no key"
+    if section["encoder"] in _WRITES_OTHERWISE:
+        otherwise, step = _WRITES_OTHERWISE[section["encoder"]]
+        draft.say(settings.prefix, "differs", f"{said}; {otherwise}", step, settings.of)
     draft.say(settings.prefix, "honoured", said, of=settings.of)
     for rest in settings.names():
         _other(draft, settings, rest, kind or "")
@@ -154,8 +202,13 @@ def _encoding(draft: Draft, part: Part, kind: str, settings: _Settings, section:
     """The envelope of JSON, or the registry of the other encoders."""
     if kind == "json" and section["encoder"] != "string":
         whole = (settings.get("schemas.enable") or "true").lower() == "true"
-        section["encoder"] = "json_with_schema" if whole else "json"
+        section["encoder"] = "json_with_schema" if whole else "json_without_schema"
         draft.say(f"{settings.prefix}.schemas.enable", "honoured", f"encoder {section['encoder']}", of=settings.of)
+        given = settings.get("decimal.format").lower() or "base64"
+        if given == "numeric":
+            section["decimal_format"] = given
+        if given in ("base64", "numeric"):
+            draft.say(f"{settings.prefix}.decimal.format", "honoured", f"decimal_format: {given}", of=settings.of)
     elif section["encoder"] != "string":
         _registry(draft, settings, section)
         strategy = f"{part}.subject.name.strategy" if f"{part}.subject.name.strategy" in settings.names() else ""
@@ -173,15 +226,25 @@ def _encoding(draft: Draft, part: Part, kind: str, settings: _Settings, section:
 def _record_name(draft: Draft, part: Part, section: dict[str, Any]) -> None:
     """The name that a transform has given the schema, where the encoder writes one."""
     key, name = draft.record_names.get(part, ("", ""))
+    if section["encoder"] == "json_with_schema" and part == "value" and not key:
+        table = draft.name_of_rows
+        if is_record_name(table):  # as Connect's JDBC source calls the schema of a table's rows
+            section["record_name"] = table
+        return
     if not key:
         return
-    if "registry" in section:
+    if "registry" in section or (section["encoder"] == "json_with_schema" and is_record_name(name)):
         section["record_name"] = name
         draft.honoured(key, f"{'.'.join(draft.place(f'sink.{part}.record_name'))}: {name}")
-    elif section["encoder"] == "json" or section["encoder"] == "string":
+    elif section["encoder"] in ("json_without_schema", "string"):
         draft.harmless(key, "without an envelope, records have no schema")
     else:
-        draft.lost(key, f"the encoder {section['encoder']} doesn't write this name", "see whether a reader asks for it")
+        draft.lost(key, "the encoder writes no such name", "see whether a reader asks for it")
+
+
+def is_record_name(name: str) -> bool:
+    """Whether an encoder's `record_name` may be this."""
+    return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name) is not None
 
 
 def _converter(draft: Draft, part: Part, one_column: str) -> None:
@@ -233,7 +296,17 @@ def _envelope(draft: Draft, settings: _Settings, section: dict[str, Any]) -> Non
         section["options"] = {"schemas.enable": True}
         of: Of = settings.of if key in settings.given else "default"
         draft.say(key, "honoured", f"{_place(draft, settings)}.options: {{schemas.enable: true}}", of=of)
+        key = f"{settings.prefix}.{_DEFAULTS}"
+        of = settings.of if key in settings.given else "default"
+        if (settings.get(_DEFAULTS) or "true").lower() == "true":
+            section["options"][_DEFAULTS] = True
+            said = f"{_place(draft, settings)}.options: {{{_DEFAULTS}: true}}, except inside of lists and maps"
+            draft.say(key, "honoured", said, of=of)
+        else:
+            draft.say(key, "honoured", "a null is a null", of=of)
     else:
+        draft.say(f"{settings.prefix}.{_DEFAULTS}", "harmless", "without an envelope there are no defaults",
+                  of=settings.of)  # fmt: skip
         draft.say(key, "honoured", "JSON objects without an envelope", of=settings.of)
 
 
@@ -312,8 +385,10 @@ def _other(draft: Draft, settings: _Settings, rest: str, kind: str) -> None:
     key = f"{settings.prefix}.{rest}"
     value = settings.get(rest).lower()
     plain = rest.removeprefix("schema.registry.")
-    if rest in _HARMLESS and value in (_FINE.get(rest) or (value,)):
-        draft.say(key, "harmless", _HARMLESS[rest], of=settings.of)
+    writes = draft.source != "kafka"
+    harmless, fine = (_OF_SOURCE, _FINE_OF_SOURCE) if writes else (_HARMLESS, _FINE)
+    if rest in harmless and value in (fine.get(rest) or (value,)):
+        draft.say(key, "harmless", harmless[rest], of=settings.of)
     elif rest.endswith("subject.name.strategy"):
         if value.endswith(".topicnamestrategy"):
             draft.say(key, "honoured", "the subject is <topic>-value or <topic>-key", of=settings.of)

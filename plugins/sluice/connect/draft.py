@@ -118,6 +118,7 @@ class Draft:
         self.keyed_by_value = False
         self.key_from_value: tuple[str, ...] = ()
         self.record_names: dict[str, tuple[str, str]] = {}
+        self.name_of_rows = ""
         self.key_hoisted = ""
         self.key_extracted = ""
         self.destination = ""

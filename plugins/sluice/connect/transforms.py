@@ -262,6 +262,7 @@ def _extract(one: Transform) -> None:
             one.not_here("a key's column is called as its field here", "call the table's column so, or `rename` it")
         return
     one.fields_of_value(one.of_key)
+    draft.name_of_rows = ""  # the schema is the field's own
     said = one.step(select=[*map(quoted, one.of_key), f"{quoted(field)}.*"])
     one.done(f"{said}; where {field} is null, the row has nulls", "field", differs=True)
 
@@ -280,6 +281,7 @@ def _hoist(one: Transform) -> None:
     elif one.of_key or draft.value_of("source.columns"):
         one.not_here("the row has columns of the record's key and place, which don't belong into the struct")
     else:
+        draft.name_of_rows = ""  # the schema is a new one, without a name
         one.done(one.step(select=[f"struct(*) AS {quoted(field)}"]), "field")
 
 

@@ -121,6 +121,12 @@ def topic(draft: Draft) -> str:
     return prefix if draft.get("query") or not tables else prefix + tables[0].rpartition(".")[2]
 
 
+def table_name(draft: Draft) -> str:
+    """The name that Connect gives the schema of rows: the table's; empty for a query's."""
+    tables = next((draft.list(key) for key in TABLES if draft.has(key)), ())
+    return "" if draft.get("query") or not tables else tables[0].rpartition(".")[2]
+
+
 def _what(draft: Draft) -> None:
     """The table, or the query."""
     prefix, query = draft.get("topic.prefix"), draft.get("query").rstrip().rstrip(";").rstrip()

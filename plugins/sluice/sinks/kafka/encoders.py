@@ -43,8 +43,8 @@ def encoded(
         encoder: the encoder's name in the section.
         names: the columns to encode.
         kind: a struct with the columns' types.
-        pinned: START-COMMIT's entry for the schema: `id` and `text`, and for Protobuf also `message` and `indexes`;
-            empty if the encoder has no schema.
+        pinned: START-COMMIT's entry for the schema: `id` and `text`, and for Protobuf also `message` and `indexes`; for
+            Connect's JSON `name` and `decimals`; empty if the encoder has no schema.
     """
     return _ENCODERS[encoder](spark, names, StructType([kind[name] for name in names]), pinned)
 
@@ -106,7 +106,7 @@ def _message(value: Column, kind: DataType) -> Column:
         parts = {"seconds": F.unix_seconds(value), "nanos": nanos}
     elif isinstance(kind, DecimalType):
         precision, scale = F.lit(kind.precision), F.lit(kind.scale)
-        parts = {"value": _logical(value, kind), "precision": precision, "scale": scale}
+        parts = {"value": _unscaled(value, kind), "precision": precision, "scale": scale}
     elif isinstance(kind, StructType):
         parts = {f.name: _message(value.getField(f.name), f.dataType) for f in kind.fields}
     elif isinstance(kind, ArrayType):
@@ -128,14 +128,44 @@ def _json(_: SparkSession, names: Sequence[str], kind: StructType, __: Mapping[s
     return as_json(_struct(names)).cast("binary")
 
 
-def _json_with_schema(_: SparkSession, __: Sequence[str], kind: StructType, ___: Mapping[str, Any]) -> Column:
-    payload = F.struct(*(_logical(F.col(quoted(f.name)), f.dataType).alias(f.name) for f in kind.fields))
-    before = f'{{"schema":{json.dumps(connect_schema(kind.jsonValue()), separators=(",", ":"))},"payload":'
-    return F.concat(F.lit(before), as_json(payload), F.lit("}")).cast("binary")
+def _json_with_schema(_: SparkSession, __: Sequence[str], kind: StructType, pinned: Mapping[str, Any]) -> Column:
+    schema = connect_schema(kind.jsonValue(), name=str(pinned.get("name", "")))
+    before = f'{{"schema":{json.dumps(schema, separators=(",", ":"), ensure_ascii=False)},"payload":'
+    return F.concat(F.lit(before), _payload(kind, pinned), F.lit("}")).cast("binary")
 
 
-def _logical(value: Column, kind: DataType) -> Column:
-    """A value as Connect's JSON converter writes it: Date in days, Timestamp in milliseconds, Decimal in bytes."""
+def _json_without_schema(_: SparkSession, __: Sequence[str], kind: StructType, pinned: Mapping[str, Any]) -> Column:
+    return _payload(kind, pinned).cast("binary")
+
+
+def _payload(kind: StructType, pinned: Mapping[str, Any]) -> Column:
+    """Columns as Connect's JSON converter writes them, byte for byte."""
+    numeric = pinned.get("decimals") == "numeric"
+    fields = [_logical(F.col(quoted(f.name)), f.dataType, numeric=numeric).alias(f.name) for f in kind.fields]
+    return _escaped(as_json(F.struct(*fields)))
+
+
+def _escaped(text: Column) -> Column:
+    """JSON text with characters beyond U+FFFF as two escapes, as Connect's has them: equal keys are equal bytes."""
+    beyond = r"[\x{10000}-\x{10FFFF}]"
+    parts = F.regexp_extract_all(text, F.lit(rf"({beyond}|[^\x{{10000}}-\x{{10FFFF}}]+)"), F.lit(1))
+
+    def escaped(part: Column) -> Column:
+        code = F.hex(F.encode(part, "UTF-16BE"))
+        both = F.concat(F.lit("\\u"), code.substr(1, 4), F.lit("\\u"), code.substr(5, 4))
+        return F.when(part.rlike(beyond), both).otherwise(part)
+
+    return F.when(text.rlike(beyond), F.array_join(F.transform(parts, escaped), "")).otherwise(text)
+
+
+def _logical(value: Column, kind: DataType, *, numeric: bool = False) -> Column:
+    """A value as Connect's JSON converter writes it: Date in days, Timestamp in milliseconds, Decimal in bytes.
+
+    Args:
+        value: the value.
+        kind: its type.
+        numeric: whether a Decimal is a number.
+    """
     if isinstance(kind, DateType):
         return F.unix_date(value)
     if isinstance(kind, TimestampType):
@@ -143,20 +173,29 @@ def _logical(value: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampNTZType):
         return F.unix_millis(F.to_utc_timestamp(value.cast("timestamp"), F.current_timezone()))
     if isinstance(kind, DecimalType):
-        logical = {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
-        # Avro's bytes after the union's index and their length, one byte each: 38 digits take 16 bytes. Null stays so.
-        avro = to_avro(value, json.dumps(["null", logical]))
-        return F.when(value.isNotNull(), avro.substr(F.lit(3), F.lit(1 << 30)))
+        return value if numeric else _unscaled(value, kind)
     if isinstance(kind, StructType):
-        fields = [_logical(value.getField(f.name), f.dataType).alias(f.name) for f in kind.fields]
+        fields = [_logical(value.getField(f.name), f.dataType, numeric=numeric).alias(f.name) for f in kind.fields]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return value if _is_plain(element) else F.transform(value, lambda one: _logical(one, element))
+        if _is_plain(element):
+            return value
+        return F.transform(value, lambda one: _logical(one, element, numeric=numeric))
     if isinstance(kind, MapType):
         inner = kind.valueType
-        return value if _is_plain(inner) else F.transform_values(value, lambda _, one: _logical(one, inner))
+        if _is_plain(inner):
+            return value
+        return F.transform_values(value, lambda _, one: _logical(one, inner, numeric=numeric))
     return value
+
+
+def _unscaled(value: Column, kind: DecimalType) -> Column:
+    """A decimal's unscaled value as bytes, the largest first: Spark has no other way than by Avro."""
+    logical = {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    # Avro's bytes after the union's index and their length, one byte each: 38 digits take 16 bytes. Null stays so.
+    avro = to_avro(value, json.dumps(["null", logical]))
+    return F.when(value.isNotNull(), avro.substr(F.lit(3), F.lit(1 << 30)))
 
 
 def _is_plain(kind: DataType) -> bool:
@@ -201,6 +240,7 @@ _Encodes = Callable[[SparkSession, Sequence[str], StructType, Mapping[str, Any]]
 _ENCODERS: Final[Mapping[str, _Encodes]] = {
     "json": _json,
     "json_with_schema": _json_with_schema,
+    "json_without_schema": _json_without_schema,
     "avro": _avro,
     "protobuf": _protobuf,
     "json_schema": _json_schema,

@@ -18,7 +18,7 @@ from sluice.registry.client import Kind, Reference, Registry
 from sluice.registry.config import Registries
 from sluice.registry.proto_files import ProtobufSchemaError, registered_files
 from sluice.registry.proto_writing import proto_text, written_message
-from sluice.sinks.kafka.options import REGISTERED, Encoder
+from sluice.sinks.kafka.options import CONNECTS, REGISTERED, Encoder
 from sluice.sinks.kafka.schemas import connect_schema, json_schema
 
 _KINDS: dict[str, Kind] = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
@@ -38,7 +38,7 @@ def pinned_schema(
 ) -> dict[str, Any]:
     """A schema for START-COMMIT: `id` and `text`, and for Protobuf also `message` and `indexes`.
 
-    Empty if the encoder has no schema in a registry.
+    For Connect's JSON it is the schema's `name`, and how decimals are written. Empty for the other encoders.
 
     Args:
         part: `key` or `value`.
@@ -57,8 +57,9 @@ def pinned_schema(
     """
     full = encoder.record_name or f"sluice.{_identifier(name)}{'_key' if part == 'key' else ''}"
     try:
-        if encoder.encoder == "json_with_schema":
+        if encoder.encoder in CONNECTS:
             connect_schema(struct)
+            return {"name": encoder.record_name or "", "decimals": encoder.decimal_format}
         if encoder.encoder not in REGISTERED:
             return {}
         text = _TEXTS[encoder.encoder](jvm, struct, full)

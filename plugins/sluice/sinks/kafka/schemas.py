@@ -44,16 +44,21 @@ _JSON: Final = {
 }
 
 
-def connect_schema(kind: Any, *, optional: bool = False) -> dict[str, Any]:
-    """A type's schema in the format of Connect's JSON converter.
+def connect_schema(kind: Any, *, optional: bool = False, name: str = "") -> dict[str, Any]:
+    """A type's schema in the format of Connect's JSON converter, with its order of keys.
+
+    Args:
+        kind: the type.
+        optional: whether there may be a null.
+        name: the schema's name; empty for none.
 
     Raises:
         ValueError: Connect has no such type.
     """
-    more: dict[str, Any] = {"optional": optional}
+    more: dict[str, Any] = {"optional": optional, **({"name": name} if name else {})}
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
-            fields = [{"field": f["name"], **connect_schema(f["type"], optional=f["nullable"])} for f in kind["fields"]]
+            fields = [{**connect_schema(f["type"], optional=f["nullable"]), "field": f["name"]} for f in kind["fields"]]
             return {"type": "struct", "fields": fields, **more}
         if kind["type"] == "array":
             items = connect_schema(kind["elementType"], optional=kind["containsNull"])
@@ -66,10 +71,10 @@ def connect_schema(kind: Any, *, optional: bool = False) -> dict[str, Any]:
     if decimal:
         parameters = {"scale": decimal[2], "connect.decimal.precision": decimal[1]}
         name = "org.apache.kafka.connect.data.Decimal"
-        return {"type": "bytes", "name": name, "version": 1, "parameters": parameters, **more}
+        return {"type": "bytes", **more, "name": name, "version": 1, "parameters": parameters}
     if kind in _LOGICAL:
         base, name = _LOGICAL[kind]
-        return {"type": base, "name": name, "version": 1, **more}
+        return {"type": base, **more, "name": name, "version": 1}
     if kind not in _CONNECT:
         raise ValueError(f"Connect's JSON has no {kind}")
     return {"type": _CONNECT[kind], **more}

@@ -21,6 +21,8 @@ from sluice.sinks.kafka.options.pinned import Encoding, PinnedTopic
 
 REGISTERED: tuple[Encoding, ...] = ("avro", "protobuf", "json_schema")
 """Encoders whose schema is in a registry."""
+CONNECTS: tuple[Encoding, ...] = ("json_with_schema", "json_without_schema")
+"""Encoders that write JSON as Kafka Connect's converter does."""
 SINGLE: tuple[Encoding, ...] = ("string", "bytes")
 """Encoders of a single column."""
 # The producer's settings that a user may set: none of them affects the guarantee.
@@ -48,8 +50,9 @@ class Encoder(Section):
     """How keys or values are encoded."""
 
     encoder: Encoding = "json"
-    """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`. avro,
-    protobuf, json_schema: with the schema's id from a registry in front. string, bytes: one column as it is."""
+    """json: an object of the columns. json_with_schema: Connect's envelope of `schema` and `payload`.
+    json_without_schema: the payload alone. avro, protobuf, json_schema: with the schema's id from a registry in front.
+    string, bytes: one column as it is."""
     registry: Annotated[str, Field(pattern=r"^[\w.\-]{0,200}$")] = ""
     """Id of the Airflow connection to the schema registry, for avro, protobuf and json_schema."""
     subject_name_strategy: Literal["topic", "record", "topic_record"] = "topic"
@@ -59,7 +62,10 @@ class Encoder(Section):
     """A fixed subject, instead of the strategy's."""
     record_name: str | None = None
     """The full name of the schema's record or message, such as `com.example.Flight`. Default: derived from the
-    pipeline's name; for a Protobuf schema with auto_register false, its first message."""
+    pipeline's name; for a Protobuf schema with auto_register false, its first message; none for json_with_schema."""
+    decimal_format: Literal["base64", "numeric"] = "base64"
+    """How json_with_schema and json_without_schema write a DECIMAL. base64: its unscaled value as bytes. numeric: a
+    number."""
     auto_register: bool = True
     """Register the columns' schema if the subject doesn't have it. false: the schema must already be registered."""
 
@@ -71,6 +77,8 @@ class Encoder(Section):
             raise ValueError(f"encoder {self.encoder} {words}")
         if self.record_name is not None and not _RECORD_NAME.fullmatch(self.record_name):
             raise ValueError(f"record_name {self.record_name!r} is no name such as com.example.Flight")
+        if self.decimal_format != "base64" and self.encoder not in CONNECTS:
+            raise ValueError(f"decimal_format is for {' and '.join(CONNECTS)}, not for encoder {self.encoder}")
         return self
 
 

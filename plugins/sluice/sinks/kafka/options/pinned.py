@@ -7,7 +7,9 @@ from typing import Any, Final, Literal
 from sluice.protocol.pinned import Flag, JsonList, JsonObject, Number, PinnedSettings
 from sluice.sinks.kafka.options.takes import Group, as_option, from_option
 
-Encoding = Literal["json", "json_with_schema", "avro", "protobuf", "json_schema", "string", "bytes"]
+Encoding = Literal[
+    "json", "json_with_schema", "json_without_schema", "avro", "protobuf", "json_schema", "string", "bytes"
+]
 _OF_RECORD: Final = "record"
 _OF_SENDING: Final = "wallclock"
 
@@ -26,7 +28,7 @@ class PinnedTopic(PinnedSettings):
         partitioner: `same` if records keep their partition.
         without: the columns of the rows that records don't have.
         takes: the limits of topics; None in a START-COMMIT of a release that had none.
-        key_schema, value_schema: what a registry said of the encoder's schema.
+        key_schema, value_schema: what a registry said of the encoder's schema; of Connect's JSON, name and decimals.
         shortened: of the topic of bad records: a record that is too large for it is shortened.
     """
 
