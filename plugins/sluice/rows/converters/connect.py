@@ -114,7 +114,7 @@ class Payload:
         envelope: what was parsed of them, by `envelope_type`.
         kind: the wanted type.
         defaults: see `takes_defaults`.
-        numbers: the result of `numbers_of`, as a column of its own.
+        numbers: the result of `numbers_of`, as a separate column.
     """
 
     data: Column
@@ -152,7 +152,7 @@ def payload_of(given: Payload) -> tuple[Column, Column]:
 
 @dataclass(frozen=True)
 class _At:
-    """A place in the payload: the schema of what is there, and the names that lead to it."""
+    """A place in the payload: the schema there, and the names that lead to it."""
 
     of: Payload
     schema: Column | None
