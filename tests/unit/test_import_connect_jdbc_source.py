@@ -161,6 +161,24 @@ def test_modes_of_a_jdbc_source(more, source):
         assert made.pipeline["sink"]["kafka"]["topic"] == "orders"
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"type": f"{KAFKAS}.transforms.InsertField$Value", "static.field": "site", "static.value": "x"},
+        {"type": f"{KAFKAS}.transforms.InsertHeader", "header": "origin", "value.literal": "shop"},
+        {"type": f"{KAFKAS}.transforms.TimestampConverter$Value", "field": "at", "target.type": "unix"},
+    ],
+)
+def test_columns_that_a_transform_makes_are_left_to_write(step):
+    """Without `schema` the records have the table's columns alone, of its types."""
+    config = {**SOURCE, "table.whitelist": "public.orders", "transforms": "t"}
+    config |= {f"transforms.t.{name}": value for name, value in step.items()}
+    made = one(config, path="hdfs://nn/staging")
+    assert made.refused == ""
+    assert made.missing == (("sink", "kafka", "schema"),)
+    assert any(words.startswith("write sink.kafka.schema") for words in made.steps)
+
+
 def test_without_a_folder_the_staging_path_is_left_to_write():
     """No default: what any account could make first is no place for a table's rows."""
     (made,) = (checked(one) for one in imported(ConnectorConfig("shop", {**SOURCE, "table.whitelist": "public.orders"}),

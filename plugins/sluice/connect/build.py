@@ -29,6 +29,7 @@ _SCHEDULES = (
     "rotate.schedule.interval.ms", "hoodie.kafka.commit.interval.secs", "iceberg.control.commit.interval-ms",
 )  # fmt: skip
 _KEEP_FIELDS = ("filter", "mask", "set")
+_KEEP_COLUMNS = ("filter", "mask")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _REGEX, _TOPICS = "topics.regex", "topics"
 
@@ -307,8 +308,8 @@ def _quarantines(draft: Draft) -> bool:
 
 def _missing(draft: Draft) -> Iterator[tuple[str, ...]]:
     """The keys without which the file can't be loaded: columns that no converter knows."""
-    if draft.source == "jdbc":  # the columns are the table's
-        if any(next(iter(step)) not in _KEEP_FIELDS for step in draft.steps_of_rows):
+    if draft.source == "jdbc":  # the columns are the table's, and a column that `set` adds would be left out
+        if any(next(iter(step)) not in _KEEP_COLUMNS for step in draft.steps_of_rows):
             yield draft.place("sink.schema")
         if not draft.folder:
             yield draft.place(f"sink.{_STAGING}")
