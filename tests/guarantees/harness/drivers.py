@@ -90,6 +90,10 @@ class Driver:
         """Take note that its processes are killed: it may have answered just before, and die only in a moment."""
         self._killed = True
 
+    def reap(self) -> None:
+        """Wait for the end of a driver that isn't alive. What it has answered can still be received."""
+        self._process.wait(30)
+
     def ask(self, *task: Any) -> Any:
         """Do a task and wait for it; None where the driver died over it."""
         self.send(*task)
@@ -154,7 +158,9 @@ class Drivers:
         self._started = 0
 
     def idle(self) -> Driver:
-        self._drivers = [d for d in self._drivers if d.alive]
+        for driver in [d for d in self._drivers if not d.alive]:
+            driver.reap()
+            self._drivers.remove(driver)
         for driver in self._drivers:
             if not driver.busy:
                 return driver
