@@ -32,6 +32,11 @@ class MemoryLog:
         self.signatures = _UNSIGNED
         self._logs = logs
 
+    @property
+    def topic_id(self) -> str:
+        """The id of the log, which is its name: in memory there is one log of a name."""
+        return self.topic
+
     def exists(self) -> bool:
         """Whether anything was ever sent, or is about to be."""
         return self.topic in self._logs.topics
