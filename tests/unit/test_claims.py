@@ -114,7 +114,7 @@ class TestWaiting:
         assert waiting.judge(_folded(), lambda: True) is Verdict.WAIT
         clock.seconds += 9.9
         assert waiting.judge(_folded(), lambda: True) is Verdict.WAIT
-        clock.seconds += 0.2
+        clock.seconds = 1010.0
         assert waiting.judge(_folded(), lambda: True) is Verdict.SUBMIT
 
     def test_it_waits_while_a_claim_is_renewed(self):

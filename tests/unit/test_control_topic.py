@@ -1,7 +1,4 @@
-"""The control topic and its reader on a cluster in memory: librdkafka's own, to which real clients connect.
-
-It answers producers and consumers, and requests for offsets, but not those for a topic's configuration or id.
-"""
+"""The control topic and its reader, by real clients of a cluster in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from confluent_kafka import Producer
+from memory_cluster import cluster_in_memory
 from protocol_messages import INSTANT, TABLE, envelope, start, status
 
 from sluice.control.clients import Clients
@@ -51,10 +48,8 @@ class Reader(ControlReader):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaSettings]:
-    owner = Producer({"test.mock.num.brokers": 1, "log_level": 0})
-    servers = ",".join(f"{one.host}:{one.port}" for one in owner.list_topics(timeout=10).brokers.values())
-    yield KafkaSettings("k", {"bootstrap.servers": servers, "log_level": 0})
-    owner.purge()
+    with cluster_in_memory() as settings:
+        yield settings
 
 
 @pytest.fixture

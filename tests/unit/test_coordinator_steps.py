@@ -1,0 +1,372 @@
+"""Steps of the coordinator that simulated histories don't have: restored bad records, quarantines, false STARTs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+from itertools import count, islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, start, status
+from test_taken_back import LOG, _log, _plan, _start
+
+from sluice.control.service_lease import ServiceLease
+from sluice.coordinator import dead_letters
+from sluice.coordinator import quarantine as quarantines
+from sluice.coordinator.fence import Fence
+from sluice.coordinator.move import Mover
+from sluice.coordinator.planning import Planner, Task
+from sluice.coordinator.quarantine import Quarantine
+from sluice.coordinator.streams import Streams
+from sluice.coordinator.turns import Turns
+from sluice.errors import ActionRequiredError, RetryableError
+from sluice.kafka.sent_letters import Sent
+from sluice.protocol.mapping import Move
+from sluice.protocol.moves import OffsetSync
+from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
+from sluice.protocol.redriven import Places
+from sluice.protocol.request import Request
+from sluice.protocol.state import ClusterState, PartitionBounds
+from sluice.protocol.taken_back import taken_back
+from sluice.protocol.transaction import State, TableLog
+
+# Bad records that were sent again, and whose interval was then restored away
+
+
+def _after_a_restore(*, upsert: bool, quarantined: int, read_up_to: int) -> tuple[str, ...]:
+    """What is said of an interval that reads on, where offset 12 of a lost interval was sent again."""
+    log = _log(_start(0, 10, 20), quarantined=quarantined)
+    topic = TopicCheckpoint(topic_id="id", partitions={0: 10})
+    checkpoint = Checkpoint(clusters={"kafka": ClusterCheckpoint(cluster_id="K", topics={"t": topic})})
+    state = ClusterState(partitions=(), cluster_ids={"kafka": "K"}, topic_ids={("kafka", "t"): "id"})
+    session: Any = SimpleNamespace(
+        table_id=TABLE,
+        followed=None,
+        pipeline=SimpleNamespace(
+            sink=SimpleNamespace(capabilities=SimpleNamespace(upsert=upsert)),
+            control=SimpleNamespace(topic="control"),
+        ),
+        sources=SimpleNamespace(sent_again=lambda topic, table: SENT_AGAIN),
+    )
+    committed: Any = SimpleNamespace(checkpoint=checkpoint, control_offset=0)
+    task = Task(_plan(10, read_up_to))
+    return Planner(session).after_taken_back(taken_back(log, []), Request(), committed, task, state)
+
+
+@pytest.mark.parametrize(
+    ("case", "is_refused"),
+    [
+        ({"upsert": False, "quarantined": 1, "read_up_to": 13}, True),
+        ({"upsert": False, "quarantined": 1, "read_up_to": 12}, False),
+        ({"upsert": False, "quarantined": 0, "read_up_to": 13}, False),
+        ({"upsert": True, "quarantined": 1, "read_up_to": 13}, False),
+    ],
+    ids=["read at both places", "short of it", "nothing was set aside", "an upsert has one row of it"],
+)
+def test_an_append_does_not_read_a_record_that_was_sent_again_at_its_first_place_too(case, is_refused):
+    refused = pytest.raises(ActionRequiredError, match=r"t\[0\]:12-13") if is_refused else nullcontext()
+    with refused:
+        _after_a_restore(**case)
+
+
+SENT_AGAIN = Places()
+SENT_AGAIN.add(("t", 0, 12), "id")
+
+# The quarantine of intervals that have ended
+
+
+class _Quarantine:
+    """What is asked of a quarantine's table when it is cleared."""
+
+    def __init__(self) -> None:
+        self.writer = SimpleNamespace(path=f"{TABLE}_quarantine")
+        self.swept: list[tuple[dict[str, set[str]], set[str]]] = []
+
+    def state_of(self, instant: str) -> str:
+        return "absent"
+
+    def sweep(self, committed: dict[str, set[str]], days: set[str]) -> list[str]:
+        self.swept.append((committed, days))
+        return ["left.parquet"]
+
+
+@pytest.mark.parametrize(("at", "is_cleared"), [("quarantine", True), ("other", False), (None, False)])
+def test_what_an_aborted_interval_left_in_the_pipeline_s_quarantine_is_deleted(at, is_cleared, monkeypatch):
+    own = f"{TABLE}_quarantine"
+    pinned = None if at is None else start(INSTANT).writer.model_copy(update={"path": f"{TABLE}_{at}"})
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT, quarantine=pinned), status(INSTANT), abort(INSTANT)]))
+    kept: Any = _Quarantine()
+    keeps = SimpleNamespace(pin_quarantine=lambda *_: kept.writer, open_quarantine=lambda *_: kept)
+    monkeypatch.setattr(quarantines, "quarantine_of", lambda sink: keeps)
+    monkeypatch.setattr(quarantines, "quarantine_path", lambda table, errors: own)
+    pipeline = SimpleNamespace(errors=None)
+    session: Any = SimpleNamespace(table_id=TABLE, pipeline=pipeline, sink=None)
+    table: Any = SimpleNamespace(writer=None)
+    left = Quarantine(session).clear(table, log.transactions.values())
+    assert left == ([f"{own}/left.parquet"] if is_cleared else [])
+    assert kept.swept == ([({INSTANT: set()}, {"2026-01-01"})] if is_cleared else [])
+
+
+# Waiting for the transaction that holds the table
+
+
+class _Followed:
+    """A control topic in which the next message comes only when the log is followed."""
+
+    topic = "old"
+
+    def __init__(self, *messages: Any) -> None:
+        self._coming = [*messages]
+        self.log = TableLog(TABLE).extend([(0, start(INSTANT))])
+        self.log.position = 1
+
+    def exists(self) -> bool:
+        return True
+
+    def end(self) -> int:
+        return self.log.position
+
+    def table_log(self, table: str, first: int) -> TableLog:
+        return self.log
+
+    def follow(self, log: TableLog, stop: threading.Event) -> Iterator[TableLog]:
+        while True:
+            if self._coming:
+                log.extend([(log.position, self._coming.pop(0))])
+                log.position += 1
+            yield log
+
+    def send(self, message: Any) -> int:
+        raise AssertionError("the table isn't moved while another run has it")
+
+
+def _waits(control: Any) -> Any:
+    machine = SimpleNamespace(steady=count().__next__, now=lambda: TIME)
+    pipeline = SimpleNamespace(table_services=None)
+    return SimpleNamespace(control=control, table_id=TABLE, machine=machine, pipeline=pipeline)
+
+
+@pytest.mark.parametrize("last", [abort(INSTANT), end(INSTANT)], ids=["aborted", "decided"])
+def test_a_run_waits_until_the_transaction_before_it_has_ended_or_its_run_has(last):
+    control, looks = _Followed(last), []
+    session = _waits(control)
+
+    def is_running(dag: str, run: str) -> bool:
+        looks.append(run)
+        return len(looks) < 3
+
+    Turns(session, is_running).wait_for(control.log.transactions[INSTANT])
+    is_open = control.log.transactions[INSTANT].state is not State.ABORTED
+    assert looks == (["run", "run", "run"] if is_open else [])
+
+
+def test_no_table_leaves_its_control_topic_while_another_run_has_it_there():
+    """It waits, and then looks again: what that run has done decides what is to be moved."""
+    control = _Followed(abort(INSTANT))
+    old = _waits(control)
+    new: Any = SimpleNamespace(control=SimpleNamespace(topic="new"))
+    mover = Mover(new, lambda dag, run: True, None)
+    table: Any = None
+    run: Any = SimpleNamespace(dag_id="dag", run_id="another")
+    assert mover._leave(table, run, old, control.log, 1) is False
+    assert control.log.transactions[INSTANT].state is State.ABORTED
+
+
+# A START-COMMIT that names the instant of another interval's commit
+
+
+class _Table:
+    """A table with one commit, completed although its transaction is aborted."""
+
+    def __init__(self, of_topic: str | None, of_start: int) -> None:
+        self._written = SimpleNamespace(note=SimpleNamespace(control_topic=of_topic, control_offset=of_start))
+        self.writer = SimpleNamespace(path=TABLE)
+        self.undone: list[str] = []
+
+    def completions(self) -> dict[str, Any]:
+        return {INSTANT: SimpleNamespace(requested=True, files=["one"], is_after=lambda _: False)}
+
+    def written_by(self, instant: str) -> Any:
+        return self._written
+
+    def take_off(self, instant: str, files: Any) -> None:
+        self.undone.append("taken off")
+
+    def rollback(self, instant: str) -> None:
+        self.undone.append("rolled back")
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_start", "made_again", "is_undone"),
+    [
+        ("control", 0, False, True),
+        (None, 0, False, True),
+        ("control", 7, False, False),
+        ("elsewhere", 0, False, False),
+        ("control", 0, True, False),
+    ],
+    ids=["its own", "of an earlier release", "another START", "another topic", "another topic of the name"],
+)
+def test_only_the_commit_of_an_aborted_interval_itself_is_taken_off(of_topic, of_start, made_again, is_undone):
+    """Any process that may write to the topic could name a committed instant in a START and an ABORT."""
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT), abort(INSTANT)]))
+    control = SimpleNamespace(topic="control")
+    session: Any = SimpleNamespace(control=control, is_made_again=lambda note: made_again)
+    table: Any = _Table(of_topic, of_start)
+    assert Fence(session).repair(table, log) is is_undone
+    assert table.undone == (["taken off", "rolled back"] if is_undone else [])
+
+
+# A service's lease
+
+
+class _Control:
+    """A control topic whose first renewals don't get through."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+        self._sent: list[Any] = []
+        self.renewed = threading.Event()
+
+    def send(self, message: Any) -> int:
+        if self._failures:
+            self._failures -= 1
+            raise RetryableError("No broker answers.", next_step="none.")
+        self._sent.append(message)
+        self.renewed.set()
+        return len(self._sent)
+
+    def extend(self, log: TableLog) -> TableLog:
+        log.extend(enumerate(self._sent[log.position - 1 :], log.position))
+        return log
+
+
+def test_a_lease_is_renewed_again_after_a_renewal_that_did_not_get_through():
+    log = TableLog(TABLE).extend([(0, start(INSTANT, ranges=0, service="clustering"))])
+    log.position = 1
+    control: Any = _Control(failures=2)
+    lease = ServiceLease(control, log, log.transactions[INSTANT], lambda: TIME)
+    with lease.renewed("me", every=0.01, longest=timedelta(hours=1)):
+        assert control.renewed.wait(30)
+    assert log.transactions[INSTANT].lease_offset >= 1
+
+
+def test_a_service_that_takes_too_long_is_not_renewed():
+    log = TableLog(TABLE).extend([(0, start(INSTANT, ranges=0, service="clustering")), (1, end(INSTANT, reported=()))])
+    log.position = 2
+    control: Any = _Control(failures=0)
+    lease = ServiceLease(control, log, log.transactions[INSTANT], lambda: TIME + timedelta(hours=1))
+    stop = threading.Event()
+    lease._renew("me", 0.001, timedelta(hours=1), stop)  # returns by itself
+    assert not control.renewed.is_set()
+
+
+# Windows, while a transaction is open in the source
+
+
+@pytest.mark.parametrize(
+    ("sparse", "request_", "is_refused"),
+    [
+        (False, {"offsets": {"t": {0: (0, 8)}}}, True),
+        (False, {"offsets": {"t": {0: (0, 5)}}}, False),
+        (True, {"offsets": {"t": {0: (0, 8)}}}, False),
+    ],
+    ids=["past its first record", "before it", "a source without rows at every number"],
+)
+def test_a_window_past_an_open_transaction_is_tried_again(sparse, request_, is_refused):
+    bounds = PartitionBounds(LOG, 0, 5, 5, TIME, high_watermark=9)
+    state = ClusterState(partitions=(bounds,), cluster_ids={"kafka": "K"}, topic_ids={("kafka", "t"): "id"})
+    session: Any = SimpleNamespace(
+        table_id=TABLE,
+        followed=None,
+        pipeline=SimpleNamespace(
+            sink=SimpleNamespace(capabilities=SimpleNamespace(upsert=False)),
+            source=SimpleNamespace(capabilities=SimpleNamespace(sparse=sparse)),
+            write=SimpleNamespace(ranges=1),
+            writer=lambda: SimpleNamespace(ordering_fields=()),
+        ),
+    )
+    committed: Any = SimpleNamespace(checkpoint=Checkpoint())
+    request = Request(kind="range", **request_)
+    refused = pytest.raises(RetryableError, match="open Kafka transaction") if is_refused else nullcontext()
+    with refused:
+        Planner(session)._window(request, committed, state)
+
+
+# Pairs of offsets that a mirror tells
+
+
+class _Mirrored:
+    """A cluster whose record after the last pair is some offsets further on."""
+
+    def __init__(self, pairs: Any) -> None:
+        self._pairs = pairs
+        self.asked: dict[Any, int] = {}
+
+    def offset_syncs(self, topic: str) -> Any:
+        return {"t": self._pairs}
+
+    def next_records(self, offsets: Any) -> Any:
+        self.asked |= offsets
+        return {tp: at + 3 for tp, at in offsets.items() if tp.partition == 0}
+
+
+def test_the_record_that_follows_a_mirror_s_last_pair_is_asked_for():
+    old = _Mirrored({0: [OffsetSync(4, 2), OffsetSync(9, 7)], 1: [OffsetSync(5, 5)]})
+    move = Move(old=("old", "t"), mirror="mirror_maker", syncs=("old", "syncs"))
+    followed: Any = SimpleNamespace(moves={("new", "t"): move})
+    clusters: Any = {"old": old}
+    streams: Any = None
+    told = Streams._syncs(streams, followed, clusters)["old", "t"]
+    assert old.asked == {TopicPartition("old", "t", 0): 10, TopicPartition("old", "t", 1): 6}
+    assert (told[0].next_record, told[1].next_record) == (13, sys.maxsize)
+    assert told[0].pairs == [OffsetSync(4, 2), OffsetSync(9, 7)]
+    assert Streams._syncs(streams, followed, {}) == {}
+
+
+# Dead letters, by what a note or an earlier release says was sent
+
+
+@pytest.mark.parametrize(
+    ("last", "remembered", "expected"),
+    [
+        (None, None, "abcde"),
+        (None, "20250101000000000", "abcde"),
+        (None, INSTANT, ""),
+        (None, "20270101000000000", ""),
+        (Sent(INSTANT, 2, ("kafka",)), None, "cde"),
+        (Sent(INSTANT, 5, ("kafka",)), None, ""),
+        (Sent(INSTANT, 2, ("other",)), None, "abcde"),
+        (Sent("20270101000000000", 1, ("kafka",)), None, ""),
+        (Sent("20250101000000000", 4, ("kafka",)), None, "abcde"),
+    ],
+)
+def test_dead_letters_are_sent_from_where_an_earlier_attempt_has_ended(last, remembered, expected, monkeypatch):
+    sent: list[str] = []
+    notes: Any = SimpleNamespace(last=lambda: last, note=lambda one: one)
+
+    def send(records: Any) -> None:
+        *letters, notes_to = records
+        assert len(letters) <= 2
+        sent.extend(letters)
+        notes.last = lambda: notes_to
+
+    sender = SimpleNamespace(remembered=lambda topic: remembered, take_anew=lambda: None, send=send)
+    monkeypatch.setattr(dead_letters, "TransactionalSender", lambda *_: nullcontext(sender))
+    monkeypatch.setattr(dead_letters, "SentLetters", lambda *_, **__: notes)
+    monkeypatch.setattr(dead_letters, "_ensure", lambda *_: 1000)
+    monkeypatch.setattr(dead_letters, "_letters", lambda *given: given[-1])
+    monkeypatch.setattr(dead_letters, "chunks", lambda letters: iter(lambda: list(islice(letters, 2)), []))
+    log = TableLog(TABLE).extend(
+        enumerate([start(INSTANT), status(INSTANT, records_quarantined=5), end(INSTANT), ack(INSTANT)])
+    )
+    session: Any = SimpleNamespace(pipeline=SimpleNamespace(name="p"), table_id=TABLE)
+    there: Any = SimpleNamespace(kafka=SimpleNamespace(name="k", control_secrets=None), of=frozenset({"kafka"}))
+    letters: Any = iter("abcde")
+    dead_letters._send(session, log.transactions[INSTANT], "dead", there, letters)
+    assert "".join(sent) == expected
