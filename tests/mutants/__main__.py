@@ -27,6 +27,7 @@ _KEPT = _TOP / "build" / "mutants.json"
 _HISTORIES = 600  # as many as `make test` plays, beside those of docs/simulation.md
 _TESTS = ("tests/unit/test_*.py", "tests/simulation/test_*.py")
 _NOT = ("test_no_history_loses_or_doubles_a_row", "test_a_rule_that_is_taken_out_is_missed")  # histories by seed
+_AT_ONCE = 20  # test files
 _LONGEST = 900  # seconds that all tests of a change may take
 
 
@@ -127,7 +128,10 @@ class Runner:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": do, "of": of, "seconds": seconds}) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())["answer"]
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"The process that runs the tests has ended with {self._process.wait()}.")
+        return json.loads(line)["answer"]
 
     def end(self) -> None:
         assert self._process.stdin is not None
@@ -172,7 +176,6 @@ class Known:
     def of(cls, copy: Path, runner: Runner) -> Known:
         known = cls(**json.loads(_KEPT.read_text())) if _KEPT.exists() else cls()
         shared = [*copy.glob("plugins/**/*.py"), *copy.glob("tests/*.py"), *copy.glob("tests/simulation/[!t]*.py")]
-        shared += [file for file in copy.glob("tests/unit/**/*.py") if not file.name.startswith("test_")]
         sources = _digest(shared)
         if known.sources != sources:
             known = cls(sources)
@@ -181,18 +184,22 @@ class Known:
         }
         new = [file for file, digest in there.items() if known.files.get(file, {}).get("digest") != digest]
         known.files = {file: found for file, found in known.files.items() if file in there and file not in new}
-        if new:
-            print(f"noting what the tests of {len(new)} files call", flush=True)
-            noted = runner.answer("note_tests", new, 3600)
-            for file in new:
+        for some in (new[at : at + _AT_ONCE] for at in range(0, len(new), _AT_ONCE)):
+            print(f"noting what the tests call, from {some[0]} on", flush=True)
+            noted = runner.answer("note_tests", some, 3600)
+            for file in some:
                 tests = {one: was for one, was in noted.items() if one.partition("::")[0] == file}
                 known.files[file] = {"digest": there[file], "tests": tests}
+            known.keep()
         if not known.histories:
             print(f"noting what {_HISTORIES} histories call", flush=True)
             known.histories = runner.answer("note_histories", _HISTORIES, 3600)
-        _KEPT.parent.mkdir(exist_ok=True)
-        _KEPT.write_text(json.dumps(vars(known)))
+        known.keep()
         return known
+
+    def keep(self) -> None:
+        _KEPT.parent.mkdir(exist_ok=True)
+        _KEPT.write_text(json.dumps(vars(self)))
 
     def calling(self, tried: Change) -> tuple[list[str], list[int]]:
         """The tests that call what changes, the quickest first, and the seeds of such histories.
