@@ -86,7 +86,7 @@ class Driver:
     def alive(self) -> bool:
         return not self._killed and self._process.poll() is None
 
-    def is_killed(self) -> None:
+    def mark_killed(self) -> None:
         """Take note that its processes are killed: it may have answered just before, and die only in a moment."""
         self._killed = True
 

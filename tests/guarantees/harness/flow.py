@@ -122,7 +122,7 @@ class Flow(Table):
         kafka = replace(known, librdkafka=with_secrets, java_options=self.pipeline.write.kafka_options)
         settings = {**kafka.to_environment("source"), **kafka.to_environment("control")}
         driver.send(kind, arguments, {**settings, **self.secret_environment, VARIABLE: failpoint}, str(log))
-        return Job(log, driver.group, driver.receive, driver.answered, driver.is_killed)
+        return Job(log, driver.group, driver.receive, driver.answered, driver.mark_killed)
 
     def write_alone(self, started: Started, number: int = 0, failpoint: str = "") -> Job:
         """Start it by the product's own command line, in a process of its own."""
