@@ -13,9 +13,8 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
-from pydantic_core import InitErrorDetails, ValidationError
-
 from sluice.redact import is_secret_option
+from sluice.sections import refuse_each
 
 PAGE: Final = "docs/hudi-options.md"
 
@@ -304,7 +303,7 @@ REASONS: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         r"hoodie\.(datasource\.write\.(operation|recordkey|partitionpath|precombine|table|keygenerator)|table\.(?!service)"
-        r"|keygen\.|base\.path|database\.name|datasource\.write\.keygenerator)",
+        r"|keygen\.|base\.path|database\.name)",
         "the section's own keys say what the table is (`operation`, `record_key`, `partition_fields`, "
         "`ordering_field`, `table`)",
     ),
@@ -362,14 +361,7 @@ def refuse_others(options: Mapping[str, str]) -> None:
     Raises:
         ValidationError: one isn't; each has its own place.
     """
-    found = [(name, refusal(name, value)) for name, value in options.items()]
-    wrong = [
-        InitErrorDetails(type="value_error", loc=("options", name), input={}, ctx={"error": ValueError(why)})
-        for name, why in found
-        if why is not None
-    ]
-    if wrong:
-        raise ValidationError.from_exception_data("options", wrong)
+    refuse_each("options", {name: refusal(name, value) for name, value in options.items()})
 
 
 def not_an_operators(options: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ _PIECES: Final = re.compile(r'"(?:[^"]|"")*"|[^".]+|\.|"')
 _LAST_QUOTED: Final = re.compile(r'(?:^|[./])"(?:[^"]|"")*"$')
 _PLACEHOLDERS: Final = re.compile(r"\"(?:[^\"]|\"\")*\"|'(?:[^']|'')*'|[?%]")
 _CATALOG: Final = re.compile(r"[A-Za-z0-9_]{1,128}")
+_RECORD: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def quoted(name: str) -> str:
@@ -52,6 +53,11 @@ def dotted(*names: str) -> str:
 def suffixed(text: str, suffix: str) -> str:
     """A dotted name or a path with more behind its last name: between the quotes if that is quoted."""
     return f'{text[:-1]}{suffix}"' if _LAST_QUOTED.search(text) else f"{text}{suffix}"
+
+
+def is_record_name(name: str) -> bool:
+    """Whether a schema's record or message may have this full name, such as `com.example.Flight`."""
+    return _RECORD.fullmatch(name) is not None
 
 
 def percent_marks(sql: str) -> str:

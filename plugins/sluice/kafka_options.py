@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pydantic_core import InitErrorDetails, ValidationError
+from sluice.sections import refuse_each
 
 PAGE: Final = "docs/kafka-java-client.md"
 
@@ -212,11 +212,4 @@ def refuse_others(options: Mapping[str, str]) -> None:
     Raises:
         ValidationError: one isn't listed, or has a value that it doesn't take; each has its own place.
     """
-    found = [(name, refusal(name, value, of_file=True)) for name, value in options.items()]
-    wrong = [
-        InitErrorDetails(type="value_error", loc=("kafka_options", name), input={}, ctx={"error": ValueError(why)})
-        for name, why in found
-        if why is not None
-    ]
-    if wrong:
-        raise ValidationError.from_exception_data("kafka_options", wrong)
+    refuse_each("kafka_options", {name: refusal(name, value, of_file=True) for name, value in options.items()})

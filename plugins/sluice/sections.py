@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic_core import InitErrorDetails, ValidationError
 
 from sluice.redact import is_secret_option
 
@@ -147,3 +148,22 @@ def require_hoodie_names(options: Mapping[str, str]) -> None:
     strange = [name for name in options if not name.startswith("hoodie.")]
     if strange:
         raise ValueError(f"options take hoodie.* names only, not {', '.join(strange)}")
+
+
+def refuse_each(key: str, refusals: Mapping[str, str | None]) -> None:
+    """Refuse settings of one key of a section, each at its own place in the file.
+
+    Args:
+        key: the key that has the settings.
+        refusals: by setting, the reason to refuse it; None if it is taken.
+
+    Raises:
+        ValidationError: one has a reason; no value shows.
+    """
+    wrong = [
+        InitErrorDetails(type="value_error", loc=(key, name), input={}, ctx={"error": ValueError(why)})
+        for name, why in refusals.items()
+        if why is not None
+    ]
+    if wrong:
+        raise ValidationError.from_exception_data(key, wrong)

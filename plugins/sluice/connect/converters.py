@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sluice.connect.draft import HIDDEN, Draft, Of, RefusedError, address, is_provided
+from sluice.identifiers import is_record_name
 from sluice.records.settings import NUMBERS, ONE_VALUE
 from sluice.redact import redact_text
 
@@ -240,11 +240,6 @@ def _record_name(draft: Draft, part: Part, section: dict[str, Any]) -> None:
         draft.harmless(key, "without an envelope, records have no schema")
     else:
         draft.lost(key, "the encoder writes no such name", "see whether a reader asks for it")
-
-
-def is_record_name(name: str) -> bool:
-    """Whether an encoder's `record_name` may be this."""
-    return re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name) is not None
 
 
 def _converter(draft: Draft, part: Part, one_column: str) -> None:

@@ -69,8 +69,8 @@ class KafkaSettings:
     def _refuse_of_java(self) -> None:
         found = {name: refusal(name, value) for name, value in self.java_options.items()}
         wrong = {f"`java`: {name}": why for name, why in found.items() if why is not None}
-        why = wrong_token_url(str(self.librdkafka.get(TOKEN_URL) or "https://"))
-        if why is not None:
+        url = self.librdkafka.get(TOKEN_URL)
+        if url and (why := wrong_token_url(str(url))) is not None:
             wrong[TOKEN_URL] = why
         if wrong:
             raise ActionRequiredError(

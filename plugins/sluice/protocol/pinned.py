@@ -57,7 +57,7 @@ def _split(separator: str) -> BeforeValidator:
     return _of_text(lambda text: tuple(filter(None, text.split(separator))))
 
 
-Number = Annotated[int, PlainSerializer(lambda number: None if number is None else str(number))]
+Number = Annotated[int, PlainSerializer(str)]
 """A whole number."""
 Flag = Annotated[bool, PlainSerializer(lambda flag: "true" if flag else None)]
 """Whether a setting is there."""

@@ -139,7 +139,7 @@ def fields_of_table(columns: Type, plan: RecordPlan, transforms: Sequence[Transf
     """The fields of a value without a schema: the table's columns except columns from elsewhere."""
     elsewhere = set(plan.columns)
     if plan.changes is not None:
-        elsewhere |= {*plan.changes.columns}
+        elsewhere.update(plan.changes.columns)
     for step in transforms:
         elsewhere |= set(step.set_ or {})
     if plan.key is not None and plan.changes is None:

@@ -116,9 +116,7 @@ def source(draft: Draft) -> None:
 
 def topic(draft: Draft) -> str:
     """The topic that Connect writes to, before any router."""
-    prefix = draft.get("topic.prefix")
-    tables = next((draft.list(key) for key in TABLES if draft.has(key)), ())
-    return prefix if draft.get("query") or not tables else prefix + tables[0].rpartition(".")[2]
+    return draft.get("topic.prefix") + table_name(draft)
 
 
 def table_name(draft: Draft) -> str:

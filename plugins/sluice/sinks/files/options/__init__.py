@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
@@ -160,7 +161,6 @@ class Files(SinkOptions):
         )
 
     def _pinned(self) -> PinnedFiles:
-        split = self.partitioning
         return PinnedFiles(
             format=self.format,
             codec=self.codec or CODECS[self.format][0],
@@ -168,13 +168,7 @@ class Files(SinkOptions):
             topics_dir=self.topics_dir,
             locale=self.locale,
             max_rows_per_file=self.max_rows_per_file or 0,
-            partitioner=split.partitioner,
-            fields=split.fields,
-            path_format=split.path_format,
-            duration=split.duration,
-            timezone=split.timezone,
-            extractor=split.extractor,
-            timestamp_field=split.timestamp_field,
+            **asdict(self.partitioning),
         )
 
     @model_validator(mode="after")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from sluice.protocol.pinned import Flag, Lines, Number, PinnedSettings
 from sluice.sinks.files.options.names import Format, Layout
 from sluice.sinks.files.options.partitioning import Extractor, Partitioner, Partitioning
@@ -34,12 +36,4 @@ class PinnedFiles(PinnedSettings):
     @property
     def partitioning(self) -> Partitioning:
         """How rows are split into folders."""
-        return Partitioning(
-            partitioner=self.partitioner,
-            fields=self.fields,
-            path_format=self.path_format,
-            duration=self.duration,
-            timezone=self.timezone,
-            extractor=self.extractor,
-            timestamp_field=self.timestamp_field,
-        )
+        return Partitioning(**{one.name: getattr(self, one.name) for one in fields(Partitioning)})

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sluice.connectors.capabilities import SinkCapabilities
 from sluice.connectors.options import SinkOptions
+from sluice.identifiers import is_record_name
 from sluice.protocol.messages import TableSpec
 from sluice.records.changes import POSITION
 from sluice.records.settings import Changes
@@ -42,7 +43,6 @@ _PRODUCER = (
     "socket.send.buffer.bytes",
     "socket.timeout.ms",
 )
-_RECORD_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _NOT_HERE = ("record_key", "partition_fields", "ordering_field")
 
 
@@ -75,7 +75,7 @@ class Encoder(Section):
         if registered != bool(self.registry):
             words = "needs `registry`, the connection to it" if registered else "has no schema in a `registry`"
             raise ValueError(f"encoder {self.encoder} {words}")
-        if self.record_name is not None and not _RECORD_NAME.fullmatch(self.record_name):
+        if self.record_name is not None and not is_record_name(self.record_name):
             raise ValueError(f"record_name {self.record_name!r} is no name such as com.example.Flight")
         if self.decimal_format != "base64" and self.encoder not in CONNECTS:
             raise ValueError(f"decimal_format is for {' and '.join(CONNECTS)}, not for encoder {self.encoder}")
