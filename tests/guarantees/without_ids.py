@@ -62,9 +62,10 @@ class BrokerWithoutIds:
     async def _serve(self) -> None:
         async with await asyncio.start_server(self._accept, "127.0.0.1", self._port) as server:
             await self._over.wait()
-            server.close()
-            # A connection that is being accepted would leave its socket open if its task were cancelled before it
-            # begins. All of them end by themselves, as the broker is gone.
+            # Accept no more, but leave the server open: a connection that has been accepted and isn't served yet fails
+            # on a closed server, and leaves its socket open. All of them end by themselves, as the broker is gone.
+            for listener in server.sockets:
+                self._loop.remove_reader(listener.fileno())
             for connection in self._connections:
                 connection.transport.abort()
             while under_way := asyncio.all_tasks() - {asyncio.current_task()}:
