@@ -1,7 +1,8 @@
 """Reads YAML of untrusted authors, within bounds: some hundred bytes can expand to gigabytes. Pure.
 
-Anchors and aliases are allowed, for they save words; their expansion is counted. Nesting is bounded before anything is
-composed: PyYAML composes by recursion, and its parser in C crashes the process where that is too deep.
+Anchors and aliases are allowed, for they save words; their expansion is counted. Nesting and values are bounded before
+anything is composed: PyYAML composes by recursion, its parser in C crashes the process where that is too deep, and
+composing takes three times as long as parsing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def composed(text: str, bounds: Bounds) -> yaml.Node | None:
     if len(text) > bounds.characters:
         raise YamlTextError(f"it has {len(text)} characters, and may have {bounds.characters}")
     try:
-        _require_flat(text)
+        _require_small(text, bounds.values)
         node: yaml.Node | None = yaml.compose(text, Loader=_PARSER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -78,16 +79,24 @@ def constructed(node: yaml.Node | None) -> Any:
         raise YamlTextError(f"a value can't be read: {error}", node.start_mark.line + 1) from error
 
 
-def _require_flat(text: str) -> None:
-    depth = 0
+def _require_small(text: str, most: int) -> None:
+    """Bound depth and values before anything is composed; an alias counts as one here."""
+    depth = number = 0
     for event in yaml.parse(text, Loader=_PARSER):
+        number += isinstance(event, yaml.NodeEvent)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+        line = event.start_mark.line + 1 if event.start_mark is not None else None
         if depth > DEEPEST:
-            line = event.start_mark.line + 1 if event.start_mark is not None else None
             raise YamlTextError(f"lists and mappings are nested more than {DEEPEST} deep", line)
+        if number > most:
+            raise _too_many(most, line)
+
+
+def _too_many(most: int, line: int | None) -> YamlTextError:
+    return YamlTextError(f"it has more than {most} values, aliases written out", line)
 
 
 def _written_out(node: yaml.Node, known: dict[int, int | None], most: int) -> int:
@@ -107,6 +116,6 @@ def _written_out(node: yaml.Node, known: dict[int, int | None], most: int) -> in
     for one in inner:
         number += _written_out(one, known, most)
         if number > most:
-            raise YamlTextError(f"it has more than {most} values, aliases written out", node.start_mark.line + 1)
+            raise _too_many(most, node.start_mark.line + 1)
     known[id(node)] = number
     return number

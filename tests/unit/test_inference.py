@@ -108,3 +108,12 @@ def test_a_block_of_text_is_replaced_as_a_whole():
 def test_a_value_is_no_section():
     with pytest.raises(ValueError, match="source is no section"):
         with_value("source: 7\n", ("source", "kafka"), "x")
+
+
+def test_a_byte_order_mark_stays_before_the_file():
+    assert with_value("\ufeffa: 1\nb: 2\n", ("b",), "x") == '\ufeffa: 1\nb: "x"\n'
+
+
+def test_a_file_is_edited_within_the_bounds_of_a_pipeline_file():
+    with pytest.raises(ValueError, match="more than 50000 values"):
+        with_value("a: [" + "[]," * 60_000 + "]\n", ("b",), "x")

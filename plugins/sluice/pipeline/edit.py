@@ -7,14 +7,21 @@ from collections.abc import Sequence
 
 import yaml
 
+from sluice.pipeline.load import BOUNDS
+from sluice.yaml_text import composed
+
+_BOM = "\ufeff"
+
 
 def with_value(text: str, keys: Sequence[str], value: str) -> str:
     """The file's text with another value under a path of keys; missing sections are added.
 
     Raises:
-        ValueError: on the way is something that is no section.
+        ValueError: on the way is something that is no section, or the file is more than its bounds allow.
     """
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    if text.startswith(_BOM):  # which positions don't count
+        return _BOM + with_value(text.removeprefix(_BOM), keys, value)
+    node = composed(text, BOUNDS)
     for depth, key in enumerate(keys):
         if not isinstance(node, yaml.MappingNode):
             raise ValueError(f"{'.'.join(keys[:depth]) or 'the file'} is no section")
