@@ -1,4 +1,4 @@
-"""Run many histories, or tell one: `python -m tests.simulation --histories 200000`, `… 4711`."""
+"""Run many histories, tell one, or exhaust small worlds: `python -m tests.simulation --histories 200000`, `… 4711`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from .campaign import play, quiet
 from .mutants import MUTANTS, known_seeds
+from .small import WORLDS, explore
 
 
 def main() -> int:
@@ -22,8 +24,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="end after so many minutes")
     parser.add_argument("--mutants", metavar="NAME", nargs="?", const="", help="take rules out, each in turn")
     parser.add_argument("--into", metavar="FILE", type=Path, help="with --mutants: write the table there")
+    parser.add_argument("--small", metavar="NAME", nargs="?", const="", help="exhaust small worlds, and draw nothing")
+    parser.add_argument("--faults", type=int, default=1, help="with --small: how many there are at most")
+    parser.add_argument("--switches", type=int, default=1, help="with --small: how often another process comes between")
     arguments = parser.parse_args()
     quiet()
+    if arguments.small is not None:
+        return _small(arguments.small, arguments.faults, arguments.switches)
     if arguments.mutants is not None:
         seeds = range(arguments.first, arguments.first + arguments.histories)
         return _mutants(arguments.mutants, seeds, arguments.into)
@@ -46,6 +53,21 @@ def main() -> int:
             break
     took = time.monotonic() - began
     print(f"{done:,} histories in {took:.0f} s, {done / took * 60:,.0f} a minute; violated: {violated}")
+    return 1 if violated else 0
+
+
+def _small(named: str, faults: int, switches: int) -> int:
+    violated = 0
+    for name, world in WORLDS.items():
+        if named not in name:
+            continue
+        began = time.monotonic()
+        found = explore(replace(world, faults=faults, switches=switches))
+        took = time.monotonic() - began
+        print(f"{name}: {found.states:,} states and {found.ends:,} ends in {took:.0f} s", flush=True)
+        for error, choices in found.violated:
+            violated += 1
+            print(f"VIOLATED: {error}\n    " + "\n    ".join(choices), flush=True)
     return 1 if violated else 0
 
 

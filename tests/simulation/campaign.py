@@ -60,21 +60,27 @@ def in_its_world(world: World) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def patched(history: History) -> Iterator[None]:
+    """Let the code under test have no threads, and a metadata service in memory."""
+    service = SimService(history.world, history.mapped or Mapped())
+    with (
+        mock.patch.object(participant, "threading", _WITHOUT_THREADS),
+        mock.patch.object(sources, "ThreadPoolExecutor", OneAfterTheOther),
+        mock.patch.object(streams, "ThreadPoolExecutor", OneAfterTheOther),
+        mock.patch.object(streams, "metadata_service", return_value=service),
+    ):
+        yield
+
+
 def play(seed: int, *, tell: bool = False, faults: Faults | None = None) -> tuple[str | None, list[str]]:
     """Play the history of a seed; what it violated, if anything, and its story if it is to be told."""
     history = History(seed, faults)
     story: list[str] = []
     if tell:
         history.world.story = story
-    service = SimService(history.world, history.mapped or Mapped())
     try:
-        with (
-            mock.patch.object(participant, "threading", _WITHOUT_THREADS),
-            mock.patch.object(sources, "ThreadPoolExecutor", OneAfterTheOther),
-            mock.patch.object(streams, "ThreadPoolExecutor", OneAfterTheOther),
-            mock.patch.object(streams, "metadata_service", return_value=service),
-            in_its_world(history.world),
-        ):
+        with patched(history), in_its_world(history.world):
             history.play()
     except ViolationError as error:
         return str(error), story

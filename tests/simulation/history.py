@@ -50,8 +50,10 @@ class History(Workers):
         faults: how likely what goes wrong is.
     """
 
+    world_type = World
+
     def __init__(self, seed: int, faults: Faults | None = None) -> None:
-        self.world = World(seed)
+        self.world = self.world_type(seed)
         self.random = self.world.random
         self.world.faults = faults or self._faults()
         self.concurrent = self.random.choice((1, 1, 2, 3))
