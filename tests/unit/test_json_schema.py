@@ -77,6 +77,9 @@ def test_a_value_that_is_no_object():
     assert words({"type": "string"}) == "STRING"
 
 
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
@@ -84,8 +87,18 @@ def test_a_value_that_is_no_object():
         ({"properties": {"a": {"$ref": "#/definitions/none"}}}, "a: .*leads nowhere"),
         ({"properties": {"a": {"$ref": "other.json"}}}, "no schema that the registry has"),
         (7, "is an object, or true or false"),
+        ({"properties": [{"a": {}}]}, r"\(the whole\): properties is not an object"),
+        ({"properties": {"a": {"enum": None}}}, "a: enum is not a list"),
+        ({"properties": {"a": {"oneOf": 1}}}, "a: oneOf is not a list"),
+        ({"properties": {"a": {"allOf": 2}}}, "a: allOf is not a list"),
+        ({"properties": {"a": {"connect.index": None}}}, "a: connect.index is not an integer"),
+        ({"properties": {"a": {"type": "number", "title": DECIMAL, "connect.parameters": None}}}, "not an object"),
+        ({"properties": {"a": {"type": "number", "title": DECIMAL, "connect.parameters": {"scale": "9" * 5000}}}},
+         "a: scale is not an integer"),
+        ({"properties": {"a": {"type": "number", "title": DECIMAL, "connect.parameters": {"scale": "-2"}}}},
+         "precision 38 and scale -2 fits no column"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_a_column_says_where(schema, says):
     with pytest.raises(JsonSchemaError, match=says):
         words(schema)

@@ -79,3 +79,11 @@ def test_a_descriptor_set_needs_its_imports():
 def test_what_cannot_be_used_says_why(text, says):
     with pytest.raises(ProtobufSchemaError, match=says):
         read_message(registered_files(text, []), None)
+
+
+def test_a_name_that_is_not_utf_8_is_refused():
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", syntax="proto3")
+    file.message_type.add(name="A").field.add(name="i", number=1, label=1, type=5)
+    content = file.SerializeToString().replace(b"a.proto", b"\xe1.proto")
+    with pytest.raises(ProtobufSchemaError, match="a name in the schema is not UTF-8"):
+        read_message([descriptor_pb2.FileDescriptorProto.FromString(content)], None)

@@ -171,3 +171,12 @@ def test_what_is_no_service_is_told():
 def test_a_service_that_can_not_be_made_is_told(name):
     with pytest.raises(ActionRequiredError, match="can't be made"):
         metadata_service(name, {})
+
+
+@pytest.mark.parametrize("inactive", ["true", "east", "[1]"])
+def test_inactive_is_a_list_of_names(tmp_path, inactive):
+    """A plain name was read letter by letter, so that the cluster stayed active."""
+    file = tmp_path / "streams.yml"
+    file.write_text(f"streams: {{s: {{clusters: {{east: {{topics: [t]}}}}}}}}\ninactive: {inactive}\n")
+    with pytest.raises(ActionRequiredError, match="metadata can't be read"):
+        metadata_service("file", {"path": str(file)}).all_streams()

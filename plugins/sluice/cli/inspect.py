@@ -32,7 +32,7 @@ Ranges = Annotated[
     list[str], typer.Option("--offsets", help="Offsets [start, end) as 'topic[partition]:start-end'; may be repeated.")
 ]
 Reason = Annotated[str, typer.Option(help="Why, for later readers of the history.")]
-_RANGE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]:(?P<start>\d+)-(?P<end>\d+)$")
+_RANGE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]:(?P<start>\d{1,19})-(?P<end>\d{1,19})$")
 
 
 def plan(

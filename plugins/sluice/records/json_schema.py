@@ -9,6 +9,7 @@ of several, `{}`, an object without properties) becomes a STRING that holds the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -50,6 +51,7 @@ class JsonType:
 
 
 _RAW: Final = JsonType.plain("string")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,9}")
 _NUMBER: Final = JsonType.plain("double")
 
 
@@ -88,6 +90,10 @@ class _Place:
     followed: tuple[tuple[int, str], ...]
     depth: int = 0
 
+    @property
+    def words(self) -> str:
+        return self.path[:200] or "(the whole)"
+
     def at(self, name: str) -> _Place:
         return replace(self, path=f"{self.path}.{name}" if self.path else name, depth=self.depth + 1)
 
@@ -107,18 +113,19 @@ class _Reader:
             return self._all_of(schema, place)
         for key in ("oneOf", "anyOf"):
             if key in schema:
-                return self._one_of(schema[key], place)
-        kinds = schema.get("type", _guess(schema))
+                return self._one_of(_list_at(schema, key, place), place)
+        kinds = schema.get("type", _guess(schema, place))
         names = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
         if len(names) != 1:
-            return _NUMBER if set(names) == {"integer", "number"} else _RAW
+            is_number = "number" in names and all(name in ("integer", "number") for name in names)
+            return _NUMBER if is_number else _RAW
         if names[0] == "object":
             return self._object(schema, place)
         if names[0] == "array":
             items = schema.get("items", schema.get("contains"))
             element = self.read(items, place.at("[]")) if isinstance(items, dict) else _RAW
             return JsonType(*({"type": "array", "elementType": t, "containsNull": True} for t in _both(element)))
-        return _scalar(str(names[0]), schema)
+        return _scalar(str(names[0]), schema, place)
 
     def _count(self, place: _Place) -> None:
         self._read += 1
@@ -128,9 +135,9 @@ class _Reader:
             raise JsonSchemaError(f"{place.path[:200]}: it is nested more than {_DEEPEST} deep")
 
     def _object(self, schema: Mapping[str, Any], place: _Place) -> JsonType:
-        properties = schema.get("properties")
+        properties = _object_at(schema, "properties", place)
         if properties:
-            ordered = sorted(properties.items(), key=lambda item: _index(item[1]))
+            ordered = sorted(properties.items(), key=lambda item: _index(item[1], place.at(item[0])))
             return _struct({name: self.read(inner, place.at(name)) for name, inner in ordered})
         values = schema.get("additionalProperties")
         if not isinstance(values, dict):
@@ -140,13 +147,13 @@ class _Reader:
             *({"type": "map", "keyType": "string", "valueType": t, "valueContainsNull": True} for t in _both(value))
         )
 
-    def _one_of(self, branches: Any, place: _Place) -> JsonType:
+    def _one_of(self, branches: list[Any], place: _Place) -> JsonType:
         real = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
         return self.read(real[0], place) if len(real) == 1 else _RAW
 
     def _all_of(self, schema: Mapping[str, Any], place: _Place) -> JsonType:
         rest = {k: v for k, v in schema.items() if k != "allOf"}
-        parts = [*schema["allOf"], *([rest] if "properties" in rest or "type" in rest else [])]
+        parts = [*_list_at(schema, "allOf", place), *([rest] if "properties" in rest or "type" in rest else [])]
         found = [read for read in (self.read(part, place) for part in parts) if read != _RAW]
         if not found:
             return _RAW
@@ -158,7 +165,7 @@ class _Reader:
         return _struct(fields)
 
     def _follow(self, reference: Any, place: _Place) -> JsonType:
-        where = place.path or "(the whole)"
+        where = place.words
         name, _, pointer = str(reference).partition("#")
         document = place.document
         if name:
@@ -181,23 +188,46 @@ class _Reader:
         return self.read(target, replace(place, document=document, followed=followed, depth=place.depth + 1))
 
 
-def _guess(schema: Mapping[str, Any]) -> list[str]:
+def _list_at(schema: Mapping[str, Any], key: str, place: _Place) -> list[Any]:
+    found = schema.get(key, [])
+    if not isinstance(found, list):
+        raise JsonSchemaError(f"{place.words}: {key} is not a list")
+    return found
+
+
+def _object_at(schema: Mapping[str, Any], key: str, place: _Place) -> Mapping[str, Any]:
+    found = schema.get(key, {})
+    if not isinstance(found, dict):
+        raise JsonSchemaError(f"{place.words}: {key} is not an object")
+    return found
+
+
+def _integer_at(schema: Mapping[str, Any], key: str, default: int, place: _Place) -> int:
+    """A number, which Connect's converter writes as text among a schema's parameters."""
+    found = schema.get(key, default)
+    text = str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+    if _INTEGER.fullmatch(text) is None:
+        raise JsonSchemaError(f"{place.words}: {key} is not an integer of at most nine digits")
+    return int(text)
+
+
+def _guess(schema: Mapping[str, Any], place: _Place) -> list[str]:
     """The type of a schema that leaves it out, by the keywords that speak of one type only."""
     if "properties" in schema or isinstance(schema.get("additionalProperties"), dict):
         return ["object"]
     if "items" in schema:
         return ["array"]
-    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    values = [schema["const"]] if "enum" not in schema and "const" in schema else _list_at(schema, "enum", place)
     kinds = {bool: "boolean", int: "integer", float: "number", str: "string"}
     found = {kinds.get(type(value), "") for value in values if value is not None}
     return sorted(found)
 
 
-def _scalar(kind: str, schema: Mapping[str, Any]) -> JsonType:
+def _scalar(kind: str, schema: Mapping[str, Any], place: _Place) -> JsonType:
     connect = schema.get("connect.type")
     logical = str(schema.get("title", "")).removeprefix(_CONNECT)
     if logical == "Decimal":
-        return _decimal(kind, schema)
+        return _decimal(kind, _object_at(schema, "connect.parameters", place), place)
     if kind == "integer":
         plain: SparkType = _INTEGERS.get(str(connect), "long")
         return JsonType(plain, {"Date": "date", "Timestamp": "timestamp"}.get(logical, plain))
@@ -208,16 +238,19 @@ def _scalar(kind: str, schema: Mapping[str, Any]) -> JsonType:
     return JsonType.plain("boolean") if kind == "boolean" else _RAW
 
 
-def _decimal(kind: str, schema: Mapping[str, Any]) -> JsonType:
+def _decimal(kind: str, parameters: Mapping[str, Any], place: _Place) -> JsonType:
     """Connect's Decimal: a number, or the bytes of the unscaled value in base64."""
-    parameters = schema.get("connect.parameters", {})
-    precision = int(parameters.get("connect.decimal.precision", _LARGEST_DECIMAL))
-    wanted = f"decimal({min(precision, _LARGEST_DECIMAL)},{int(parameters.get('scale', 0))})"
+    precision = _integer_at(parameters, "connect.decimal.precision", _LARGEST_DECIMAL, place)
+    scale = _integer_at(parameters, "scale", 0, place)
+    precision = min(precision, _LARGEST_DECIMAL)
+    if not 0 <= scale <= precision or precision == 0:
+        raise JsonSchemaError(f"{place.words}: a Decimal of precision {precision} and scale {scale} fits no column")
+    wanted = f"decimal({precision},{scale})"
     return JsonType("binary" if kind == "string" else wanted, wanted)
 
 
-def _index(schema: Any) -> int:
-    return int(schema.get("connect.index", 0)) if isinstance(schema, dict) else 0
+def _index(schema: Any, place: _Place) -> int:
+    return _integer_at(schema, "connect.index", 0, place) if isinstance(schema, dict) else 0
 
 
 def _both(found: JsonType) -> tuple[SparkType, SparkType]:

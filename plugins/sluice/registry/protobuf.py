@@ -80,6 +80,13 @@ def read_message(proto_files: Sequence[FileDescriptorProto], message: str | None
         ProtobufSchemaError: there is no such message, its type can't be a struct, or it has more fields than any
             table.
     """
+    try:
+        return _read_message(proto_files, message)
+    except UnicodeDecodeError as error:  # the runtime decodes a name when it is asked for, and not before
+        raise ProtobufSchemaError(f"a name in the schema is not UTF-8: {error}") from None
+
+
+def _read_message(proto_files: Sequence[FileDescriptorProto], message: str | None) -> ProtobufMessage:
     pb = descriptor_pb2()
     prepared = []
     for file in proto_files:

@@ -14,6 +14,7 @@ from sluice.redact import redact_text
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
 _FORM = TypeAdapter(dict[str, Stream])
+_NAMES = TypeAdapter(tuple[str, ...])
 _BOUNDS = Bounds(characters=16 * 1024 * 1024, values=1_000_000)
 
 
@@ -43,8 +44,7 @@ class WrittenMapping:
     def all_streams(self) -> Mapping[str, Stream]:
         """Every stream that is written down."""
         said = self._parsed()
-        found = self._streams(said)
-        self._inactive = tuple(said.get("inactive") or ()) if isinstance(said, dict) else ()
+        found, self._inactive = self._streams(said)
         return found
 
     def describe_streams(self, stream_ids: Collection[str]) -> Mapping[str, Stream]:
@@ -57,14 +57,17 @@ class WrittenMapping:
             self.all_streams()
         return cluster not in (self._inactive or ())
 
-    def _streams(self, said: Any) -> dict[str, Stream]:
+    def _streams(self, said: Any) -> tuple[dict[str, Stream], tuple[str, ...]]:
+        """The streams, and the clusters that are inactive."""
         try:
-            found = _of_flink(said) if isinstance(said, list) else said["streams"]
-            return _FORM.validate_python(found)
+            if isinstance(said, list):
+                return _FORM.validate_python(_of_flink(said)), ()
+            return _FORM.validate_python(said["streams"]), _NAMES.validate_python(said.get("inactive") or ())
         except (ValidationError, KeyError, TypeError) as error:
             raise ActionRequiredError(
                 f"The streams' metadata can't be read: {_first_line(error)}",
-                next_step="correct it: {streams: {<stream>: {clusters: {<cluster>: {topics: [<topic>]}}}}}.",
+                next_step="correct it: {streams: {<stream>: {clusters: {<cluster>: {topics: [<topic>]}}}}}, and, where "
+                "clusters don't take part, inactive: [<cluster>].",
                 **self._where,
             ) from error
 
