@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import InitErrorDetails, ValidationError
 
 from sluice.redact import is_secret_option
+from sluice.untrusted import compiled
 
 _UNITS = {"s": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(s|seconds?|m|min|minutes?|h|hours?|d|days?)\s*$")
@@ -132,10 +133,7 @@ def is_pattern(pattern: str) -> str:
     Raises:
         ValueError: it isn't.
     """
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
+    compiled(pattern)
     return pattern
 
 

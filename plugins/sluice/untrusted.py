@@ -24,6 +24,7 @@ MOST_CONTAINERS = 500_000
 _Model = TypeVar("_Model", bound=BaseModel)
 _SEVERAL = ("dict", "frozenset", "list", "set", "tuple")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_WHOLE = re.compile(r"[0-9]{1,19}")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -66,6 +67,28 @@ def json_of(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     return found
+
+
+def whole(text: str) -> int | None:
+    """A whole number in digits; None if the text is none, or has more digits than any offset or number of bytes.
+
+    Python refuses to convert more than some thousand digits, with an error that says nothing of where they are.
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A regular expression.
+
+    Raises:
+        ValueError: it is none of Python's.
+    """
+    try:
+        return re.compile(pattern)
+    except RecursionError:
+        raise ValueError("is no regular expression: it is nested too deeply") from None
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"is no regular expression: {error}") from error
 
 
 def members(value: bytes) -> dict[str, bytes]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sluice.protocol.quarantine import Quarantined
     from sluice.sources.kafka.redriven import Redriven
 
-_PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]@(?P<offset>\d+)$")
+_PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]@(?P<offset>\d{1,19})$")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from sluice.connect.transforms import transforms
 from sluice.connectors import registry
 from sluice.connectors.options import SinkOptions
 from sluice.pipeline.routes import overlay
+from sluice.untrusted import compiled
 
 NOTHING_MADE = "nothing was made of this connector"
 STAND_IN = "to_be_written STRING"
@@ -257,10 +258,10 @@ def _topics(draft: Draft) -> None:
     pattern = draft.get(_REGEX)
     if pattern:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            compiled(pattern)
+        except ValueError as error:
             raise RefusedError(
-                f"Python doesn't read the pattern as Java does: {error}.", "write it in plainer words.", _REGEX
+                f"Python doesn't read the pattern as Java does: it {error}.", "write it in plainer words.", _REGEX
             ) from error
         draft.honoured(_REGEX, draft.put("source.topics_pattern", pattern))
     elif topics:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError
+from sluice.untrusted import whole
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,10 @@ def whole_number(text: str) -> int:
     Raises:
         UnfitError: it isn't one.
     """
-    if not text.isdecimal() or int(text) < 1:
+    number = whole(text)
+    if not number:
         raise UnfitError("it is no whole number above 0")
-    return int(text)
+    return number
 
 
 def number_up_to(most: int, instead: str) -> Callable[[str], int]:
@@ -135,9 +137,10 @@ def retries(text: str) -> int:
     Raises:
         UnfitError: it isn't one.
     """
-    if not text.isdecimal():
+    number = whole(text)
+    if number is None:
         raise UnfitError("it is no number of retries")
-    return int(text)
+    return number
 
 
 def duration(text: str) -> str:

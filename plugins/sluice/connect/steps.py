@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice.connect.draft import Draft, RefusedError
+from sluice.untrusted import compiled
 
 BY_HAND: Final = "do it by a step of `transforms`, or by a function of yours (docs/shaping.md)"
 """The next step where a transform has no counterpart."""
@@ -62,10 +63,10 @@ class Transform:
         if not self.draft.runs_patterns:
             raise PatternNotRunError
         try:
-            pattern = re.compile(self.get("regex"))
+            pattern = compiled(self.get("regex"))
             replacement = re.sub(r"\$(\d)", r"\\g<\1>", self.get("replacement").replace("\\", ""))
             return pattern.sub(replacement, topic, count=1) if topic and pattern.fullmatch(topic) else topic
-        except re.error:
+        except (ValueError, re.error):  # of the pattern; of the replacement
             return None
 
     def not_routed(self) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import IntervalKind
 
-_PARTITION = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d+)\]$")
+_PARTITION = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]$")
 
 
 def _as_list(value: Any) -> Any:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sluice.identifiers import quoted
 from sluice.records.structs import Type, field, names, nullable, struct
+from sluice.untrusted import whole
 
 POSITION = "_source_position"
 """The column by which changes of a key are ordered, in every table of a pipeline with `changes`."""
@@ -157,11 +158,11 @@ def position_of(source: Mapping[str, Any]) -> Decimal | None:
     row = source.get("row") or 0
     if lsn is not None and lsn >= 0:
         return _decimal(lsn >> _LOW_BITS, lsn & (2**_LOW_BITS - 1), 0 if in_snapshot else 1)
-    number = str(file).rpartition(".")[2]
-    if file is not None and place is not None and number.isdecimal():
-        within = int(number) < _FILE_LIMIT and 0 <= place < 10**_PLACE_DIGITS and 0 <= row < _ROW_LIMIT
+    number = whole(str(file).rpartition(".")[2])
+    if file is not None and place is not None and number is not None:
+        within = number < _FILE_LIMIT and 0 <= place < 10**_PLACE_DIGITS and 0 <= row < _ROW_LIMIT
         if within:
-            return _decimal(int(number), place, 2 * row + 1)
+            return _decimal(number, place, 2 * row + 1)
     return Decimal(0) if in_snapshot else None
 
 

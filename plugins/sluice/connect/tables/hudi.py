@@ -6,6 +6,7 @@ from typing import Final
 
 from sluice.connect.draft import Draft, RefusedError, UnfitError, without_login
 from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration, names
+from sluice.untrusted import whole
 
 _PATH = "hoodie.base.path"
 _TYPE = "hoodie.table.type"
@@ -13,7 +14,7 @@ _KEY = "hoodie.datasource.write.recordkey.field"
 
 
 def _seconds(text: str) -> str:
-    if not text.isdecimal():
+    if whole(text) is None:
         raise UnfitError("it is no whole number above 0")
     return duration(f"{text}000")
 

@@ -22,6 +22,7 @@ from sluice.connect.rules import (
     whole_number,
 )
 from sluice.connect.tables.databases import database
+from sluice.untrusted import whole
 
 TABLES: Final = ("table.whitelist", "tables")
 """Keys that name tables, Confluent's and Aiven's."""
@@ -176,7 +177,7 @@ def _mode(draft: Draft) -> None:
         draft.harmless(key, f"mode {mode} asks no such column")
     delay = draft.get("timestamp.delay.interval.ms", "0")
     late = "timestamp.delay.interval.ms"
-    if delay.isdecimal() and int(delay) and "timestamp" in mode:
+    if whole(delay) and "timestamp" in mode:
         draft.honoured(
             late,
             f"{draft.put('source.timestamp_delay', duration(delay))}; a window ends before open transactions anyway",
@@ -186,7 +187,7 @@ def _mode(draft: Draft) -> None:
 
 def _schedule(draft: Draft) -> None:
     given = draft.get(_POLL, "5000")
-    if given.isdecimal() and int(given) >= _OFTEN:
+    if (whole(given) or 0) >= _OFTEN:
         draft.data["schedule"] = duration(given)
         draft.honoured(_POLL, f"schedule: {draft.data['schedule']}")
     draft.differs(_POLL, "schedule: 1 minute", "an interval is a DAG run, which takes some seconds: see what you need")

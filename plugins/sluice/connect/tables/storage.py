@@ -12,6 +12,7 @@ from typing import Any, Final
 from sluice.connect.draft import HIDDEN, Draft, RefusedError, UnfitError, address
 from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration, names, one_of, whole_number
 from sluice.sinks.files.options import Files
+from sluice.untrusted import whole
 
 _FORMATS: Final = {"AvroFormat": "avro", "ParquetFormat": "parquet", "JsonFormat": "json"}
 _PARTITIONERS: Final = {
@@ -219,7 +220,7 @@ def _files(draft: Draft) -> None:
     _format(draft)
     _partitioner(draft)
     schedules = {key: draft.get(key) for key in ("rotate.schedule.interval.ms", "rotate.interval.ms")}
-    times = {key: int(value) for key, value in schedules.items() if value.isdecimal() and int(value) > 0}
+    times = {key: number for key, value in schedules.items() if (number := whole(value))}
     if times:
         shortest = min(times, key=lambda key: times[key])
         draft.honoured(
