@@ -88,11 +88,14 @@ def _require_small(text: str, most: int) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        line = event.start_mark.line + 1 if event.start_mark is not None else None
         if depth > DEEPEST:
-            raise YamlTextError(f"lists and mappings are nested more than {DEEPEST} deep", line)
+            raise YamlTextError(f"lists and mappings are nested more than {DEEPEST} deep", _line(event))
         if number > most:
-            raise _too_many(most, line)
+            raise _too_many(most, _line(event))
+
+
+def _line(event: yaml.Event) -> int | None:
+    return event.start_mark.line + 1 if event.start_mark is not None else None
 
 
 def _too_many(most: int, line: int | None) -> YamlTextError:

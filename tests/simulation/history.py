@@ -120,8 +120,9 @@ class History(Workers):
         self.restores = Random(f"{seed}, restores {_RESTORES}")
         self.is_restored = self.restores.random() < 0.05 and self._lay_restores()
         self.world.lists_leftovers = Random(f"{seed}, leftovers {_LEFTOVERS}").random() < 0.15
-        table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(self.sink, TABLE)
-        super().__init__(self.world, len(self.world.logs), operation, ordered=ordered, table=table)
+        super().__init__(
+            self.world, len(self.world.logs), operation, ordered=ordered, table=TABLE_IDS.get(self.sink, TABLE)
+        )
         self._lay_workers(seed)
         self.went: Process | None = None
         self.replayed: str | None = None
@@ -616,5 +617,7 @@ _STOPS = {
     "start": ("asks Kafka", "sends START", "begins to roll", "sweeps", "clears", "begins Hudi's"),
 }
 """Before what a process of a duel may freeze."""
+TABLE_IDS = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}
+"""The ids of tables by the sink, where they aren't that of a path."""
 _STOPS_OF = {"files": ("shows", "marks", "clears"), "jdbc": ("takes the turn", "drops"), "kafka": SENDS}
 """Besides, where the table is none of Hudi's."""

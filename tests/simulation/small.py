@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, count
 from random import Random
 from typing import Any
 
@@ -31,9 +31,9 @@ from sluice.protocol.request import Request
 from sluice.protocol.transaction import TableLog
 
 from .campaign import in_its_world, patched
-from .history import History
+from .history import TABLE_IDS, History
 from .kafka import Record
-from .kafka_sink import LOG, Brokers, brokers_of
+from .kafka_sink import Brokers, brokers_of
 from .world import Faults, Killed, Process, ViolationError, World
 
 _SEED = 40
@@ -53,16 +53,14 @@ class Small:
             a freeze that lasts beyond a lease.
         switches: how often a process is interrupted by another at most.
         sink: of the pipeline.
-        operation: by which the table is loaded.
         written: whether all that the interval reads is written, and only its end is open.
         before: how many intervals were committed before.
     """
 
     opponents: tuple[str, ...]
     faults: int = 1
-    switches: int = 2
+    switches: int = 1
     sink: str = "hudi"
-    operation: str = "append"
     written: bool = True
     before: int = 1
 
@@ -158,16 +156,16 @@ class SmallHistory(History):
     def __init__(self, small: Small) -> None:
         super().__init__(_SEED, _CALM)
         self.small, self.world.seen_by = small, {}
-        self.operation, self.max_records, self.faulty, self.airflow_knows = small.operation, 40, False, False
+        self.operation, self.max_records, self.faulty, self.airflow_knows = "append", 40, False, False
         self.world.spread, self.world.elects = 1, False
         if small.sink != "hudi":
-            self._lay_another_table(Random(_SEED), small.sink, small.operation)
+            self._lay_another_table(Random(_SEED), small.sink, self.operation)
         if small.sink == "kafka":
             brokers_of(self.world, Random(_SEED))
             assert self.world.target is not None
             self.world.target.is_seen = 1.0
         self.world.faults = _CALM
-        self.table = {"jdbc": "jdbc://warehouse/orders", "kafka": f"kafka://target/{LOG}"}.get(small.sink, self.table)
+        self.table = TABLE_IDS.get(small.sink, self.table)
         self.log = TableLog(self.table)
         self.serves = "service" in small.opponents
         self.at_work: Process | None = None
@@ -258,9 +256,11 @@ class SmallHistory(History):
         """What decides all that may come."""
         world = self.world
         processes = [(p.name, p.doing, p.sleeps_until, p.knows, world.seen_by.get(p.name)) for p in world.processes]
-        return _digest(
-            (left, self.at_work, processes, self._next_runs, self.told_committed, self.told_done, _shared(world))
-        )
+        return _digest((left, self.at_work, processes, self.outcome()))
+
+    def outcome(self) -> tuple[Any, ...]:
+        """What has come of it so far: what the world holds, what has begun, and what processes were told."""
+        return self._next_runs, self.told_committed, self.told_done, _shared(self.world)
 
     def stop(self) -> None:
         """End what goes on, of a play that others have gone on with."""
@@ -268,19 +268,14 @@ class SmallHistory(History):
             self.world.kill(process)
 
 
-def explore(small: Small, *, most_violations: int = 1) -> Explored:
-    """Come to every state of a small world.
-
-    Args:
-        small: the world.
-        most_violations: how many are enough.
-    """
+def explore(small: Small) -> Explored:
+    """Come to every state of a small world, or to the first that violates anything."""
     found = Explored()
     known: set[bytes] = set()
     settled: set[bytes] = set()
     before: Before | None = None
     open_choices: list[tuple[int, ...]] = [()]
-    while open_choices and len(found.violated) < most_violations:
+    while open_choices and not found.violated:
         prefix = open_choices.pop()
         _unchanging.clear()
         history = SmallHistory(small)
@@ -289,8 +284,8 @@ def explore(small: Small, *, most_violations: int = 1) -> Explored:
             try:
                 before = history.begin(before)
                 _play(history, prefix, said, known, open_choices)
-                if not history.world.processes and (state := _digest(_shared(history.world))) not in settled:
-                    settled.add(state)
+                if not history.world.processes and (end := _digest(history.outcome())) not in settled:
+                    settled.add(end)
                     history.end()
             except ViolationError as error:
                 found.violated.append((str(error), tuple(said)))
@@ -305,7 +300,7 @@ def _play(
 ) -> None:
     """Make the choices of a prefix, and then the first of each, up to an end or to where another play has been."""
     faults, switches, made = history.small.faults, history.small.switches, list(prefix)
-    for depth in range(10**6):
+    for depth in count():
         if not history.world.processes:
             return
         options = list(history.options(faults, switches))

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import structlog
 
 from sluice.coordinator import Run, Started
 from sluice.errors import IntervalError, RetryableError
@@ -15,7 +14,7 @@ from sluice.protocol.messages import AbortCommit, EndCommit
 from sluice.protocol.request import Request
 from sluice.protocol.transaction import State
 
-from .campaign import in_its_world, play, quiet
+from .campaign import in_its_world, play
 from .history import History
 from .kafka import TOPIC
 from .lake import Instant
@@ -26,14 +25,6 @@ HISTORIES = 600
 _BLOCKS = 6
 _MOST = 1000  # histories until a missing rule has to be noticed, where the seed that is known notices it no more
 SEEDS = known_seeds((Path(__file__).parents[2] / "docs" / "simulation.md").read_text())
-
-
-@pytest.fixture(autouse=True)
-def no_log_lines():
-    before = structlog.get_config()
-    quiet()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.mark.parametrize("block", range(_BLOCKS))

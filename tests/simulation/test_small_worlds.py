@@ -6,23 +6,12 @@ Here one process at a time meets with one fault, or is interrupted by others onc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import structlog
 
-from .campaign import quiet
 from .mutants import MUTANTS
 from .small import WORLDS, explore
-
-
-@pytest.fixture(autouse=True)
-def no_log_lines() -> Iterator[None]:
-    before = structlog.get_config()
-    quiet()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -117,8 +117,7 @@ class _Reader:
         kinds = schema.get("type", _guess(schema, place))
         names = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
         if len(names) != 1:
-            is_number = "number" in names and all(name in ("integer", "number") for name in names)
-            return _NUMBER if is_number else _RAW
+            return _NUMBER if {str(name) for name in names} == {"integer", "number"} else _RAW
         if names[0] == "object":
             return self._object(schema, place)
         if names[0] == "array":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sluice.connect.draft import Draft, RefusedError, UnfitError, without_login
+from sluice.connect.draft import Draft, RefusedError, without_login
 from sluice.connect.rules import Ignored, Maps, Table, Unsupported, duration, names
-from sluice.untrusted import whole
 
 _PATH = "hoodie.base.path"
 _TYPE = "hoodie.table.type"
@@ -14,8 +13,6 @@ _KEY = "hoodie.datasource.write.recordkey.field"
 
 
 def _seconds(text: str) -> str:
-    if whole(text) is None:
-        raise UnfitError("it is no whole number above 0")
     return duration(f"{text}000")
 
 
