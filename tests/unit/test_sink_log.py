@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import count
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -15,6 +18,11 @@ from sluice.kafka.transactional import Record
 from sluice.sinks.kafka.log import KEPT, NOTHING, Commit, TableLog
 
 _NAMES = (f"log-{number}" for number in count())
+
+
+def _commit(**changed: Any) -> bytes:
+    """A commit as it is in the log, with changed fields."""
+    return json.dumps({"version": 1, **asdict(Commit(1, "i1", "c", 2, 1, 9, {}, {"out": 3})), **changed}).encode()
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +111,10 @@ def test_the_page_reads_the_end_of_a_log_alone(log):
         (b"commit:1", b"[]", "isn't of the version"),
         (b"commit:1", b'{"version": 99}', "isn't of the version"),
         (b"open:i1", b'{"version": 1}', "instant: Field required"),
+        (b"commit:1", _commit(spans={"out": [[0, 5]]}), "spans.out.0.2: Field required"),
+        (b"commit:1", _commit(spans={"out": [[0, 0, 5, 9]]}), "spans.out.0: Tuple should have at most 3 items"),
+        (b"commit:1", _commit(targets={"out": ["id"]}), "targets.out.1: Field required"),
+        (b"commit:1", _commit(targets={"out": [3, "id"]}), "targets.out.0: Input should be a valid string"),
     ],
 )
 def test_a_record_of_another_kind_stops_the_table(log, key, value, says):

@@ -18,7 +18,7 @@ from sluice.kafka.topic_id import topic_id
 from sluice.kafka.transactional import TIMEOUT, TransactionalSender
 from sluice.logs import log
 from sluice.sinks.kafka.failures import refusal
-from sluice.sinks.kafka.identity import TopicLife, changes_of
+from sluice.sinks.kafka.identity import NotedLife, TopicLife, changes_of
 from sluice.sinks.kafka.log import CONFIG
 from sluice.sinks.kafka.offsets import Offsets
 from sluice.sinks.kafka.options import KafkaTopic
@@ -148,7 +148,7 @@ class Target:
         return {topic: self._takes(topic, there=create or topic in known) for topic in topics}
 
     def require_same(
-        self, known: Mapping[str, Sequence[Any]], topics: Sequence[str], by_key: Collection[str]
+        self, known: Mapping[str, NotedLife], topics: Sequence[str], by_key: Collection[str]
     ) -> dict[str, TopicLife]:
         """Check that no topic was replaced since it was last written to, unless the pipeline accepts the new one.
 

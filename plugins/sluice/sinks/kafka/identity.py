@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+
+NotedLife = tuple[str | None, int]
+"""A topic's id and number of partitions, as noted in the sink's log."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,13 @@ class TopicLife:
     partitions: int
 
     @property
-    def noted(self) -> list[Any]:
+    def noted(self) -> NotedLife:
         """The identity as noted in the sink's log."""
-        return [self.id, self.partitions]
+        return (self.id, self.partitions)
 
 
 def changes_of(
-    known: Mapping[str, Sequence[Any]], now: Mapping[str, TopicLife], topics: Collection[str], by_key: Collection[str]
+    known: Mapping[str, NotedLife], now: Mapping[str, TopicLife], topics: Collection[str], by_key: Collection[str]
 ) -> Iterator[str]:
     """The changes of topics since they were last written to, in words.
 

@@ -33,6 +33,7 @@ from sluice.kafka.transactional import TIMEOUT, Record
 from sluice.logs import log as story
 from sluice.protocol.notes import SignedNotes
 from sluice.protocol.signing import Headers
+from sluice.sinks.kafka.identity import NotedLife
 from sluice.untrusted import json_of
 
 KEPT: Final = 256
@@ -92,10 +93,10 @@ class Commit:
     bytes: int
     extra: Mapping[str, str]
     topics: Mapping[str, int] = field(default_factory=dict)
-    spans: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    spans: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     written: str = ""
     since: int = 0
-    targets: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    targets: Mapping[str, NotedLife] = field(default_factory=dict)
 
 
 class TableLog:
@@ -279,7 +280,7 @@ class TableLog:
             raise ActionRequiredError(
                 "The sink's log has a record in it that this release can't read.",
                 next_step="find who else writes to this topic, or use the release that wrote it; without the log "
-                "nobody knows which offsets are in the topics.",
+                "the offsets that are in the topics are unknown.",
                 reason=_in_words(error),
                 **self._where,
             ) from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
@@ -24,7 +24,7 @@ from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint
 from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
-from sluice.sinks.kafka.identity import TopicLife
+from sluice.sinks.kafka.identity import NotedLife, TopicLife
 from sluice.sinks.kafka.log import NOTHING, Commit, TableLog
 from sluice.sinks.kafka.offsets import Spans
 from sluice.sinks.kafka.options.names import staging_folder
@@ -98,7 +98,7 @@ class KafkaTable:
         self._rests_on[:] = [None if last is None else last.instant]
         return None if last is None else dict(last.extra)
 
-    def written_to(self) -> Mapping[str, Sequence[Any]]:
+    def written_to(self) -> Mapping[str, NotedLife]:
         """The log's note of each topic that was ever written to: id and number of partitions."""
         last = self._log.read().last
         return {} if last is None else last.targets
