@@ -57,6 +57,7 @@ from sluice.sinks.files.options.path_format import parse as parse_path_format
 from sluice.sinks.files.takeover import next_offsets
 from sluice.sinks.hudi.timeline import _decode, _facts, _parse
 from sluice.sinks.kafka.log import Commit, Open, TableLog
+from sluice.sinks.kafka.staged import Staged
 from sluice.sources.kafka.metadata import WrittenMapping
 from sluice.yaml_text import Bounds, YamlTextError, composed, constructed
 
@@ -308,11 +309,17 @@ def _committables(example: tuple[Any, str]) -> None:
     sent, layout = example
     try:
         found = Committable.of_wire(sent)
-    except (ValueError, OverflowError):  # which readers of messages take for no message
+    except ValueError:  # which readers of messages take for no message
         return
-    files_of([found], "20260101000000000", "topics", layout)  # type: ignore[arg-type]
+    if layout == "topic":
+        staged = Staged(Path(), "20260101000000000", [found], "_sluice.t")  # type: ignore[arg-type]
+        assert staged.way is not None
+        assert staged.smallest is not None
+    else:
+        files_of([found], "20260101000000000", "topics", layout)  # type: ignore[arg-type]
 
 
+_LAYOUTS = ["connect", "interval", "topic"]  # of files, and a topic's
 _PAYLOADS = (
     {
         "numWrites": 5,
@@ -327,6 +334,11 @@ _PAYLOADS = (
                 {"staged": "_sluice/20260101000000000/a/x", "path": "topics/t/x", "bytes": 10, "checksum": "crc:1"}
             ],
         },
+    },
+    {
+        "numWrites": 5,
+        "path": "20260101000000000/a",
+        "payload": {"files": [["part-0.parquet", 10, "crc:1"]], "way": "w", "smallest": 1000},
     },
     {"fileId": "x-0", "path": "p/x-0_0-0-0_20260101000000000.parquet", "partitionPath": "p", "numWrites": 5},
 )
@@ -971,7 +983,7 @@ PARSERS: tuple[Subject, ...] = (
     ),
     Subject("checkpoint", _kept_texts(), _checkpoint),
     Subject("file_log", st.lists(documents([_ENTRY], as_json), min_size=1, max_size=2), _file_log),
-    Subject("committables", st.tuples(changed(_PAYLOADS), st.sampled_from(["connect", "interval"])), _committables),
+    Subject("committables", st.tuples(changed(_PAYLOADS), st.sampled_from(_LAYOUTS)), _committables),
     Subject("left_files", st.lists(edited("t+0+0000000000+0000000009.avro") | texts, max_size=4), _left_files),
     Subject("topic_log", st.tuples(st.booleans(), _log_records), _topic_log),
     Subject(

@@ -226,7 +226,17 @@ def test_an_interval_s_folder_holds_its_own_files_alone():
         files_of([committable("f", "interval", [data_file()], 1)], INSTANT, "topics", "interval")
 
 
-@pytest.mark.parametrize("payload", [{}, {"layout": "connect"}, {"layout": "connect", "files": [{}]}])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {},
+        {"layout": "connect"},
+        {"layout": "connect", "files": [{}]},
+        {"layout": "connect", "files": [{**vars(data_file()), "bytes": float("inf")}]},
+        {"layout": "connect", "files": [{**vars(data_file()), "bytes": "5"}]},
+        {"layout": "connect", "files": [{**vars(data_file()), "path": 5}]},
+    ],
+)
 def test_a_status_without_files_is_refused(payload):
     with pytest.raises(IntervalError):
         files_of([Committable(rows=1, payload=payload)], INSTANT, "topics", "connect")
@@ -378,6 +388,8 @@ def test_a_takeover_goes_on_behind_the_last_file_of_each_partition():
     assert next_offsets([*files, *others], "flights", "topics/flights") == {0: 201, 2: 8}
     assert next_offsets(["a/flights+0+3+0000000004.snappy.parquet", "flights+0+5+5"], "flights", "f") == {0: 6}
     assert next_offsets([], "flights", "f") == {}
+    digits = "9" * 5000  # no file of Connect's has a number that is larger than any offset
+    assert next_offsets([f"flights+0+0+{digits}.avro", f"flights+{digits}+0+1.avro"], "flights", "f") == {}
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,25 @@ def test_a_status_that_names_another_folder_is_refused(tmp_path, path):
         Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log")
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"files": 5},
+        {"files": [[]]},
+        {"files": [["f.parquet", "5"]]},
+        {"files": [["f.parquet", float("inf")]]},
+        {"files": [["f.parquet", 5, 7]]},
+        {"files": [], "smallest": float("inf")},
+        {"files": [], "smallest": "1"},
+        {"files": [], "way": ["a"]},
+    ],
+)
+def test_a_status_of_another_form_is_refused(tmp_path, payload):
+    one = Committable(rows=1, path="20260101000000000/a", payload=payload)
+    with pytest.raises(IntervalError, match="in the form that this table's write jobs use"):
+        Staged(LocalStorage(tmp_path), "20260101000000000", [one], "log")
+
+
 def test_files_that_are_gone_or_changed_are_not_sent(tmp_path):
     folder = tmp_path / "20260101000000000" / "a"
     folder.mkdir(parents=True)

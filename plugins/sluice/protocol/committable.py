@@ -5,11 +5,12 @@ The audit uses the counts, the sweep of stray files the path, and only the sink 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from sluice.errors import IntervalError
 
@@ -18,6 +19,7 @@ from sluice.errors import IntervalError
 _ROWS, _DELETES, _ERRORS, _BYTES = "numWrites", "numDeletes", "totalWriteErrors", "totalWriteBytes"
 COUNTS = frozenset({_ROWS, _DELETES, _ERRORS, _BYTES})
 _PATH, _PARTITION, _PAYLOAD, _TABLE = "path", "partitionPath", "payload", "table"
+_Form = TypeVar("_Form")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,27 @@ class Committable:
             )
         return dict(self.payload)
 
+    def read_payload(self, form: TypeAdapter[_Form]) -> _Form:
+        """The payload in the form in which the sink's participants write it.
+
+        Args:
+            form: a strict form of JSON.
+
+        Raises:
+            IntervalError: it has another form. Any process with write access to the control topic could have sent that.
+        """
+        try:
+            return form.validate_json(json.dumps(dict(self.payload)))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise IntervalError(
+                "A WRITE-STATUS doesn't say what was written in the form that this table's write jobs use.",
+                next_step="nothing was committed; the next interval reads the same offsets. If the release didn't "
+                "change meanwhile, find out which other program writes to the control topic.",
+                path=self.path,
+                reason=f"{'.'.join(map(str, first['loc'])) or 'the payload'}: {first['msg']}"[:300],
+            ) from None
+
     def as_wire(self) -> dict[str, Any]:
         """The wire form."""
         if self.inline:
@@ -107,7 +130,7 @@ def _count(sent: Mapping[str, Any], name: str) -> int:
     value = sent.get(name)
     try:
         return 0 if value is None else int(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # JSON's 1e999 is infinite
         raise ValueError(f"{name} is no number") from error
 
 

@@ -23,6 +23,7 @@ from sluice.pipeline.catalog import HiveMetastore
 from sluice.sinks.answers import PERMISSION
 from sluice.sinks.files.log import Record
 from sluice.sinks.files.options.partitioning import NO_VALUE, Partitioning
+from sluice.untrusted import whole
 
 FORMATS: Final = {
     "avro": (
@@ -134,7 +135,7 @@ class HiveCatalog:
             client = self._client()
             try:
                 found = self._table(client, wanted, where)
-                known = int(found.getParameters().get(_KNOWN) or 0)
+                known = whole(str(found.getParameters().get(_KNOWN))) or 0  # others may write to the table's parameters
                 folders: dict[str, tuple[str, ...]] = {}
                 newest = known
                 for number, of_one in intervals:

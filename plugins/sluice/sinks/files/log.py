@@ -84,26 +84,16 @@ class Record:
                 path=path,
                 reason=f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}",
             ) from None
-        files = tuple(DataFile(one.staged, one.path, one.bytes, one.checksum) for one in found.files)
         return cls(
             found.transaction,
             found.layout,
             found.data_format,
             found.schema_ddl,
             found.rows,
-            files,
+            found.files,
             found.extra,
             found.voids,
         )
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    staged: str
-    path: str
-    bytes: int
-    checksum: str
 
 
 class _Entry(BaseModel):
@@ -117,7 +107,7 @@ class _Entry(BaseModel):
     data_format: str = Field(alias="format")
     schema_ddl: str = Field(alias="schema")
     rows: int
-    files: tuple[_File, ...]
+    files: tuple[DataFile, ...]
     extra: dict[str, str]
     voids: str = ""
 

@@ -12,7 +12,9 @@ from itertools import pairwise
 
 from sluice.errors import ActionRequiredError
 
-_NAME = re.compile(r"(?P<topic>[\w.\-]+)\+(?P<partition>\d+)\+(?P<start>\d+)\+(?P<end>\d+)(\.[\w.]+)?", re.ASCII)
+_NAME = re.compile(
+    r"(?P<topic>[\w.\-]+)\+(?P<partition>\d{1,10})\+(?P<start>\d{1,19})\+(?P<end>\d{1,19})(\.[\w.]+)?", re.ASCII
+)
 _SHOWN = 5  # how many gaps and overlaps an error names
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import ConfigDict, TypeAdapter
 
 from sluice.errors import IntervalError
 from sluice.kafka.transactional import Record
@@ -21,9 +23,20 @@ from sluice.sinks.kafka.options.takes import LARGEST
 from sluice.sinks.kafka.staging import checksum
 
 _BATCH: Final = 2000
-_FILES: Final = "files"
-_WAY: Final = "way"
-_SMALLEST: Final = "smallest"
+
+
+@dataclass(frozen=True)
+class _Payload:
+    """What `committable` puts there; name, size and checksum of each file, without the checksum in earlier builds."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True)
+
+    files: tuple[tuple[str, int, str] | tuple[str, int], ...] = ()
+    way: str = ""
+    smallest: int = LARGEST
+
+
+_PAYLOAD: Final = TypeAdapter(_Payload)
 
 
 def committable(
@@ -44,7 +57,7 @@ def committable(
         way: the way in which they were written (`sluice.sinks.kafka.options.names.way_of_writing`).
         smallest: the smallest max.message.bytes of the records' topics.
     """
-    payload = {_FILES: [[name, *found] for name, found in files.items()], _WAY: way, _SMALLEST: smallest}
+    payload = {"files": [[name, *found] for name, found in files.items()], "way": way, "smallest": smallest}
     size = sum(found for found, _ in files.values())
     return Committable(rows=records, deletes=tombstones, bytes=size, path=folder, payload=payload)
 
@@ -75,13 +88,13 @@ class Staged:
         begins: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._storage, self._instant, self._log, self._begins = storage, instant, log, begins
-        self._committables = committables
+        self._staged = [(one, one.read_payload(_PAYLOAD)) for one in committables]
         self.topics: Counter[str] = Counter()
         self.bytes = 0
         self.oldest: dict[str, int] = {}
-        for one in committables:
+        for one, payload in self._staged:
             parts = one.path.split("/")
-            names = [str(name) for name, *_ in one.payload.get(_FILES, ())]
+            names = [file[0] for file in payload.files]
             below = parts[0] == staging_folder(instant) and len(parts) > 1
             if not below or any(part in ("", ".", "..") for path in (one.path, *names) for part in path.split("/")):
                 raise self._wrong("A WRITE-STATUS names files that are none of this interval", path=one.path)
@@ -89,13 +102,13 @@ class Staged:
     @property
     def way(self) -> str | None:
         """The way in which all were written; empty if unknown or not unique, None if there are no committables."""
-        ways = {str(one.payload.get(_WAY, "")) for one in self._committables}
+        ways = {payload.way for _, payload in self._staged}
         return next(iter(ways), None) if len(ways) < 2 else ""
 
     @property
     def smallest(self) -> int:
         """The smallest max.message.bytes of the records' topics."""
-        return min((int(one.payload.get(_SMALLEST, LARGEST)) for one in self._committables), default=LARGEST)
+        return min((payload.smallest for _, payload in self._staged), default=LARGEST)
 
     def records(self) -> Iterator[Record]:
         """All records.
@@ -103,10 +116,10 @@ class Staged:
         Raises:
             IntervalError: files differ from the participants' reports.
         """
-        for one in self._committables:
+        for one, payload in self._staged:
             found = 0
-            for name, size, *more in one.payload.get(_FILES, ()):  # earlier releases sent no checksum
-                for batch in self._file(f"{one.path}/{name}", int(size), str(more[0]) if more else None):
+            for name, size, *more in payload.files:
+                for batch in self._file(f"{one.path}/{name}", size, more[0] if more else None):
                     found += batch.num_rows
                     yield from self._batch(batch)
             # A null in the value's column also makes a record without a value, so only the sum can be compared.

@@ -11,9 +11,11 @@ _sluice/<instant>/whole/             an interval's folder, before the rename tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import ConfigDict, TypeAdapter
 
 from sluice.errors import IntervalError
 from sluice.protocol.committable import Committable
@@ -42,10 +44,23 @@ class DataFile:
         checksum: its content's checksum, prefixed with its kind and a colon.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
     staged: str
     path: str
     bytes: int
     checksum: str
+
+
+@dataclass(frozen=True)
+class _Payload:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True)
+
+    layout: str
+    files: tuple[DataFile, ...]
+
+
+_PAYLOAD: Final = TypeAdapter(_Payload)
 
 
 def log_entry(number: int) -> str:
@@ -111,7 +126,7 @@ def files_of(committables: Iterable[Committable], instant: str, topics_dir: str,
         IntervalError: a participant names another file. Any process with write access to the control topic could have
             sent that.
     """
-    found = [one for c in committables for one in _of_payload(c.payload, layout)]
+    found = [one for c in committables for one in _of_payload(c, layout)]
     own, shown = f"{staging(instant)}/", f"{topics_dir}/"
     if layout == "interval":
         shown = f"{interval_folder(topics_dir, instant)}/"
@@ -125,16 +140,12 @@ def files_of(committables: Iterable[Committable], instant: str, topics_dir: str,
     return found
 
 
-def _of_payload(payload: Mapping[str, Any], layout: Layout) -> Iterator[DataFile]:
-    if payload.get("layout") != layout:
+def _of_payload(one: Committable, layout: Layout) -> tuple[DataFile, ...]:
+    if one.payload.get("layout") != layout:
         raise _refused(
-            "was written for another layout than the pipeline's", layout=layout, written_for=payload.get("layout")
+            "was written for another layout than the pipeline's", layout=layout, written_for=one.payload.get("layout")
         )
-    try:
-        for one in payload["files"]:
-            yield DataFile(str(one["staged"]), str(one["path"]), int(one["bytes"]), str(one["checksum"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise _refused("doesn't say which files it has", reason=type(error).__name__) from error
+    return one.read_payload(_PAYLOAD).files
 
 
 def _refused(what: str, **where: Any) -> IntervalError:
