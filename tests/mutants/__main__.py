@@ -135,8 +135,10 @@ class Runner:
 
     def end(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
 
 def _environment(copy: Path) -> dict[str, str]:
@@ -187,6 +189,8 @@ class Known:
         for some in (new[at : at + _AT_ONCE] for at in range(0, len(new), _AT_ONCE)):
             print(f"noting what the tests call, from {some[0]} on", flush=True)
             noted = runner.answer("note_tests", some, 3600)
+            if not noted:
+                raise SystemExit(f"None of the tests from {some[0]} on passes, without any change.")
             for file in some:
                 tests = {one: was for one, was in noted.items() if one.partition("::")[0] == file}
                 known.files[file] = {"digest": there[file], "tests": tests}
