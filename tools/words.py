@@ -1,6 +1,7 @@
-"""Refuses words in Markdown, docstrings and comments that hide their meaning, and names the usual ones.
+"""Refuses words in Markdown, docstrings, comments and messages that hide their meaning, and names the usual ones.
 
-Code, quotations, addresses of links, and the names of the rules that the simulation takes out may hold them.
+Code, quotations, addresses of links, strings of one word, and the names of the rules that the simulation takes out may
+hold them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-PAGES = ("*.md", "docs/**/*.md", "bench/*.md", "docker/*.md")
-SOURCES = ("plugins/**/*.py", "dags/**/*.py", "spark_jobs/**/*.py")
+PAGES = ("*.md", "docs/**/*.md", "bench/*.md", "docker/*.md", "examples/**/*.md")
+SOURCES = ("plugins/**/*.py", "dags/**/*.py", "spark_jobs/**/*.py", "examples/**/*.py")
+SETTINGS = ("dags/**/*.yaml", "docker-compose.yml")
 WORDS: dict[str, str] = {
     r"nobody|no one": "no process, no reader, no user …",
     r"whoever|whomever": "the process, reader, user … that",
@@ -43,6 +45,7 @@ _INDENTED = re.compile(r"(?<=\n\n)(?:(?: {4}|\t)(?![ ]*(?:[-*+]|\d+\.) ).*\n?|\n
 _CODE = re.compile(r"(`+)(?!`)(?:[^`]|(?!\1(?!`))`)+?\1(?!`)")
 _LINK = re.compile(r"\]\([^)\s]*\)|<[^>\s]+>|https?://\S+")
 _ENTRY = re.compile(r"^ +\w+: ", re.MULTILINE)  # an argument or attribute, which has its name from the code
+_HASH = re.compile(r"(?:^|(?<=\s))#[ ]*")
 _QUOTED_LINES = re.compile(r"^[ ]*>.*$", re.MULTILINE)
 _QUOTED = re.compile(r'"(?:[^"\n]|\n(?![ ]*\n))*"|“[^”]*”')
 
@@ -86,6 +89,62 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
         yield began, "\n".join(block)
 
 
+def messages_of(source: str) -> Iterator[tuple[int, str]]:
+    """Strings of more than one word but docstrings, each with its first line and without its line breaks.
+
+    A string is whole: adjacent literals and those that `+` joins are one, and an expression in it is a `·`.
+    """
+    nodes: list[ast.AST] = [ast.parse(source)]
+    while nodes:
+        node = nodes.pop()
+        match node:
+            case ast.Expr(value=ast.Constant()):
+                continue
+            case ast.Constant() | ast.JoinedStr() | ast.BinOp(op=ast.Add()) if (text := _literal(node)) is not None:
+                if len(text.split()) > 1:
+                    yield node.lineno, " ".join(text.split())
+                nodes += _expressions(node)
+            case _:
+                nodes += ast.iter_child_nodes(node)
+
+
+def comments_of(settings: str) -> Iterator[tuple[int, str]]:
+    """Comments of YAML, each with its first line; adjacent lines that are comments and nothing else as one text."""
+    block: list[str] = []
+    for number, line in enumerate([*settings.splitlines(), ""], 1):
+        code, *comment = _HASH.split(line, 1)
+        if block and (code.strip() or not comment):
+            yield number - len(block), "\n".join(block)
+            block = []
+        if comment and code.strip():
+            yield number, comment[0]
+        elif comment:
+            block.append(comment[0])
+
+
+def _literal(node: ast.AST) -> str | None:
+    """The text of a string's expression; None for one without any."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_literal(part) or "·" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            texts = (_literal(left), _literal(right))
+            return None if texts == (None, None) else "".join("·" if text is None else text for text in texts)
+    return None
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.AST]:
+    """The expressions in a string's expression that `_literal` doesn't read."""
+    match node:
+        case ast.JoinedStr(values=parts):
+            yield from (part.value for part in parts if isinstance(part, ast.FormattedValue))
+        case ast.BinOp(left=left, right=right):
+            for side in (left, right):
+                yield from [side] if _literal(side) is None else _expressions(side)
+
+
 def _prose(text: str) -> str:
     for code in (_FENCE, _MUTANTS, _INDENTED, _CODE, _LINK, _QUOTED_LINES, _QUOTED):
         text = code.sub(_blank, text)
@@ -103,8 +162,12 @@ def main() -> int:
     errors = [error for page, name in named for error in refused(page.read_text(), name)]
     modules = sorted(module for pattern in SOURCES for module in PROJECT.glob(pattern))
     for module in modules:
-        name = module.relative_to(PROJECT).as_posix()
-        errors += (e for line, text in prose_of(module.read_text()) for e in refused(text, name, line))
+        name, source = module.relative_to(PROJECT).as_posix(), module.read_text()
+        texts = sorted((*prose_of(source), *messages_of(source)))
+        errors += (error for line, text in texts for error in refused(text, name, line))
+    for file in sorted(file for pattern in SETTINGS for file in PROJECT.glob(pattern)):
+        name = file.relative_to(PROJECT).as_posix()
+        errors += (e for line, text in comments_of(file.read_text()) for e in refused(text, name, line))
     sys.stderr.write("".join(f"{error}\n" for error in errors))
     return 1 if errors else 0
 

@@ -314,6 +314,6 @@ def test_no_two_pipelines_load_one_table(make_jdbc, make_flow, database: Readabl
     database.run(f"DELETE FROM _sluice_positions WHERE sink_table LIKE '%{orders.lines}'")
     alone.flow.interval()
     orders.add(1)
-    with pytest.raises(ActionRequiredError, match="by a pipeline of its own"):
+    with pytest.raises(ActionRequiredError, match="by another pipeline alone"):
         orders.flow.start()
     assert not any(isinstance(m, StartCommit) for m in orders.flow.messages()[4:])

@@ -235,7 +235,7 @@ def test_what_an_error_quotes_is_no_link_and_no_mention_in_a_chat() -> None:
 
 def test_a_limit_that_tells_nobody_is_refused() -> None:
     for wrong in ({"deadline": timedelta(minutes=1)}, {"max_lag_records": 1}, {"max_quarantine_rate": 0.1}):
-        with pytest.raises(ValidationError, match="alerts no one"):
+        with pytest.raises(ValidationError, match="has no notifier"):
             Alerts(**wrong)
 
 

@@ -55,7 +55,7 @@ def shaped(columns, **more):
         ({"key": {"encoder": "string"}}, "no `key_fields` say what they are"),
         ({"key_fields": ["a", "b"], "key": {"encoder": "string"}}, "key.encoder string writes one column"),
         ({"record_key": "id"}, "`record_key` is for tables"),
-        ({"log_topic": "out"}, "log_topic is a topic of its own"),
+        ({"log_topic": "out"}, "log_topic and topic are two topics"),
         ({"topic": "${name}"}, "of variables there is ${topic} alone"),
         ({"transaction_timeout": "1 day"}, "from 1 second to 12 hours"),
         ({"staging": "relative/path"}, "absolute path"),

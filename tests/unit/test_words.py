@@ -1,4 +1,4 @@
-"""The list of words of tools/words.py, in docstrings and comments."""
+"""The list of words of tools/words.py, in docstrings, comments and messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Args:
     told: an argument may have any name.
 """
 
-NAME = "nobody reads the words of a string"
+NAME = "nobody"
 
 
 def function() -> None:
@@ -23,6 +23,17 @@ def function() -> None:
     # a comment that goes
     # on in its second line
     here = NAME  # `stands` is code, and "whoever" a quotation
+'''
+MESSAGES = '''"""Nobody reads docstrings here."""
+
+ONE = "told"
+TWO = (
+    f"{ONE}: the table has a log "
+    f"of its {ONE + ' which goes on'} own"
+)
+THREE = "It goes " + "on: " + ONE + " until somebody comes" + shown("a process that is told")
+FOUR = call("a name", next_step=f"find the {ONE} that {ONE}"
+    "stands in it")
 '''
 
 
@@ -39,6 +50,22 @@ def words() -> ModuleType:
 def test_docstrings_and_comments_are_read_with_their_lines(words):
     found = [error for line, text in words.prose_of(SOURCE) for error in words.refused(text, "a.py", line)]
     assert [error.rpartition(": ")[0] for error in found] == ["a.py:11: 'somebody'", "a.py:12: 'goes on'"]
+
+
+def test_messages_are_read_as_whole_strings(words):
+    found = [error for line, text in words.messages_of(MESSAGES) for error in words.refused(text, "a.py", line)]
+    assert sorted(error.rpartition(": ")[0] for error in found) == [
+        "a.py:6: 'goes on'",
+        "a.py:8: 'goes on'",
+        "a.py:8: 'somebody'",
+        "a.py:8: 'told'",
+        "a.py:9: 'stands'",
+    ]
+
+
+def test_comments_of_settings_are_read(words):
+    settings = "# what goes\n# on\nname: nobody\npath: a#told # stands\n\n# told\n"
+    assert list(words.comments_of(settings)) == [(1, "what goes\non"), (4, "stands"), (6, "told")]
 
 
 def test_a_word_in_a_module_is_refused(words, monkeypatch, tmp_path, capsys):

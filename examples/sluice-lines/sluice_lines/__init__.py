@@ -1,1 +1,1 @@
-"""Connectors of one's own: lines of files in, JSON lines out."""
+"""Connectors as you may write them: lines of files in, JSON lines out."""

@@ -1,4 +1,4 @@
-"""What a write job reads: the planned lines, each range in a Spark task of its own."""
+"""What a write job reads: the planned lines, each range in a separate Spark task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LinesReader:
         self._spark = spark
 
     def read(self, ranges: Sequence[PlannedRange], isolation_level: str, *, headers: bool = False) -> DataFrame:
-        """A line is a record's value. It has no key and no time, and nobody sends lines in transactions."""
+        """A line is a record's value. It has no key and no time, and no producer sends lines in transactions."""
         tasks = self._spark.sparkContext.parallelize(ranges, len(ranges))
         records = tasks.flatMap(_records)
         if headers:

@@ -91,7 +91,7 @@ class JsonLinesSink:
     def pin_by_cluster(
         self, table: JsonLinesTable, last: RecordPlan | None, clusters: Sequence[ClusterTopics]
     ) -> tuple[RecordPlan, TableSpec]:
-        """The same, where clusters of streams have schema registries of their own."""
+        """The same, where clusters of streams have separate schema registries."""
         with self._jvm() as jvm:
             pinner = RecordPinner(self._pipeline, (), self._registries, clusters)
             return pinner.pin(_Typed(table.writer, None, jvm), last)
@@ -117,7 +117,7 @@ class JsonLinesTable:
         """The same folder."""
         return JsonLinesTable(writer, self.clock_wait)
 
-    # What stands committed
+    # The commits
 
     def last_checkpoint(self) -> dict[str, str] | None:
         """Of the newest manifest that holds one."""
@@ -154,7 +154,7 @@ class JsonLinesTable:
     # The two phases of a commit
 
     def await_clock(self) -> None:
-        """Wait until it is later than all that stands in the log, as long as `clock_wait` lets us."""
+        """Wait until it is later than all instants of the log, as long as `clock_wait` lets us."""
         instants = {file.name.partition(".")[0] for file in self._log.iterdir() if not file.name.startswith(".")}
         last = max(instants, default="")
         behind = _time_of(last) - datetime.now(UTC) if last else timedelta()
@@ -209,7 +209,7 @@ class JsonLinesTable:
         """None: one that wasn't finished has left the interval under way."""
         return []
 
-    # What processes leave that stood still for too long
+    # The remains of processes that were suspended for too long
 
     def completions(self) -> dict[str, Completion]:
         """All manifests."""

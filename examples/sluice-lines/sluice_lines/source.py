@@ -59,7 +59,7 @@ class LinesSource:
         return {topic: str(self._file(topic).stat().st_ino) for topic in topics}
 
     def truncated_since(self, read: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """Lines aren't taken away; a file that is shorter than what was read of it is refused when it is planned."""
+        """Lines aren't taken away; a file that is shorter than the part that was read is refused when it is planned."""
         return {}
 
     def sent_again(self, topic: str, table: str) -> Places:
@@ -67,7 +67,7 @@ class LinesSource:
         return Places()
 
     def copy_to_group(self, group: str, next_offsets: Mapping[TopicPartition, int]) -> None:
-        """Nobody monitors files."""
+        """There is no consumer group: files have no lag monitor."""
 
     def _file(self, topic: str) -> Path:
         file = self._folder / topic

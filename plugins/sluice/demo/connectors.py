@@ -260,7 +260,7 @@ class _Demo:
         verdict = (
             "[bold green]EXACTLY ONCE[/]: topic, table, files and database hold what was inserted, row for row."
             if same
-            else "[bold red]NOT THE SAME[/]: one of them differs from what was inserted; see above. Please report this."
+            else "[bold red]NOT THE SAME[/]: one of them differs from the inserted rows; see above. Please report this."
         )
         password = airflow.environment.credentials().password
         pipelines = "\n".join(f"  {self._folder / t.name}.yaml" for t in wanted)

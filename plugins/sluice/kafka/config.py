@@ -61,7 +61,7 @@ class KafkaSettings:
             raise ActionRequiredError(
                 f"The Kafka connection has settings that Sluice gives to no client: {', '.join(refused)}.",
                 next_step="remove them from the connection's extra field, or correct their names; settings of Spark's "
-                "client are under `java`. Those that load libraries, run commands or send files are never allowed.",
+                "client are under `java`. Settings that load libraries, run commands or send files are never allowed.",
                 connection=self.name,
             )
         self._refuse_of_java()

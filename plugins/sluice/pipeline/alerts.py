@@ -66,5 +66,5 @@ class Alerts(Section):
         for occasion, keys in listeners:
             for key in keys:
                 if getattr(self, key) is not None and not self.notifiers(occasion):
-                    raise ValueError(f"`{key}` alerts no one: name a notifier in `on_failure` or `{occasion}`")
+                    raise ValueError(f"`{key}` has no notifier: name one in `on_failure` or `{occasion}`")
         return self

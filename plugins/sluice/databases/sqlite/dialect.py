@@ -97,7 +97,7 @@ class Sqlite(Dialect):
         if not re.match(r"jdbc:sqlite:(file:)?/", url):
             raise ActionRequiredError(
                 "The Airflow connection names no file of SQLite's by its absolute path.",
-                next_step="give the path from / on: each process opens the file for itself, from a folder of its own.",
+                next_step="give the path from / on: each process opens the file for itself, from another folder.",
                 connection=connection,
             )
 

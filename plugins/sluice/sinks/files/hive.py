@@ -161,7 +161,7 @@ class HiveCatalog:
                 ) from error
             raise RetryableError(
                 "The catalog did not take what the table holds now.",
-                next_step="the step is retried, and the next interval catches up; the commit stands. If the error "
+                next_step="the step is retried, and the next interval catches up; the commit remains. If the error "
                 "comes back, check that the catalog is up, and its address in the pipeline's catalog_sync.",
                 reason=text,
                 **where,

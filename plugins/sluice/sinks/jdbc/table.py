@@ -169,7 +169,7 @@ class JdbcTable:
                 other = _loaded_with(found[0][1])
                 raise ActionRequiredError(
                     f"The table {key} has been loaded "
-                    + (f"together with {other}." if other else "by a pipeline of its own, and has offsets of its own."),
+                    + (f"together with {other}." if other else "by another pipeline alone, and has separate offsets."),
                     next_step=f"stop that pipeline and delete the table's row in {POSITIONS}, once the source's "
                     "`starting_offsets` say where to continue; or load into another table.",
                     table=self._key,
@@ -411,11 +411,11 @@ class JdbcTable:
         if row[0][1] != last:
             raise IntervalError(
                 "Another interval was committed since this one was planned: committing it would double or lose rows.",
-                next_step="nothing was committed; the next interval starts from where the table stands now.",
+                next_step="nothing was committed; the next interval starts from the offsets that the table has now.",
                 table=self._key,
                 instant=instant,
                 planned_on=row[0][1] or "an empty table",
-                stands_at=last or "an empty table",
+                last_commit=last or "an empty table",
             )
         return True
 

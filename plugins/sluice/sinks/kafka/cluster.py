@@ -119,7 +119,7 @@ class Target:
         policy = self._config(topic)["cleanup.policy"].value
         if "delete" in policy:
             raise ActionRequiredError(
-                "The topic of the sink's log forgets what stands in it, so that records would be sent again.",
+                "The topic of the sink's log deletes its entries after a time, so that records would be sent again.",
                 next_step="set its cleanup.policy to compact (kafka-configs), or name another one in `log_topic`.",
                 topic=log,
                 cleanup_policy=policy,
@@ -169,7 +169,7 @@ class Target:
             raise ActionRequiredError(
                 f"A topic that the sink has written to is another one now: {'; '.join(changed)}.",
                 next_step="nothing was written. If its readers need the earlier records, bring them back: load the "
-                "source's topics from their start into a new topic with a log of its own (`log_topic`). If not, set "
+                "source's topics from their start into a new topic with a separate log (`log_topic`). If not, set "
                 "the sink's on_topic_change to continue for one interval.",
                 **where,
             )

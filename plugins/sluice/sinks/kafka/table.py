@@ -251,16 +251,16 @@ class KafkaTable:
                 table=self.writer.path,
                 instant=instant,
             )
-        stands_at = None if last is None else last.instant
-        if opened.rests_on != stands_at:
+        newest = None if last is None else last.instant
+        if opened.rests_on != newest:
             raise IntervalError(
                 "Another interval was committed since this one was planned: committing it would double or lose "
                 "records.",
-                next_step="nothing was committed; the next interval starts from where the topics stand now.",
+                next_step="nothing was committed; the next interval starts from the offsets that the log has now.",
                 table=self.writer.path,
                 instant=instant,
                 planned_on=opened.rests_on or "an empty log",
-                stands_at=stands_at or "an empty log",
+                last_commit=newest or "an empty log",
             )
         return 1 if last is None else last.number + 1
 

@@ -272,6 +272,6 @@ class KafkaTopic(SinkOptions):
         if EACH not in self.topic and "$" in self.topic:
             raise ValueError(f"topic {self.topic!r}: of variables there is {EACH} alone")
         if self.log == self.topic:
-            raise ValueError("log_topic is a topic of its own")
+            raise ValueError("log_topic and topic are two topics: name another one in log_topic")
         if not timedelta(seconds=1) <= self.transaction_timeout <= timedelta(hours=12):
             raise ValueError("transaction_timeout is from 1 second to 12 hours")
