@@ -1,4 +1,4 @@
-"""What many pipelines on one Airflow cost: START of one of them, and the page that follows them all.
+"""What many pipelines cost: START of one of them, and the page that follows them all.
 
     python -m bench.pipelines                               # 1 and 300 pipelines, as many transactions as a page keeps
     python -m bench.pipelines --pipelines 1 10 --transactions 20

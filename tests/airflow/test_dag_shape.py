@@ -51,6 +51,18 @@ def test_tasks_are_the_protocol() -> None:
     assert "sluice" in dag.tags
 
 
+def test_a_cluster_policy_sets_queue_and_pool_of_every_task() -> None:
+    """As docs/production.md has it: Airflow calls `task_policy` with each task of a DAG that it has read."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    dag = build_dag(a_pipeline(write=Write(workers="default")), auto_register=False)
+    for task in dag.tasks:
+        task.queue, task.pool, task.owner, task.priority_weight = "lake", "lake", "lake-team", 10
+    read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert {task.task_id for task in read.tasks} == {"start_commit", "write", "commit", "abort"}
+    assert {(t.queue, t.pool, t.owner, t.priority_weight) for t in read.tasks} == {("lake", "lake", "lake-team", 10)}
+
+
 def test_abort_always_runs_and_leaves_the_run_red() -> None:
     abort = build_dag(a_pipeline(), auto_register=False).get_task("abort")
     assert abort.is_teardown

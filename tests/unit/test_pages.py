@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from sluice.pipeline import load_pipelines
+from sluice.pipeline import Hudi, Pipeline, load_pipelines
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
@@ -86,6 +86,22 @@ def test_the_readme_is_short_and_its_pipeline_file_loads(tmp_path):
     file = tmp_path / "orders.yaml"
     file.write_text(text)
     assert [pipeline.name for pipeline in load_pipelines(file)] == ["orders"]
+
+
+def test_the_reference_names_every_key_of_a_pipeline_file():
+    elsewhere = {"Encoder", "JdbcTables", "KafkaTopic", "Metadata", "TableBeside", "TopicSettings"}  # on their own pages
+    whole = Pipeline.model_json_schema(by_alias=True)
+    sections = {"the top level": whole, "sink.hudi": Hudi.model_json_schema(by_alias=True)} | whole["$defs"]
+    reference = (TOOLS.parent / "docs" / "pipeline.md").read_text()
+    named = {key for code in re.findall(r"`([^`]+)`", reference) for key in re.split(r"\W+", code)}
+    missing = {
+        f"{section}: {key}"
+        for section, schema in sections.items()
+        if section not in elsewhere
+        for key in schema.get("properties", {})
+        if key not in named
+    }
+    assert not missing
 
 
 def test_each_page_is_in_the_navigation_once_and_in_an_index(links, tmp_path):
