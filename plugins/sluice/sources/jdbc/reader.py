@@ -86,7 +86,7 @@ class JdbcReader:
         looked_at, continued = (json.loads(self._reading.get(name, "{}")) for name in (SERVER, CONTINUED))
         if continued and {**continued, "log": ""} != {**looked_at, "log": ""}:
             raise IntervalError(
-                "Two servers have answered START, so it isn't known whether the rows continue where the last ones ended.",
+                "Two servers have answered START, so it isn't known whether rows continue where the last ones ended.",
                 next_step="nothing was read. Run the next interval; if it comes back, have the connection lead to one "
                 "server.",
                 connection=self._reading["connection"],
