@@ -20,6 +20,7 @@ from sluice.cli.places import PipelineFile, connections, coordinator, settings
 from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
+from sluice.protocol.offsets import OFFSET, TOPIC_PARTITION
 from sluice.protocol.request import Request
 from sluice.sections import words_of
 
@@ -32,7 +33,7 @@ Ranges = Annotated[
     list[str], typer.Option("--offsets", help="Offsets [start, end) as 'topic[partition]:start-end'; may be repeated.")
 ]
 Reason = Annotated[str, typer.Option(help="Why, for later readers of the history.")]
-_RANGE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]:(?P<start>\d{1,19})-(?P<end>\d{1,19})$")
+_RANGE = re.compile(f"{TOPIC_PARTITION}:(?P<start>{OFFSET})-(?P<end>{OFFSET})")
 
 
 def plan(
@@ -202,7 +203,7 @@ def _asked(**fields: Any) -> Request:
 def _offsets(ranges: list[str]) -> dict[str, dict[int, tuple[int, int]]]:
     found: dict[str, dict[int, tuple[int, int]]] = {}
     for text in ranges:
-        match = _RANGE.match(text)
+        match = _RANGE.fullmatch(text)
         if match is None or int(match["start"]) >= int(match["end"]):
             raise ActionRequiredError(
                 f"'{text}' is no range of offsets.", next_step="write topic[partition]:start-end; the end isn't read."

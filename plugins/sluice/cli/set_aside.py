@@ -17,7 +17,7 @@ from sluice.errors import ActionRequiredError
 from sluice.pipeline import Pipeline, load_pipeline
 from sluice.pipeline.model import SHARED_CONTROL_TOPIC
 from sluice.protocol.identity import LogId, LogIds, under_present_names
-from sluice.protocol.offsets import Checkpoint, TopicPartition
+from sluice.protocol.offsets import OFFSET, TOPIC_PARTITION, Checkpoint, TopicPartition
 from sluice.protocol.redriven import Place, Places
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sluice.protocol.quarantine import Quarantined
     from sluice.sources.kafka.redriven import Redriven
 
-_PLACE = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]@(?P<offset>\d{1,19})$")
+_PLACE = re.compile(f"{TOPIC_PARTITION}@(?P<offset>{OFFSET})")
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class Chosen:
 
 def place_from(text: str) -> Place:
     """A record's place as people write it: `topic[partition]@offset`."""
-    match = _PLACE.match(text)
+    match = _PLACE.fullmatch(text)
     if match is None:
         raise ActionRequiredError(f"'{text}' is no record's place.", next_step="write topic[partition]@offset.")
     return match["topic"], int(match["partition"]), int(match["offset"])

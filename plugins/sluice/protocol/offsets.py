@@ -27,6 +27,12 @@ STREAMER_V2_KEY = "streamer.checkpoint.key.v2"
 _NONE: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
+TOPIC_PARTITION = r"(?P<topic>.+)\[(?P<partition>[0-9]{1,10})\]"
+"""A pattern of partitions as `str` writes them. Digits are bounded: Python refuses to convert thousands of them."""
+OFFSET = r"[0-9]{1,19}"
+"""A pattern of offsets."""
+
+
 class TopicPartition(NamedTuple):
     """One Kafka partition. `cluster` is the Airflow connection's id: the same topic on two clusters differs."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -10,8 +9,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from sluice.protocol.offsets import TopicPartition
 from sluice.protocol.policy import IntervalKind
-
-_PARTITION = re.compile(r"^(?P<topic>.+)\[(?P<partition>\d{1,10})\]$")
 
 
 def _as_list(value: Any) -> Any:
@@ -61,7 +58,5 @@ class Request(BaseModel):
     def wants(self, tp: TopicPartition) -> bool:
         """Whether a window by times includes this partition; its topic may be named as `cluster/topic`."""
         topics = (tp.topic, f"{tp.cluster}/{tp.topic}")
-        return not self.partitions or any(
-            name in topics or ((m := _PARTITION.match(name)) and m["topic"] in topics and int(m["partition"]) == tp[2])
-            for name in self.partitions
-        )
+        names = {*topics, *(f"{topic}[{tp.partition}]" for topic in topics)}
+        return not self.partitions or not names.isdisjoint(self.partitions)
