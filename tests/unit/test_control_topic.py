@@ -5,15 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from itertools import count
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from memory_cluster import cluster_in_memory
 from protocol_messages import INSTANT, TABLE, envelope, start, status
 
+from sluice.control import waiters as waits
 from sluice.control.clients import Clients
+from sluice.control.followed import Following
 from sluice.control.reader import ControlReader, TopicBounds
 from sluice.control.topic import ControlTopic, UnreadableError
+from sluice.control.waiters import Awaited, Waiters
 from sluice.kafka.config import KafkaSettings
+from sluice.protocol.claims import Verdict
 from sluice.protocol.messages import SkipMessage
 from sluice.protocol.transaction import State, TableLog
 
@@ -37,6 +44,9 @@ class Control(ControlTopic):
 
     def _message_limit(self) -> int:
         return self.limit
+
+    def exists(self) -> bool:
+        return True
 
 
 class Reader(ControlReader):
@@ -150,6 +160,53 @@ def test_a_follower_gets_the_log_with_each_message_and_between_them(control):
         pass
     stop.set()
     assert list(followed) == []
+
+
+def test_a_worker_follows_several_topics_by_one_consumer_until_it_is_stopped(cluster):
+    topics = {control.topic: control for control in (Control(cluster, next(_NAMES), Connected(cluster)) for _ in "ab")}
+    (one, first), (another, second) = topics.items()
+    found: SimpleQueue[Any] = SimpleQueue()
+    began: list[Any] = []
+    first.send(start(INSTANT))
+    foreign(first, b"{}", OTHER)
+    foreign(second, b"{}", OTHER)
+    tables = dict.fromkeys(topics, frozenset([TABLE]))
+    following = Following(
+        cluster,
+        topics,
+        tables,
+        lambda topic, messages: found.put((topic, list(messages))),
+        lambda *since: began.append(since),
+        lambda: found.put("dead"),
+    )
+    following._clients = Connected(cluster)
+    following.start()
+    assert found.get(timeout=30) == (one, [(0, start(INSTANT))])
+    first.send(status(INSTANT))
+    assert found.get(timeout=30) == (one, [(2, status(INSTANT))])
+    second.send(start(INSTANT))
+    assert found.get(timeout=30) == (another, [(1, start(INSTANT))])
+    following.stop()
+    assert not following._thread.is_alive()
+    assert found.empty()
+    assert sorted(began) == [(one, 0, 2), (another, 0, 1)]
+
+
+def test_a_task_waits_for_its_range_from_the_start_of_its_interval(control, monkeypatch):
+    monkeypatch.setattr(waits, "Presence", lambda _: SimpleNamespace(has_workers=lambda _group: True))
+    monkeypatch.setattr(waits, "_IDLE", 0.0)
+    foreign(control, b"no message")
+    control.send(start(INSTANT, ranges=2))
+    waiters = Waiters(control.settings)
+    verdicts: SimpleQueue[Any] = SimpleQueue()
+    for number in (0, 1):
+        with waiters.waiting(Awaited(TABLE, control.topic, 1, number, "workers", 5.0), verdicts.put):
+            thread = waiters._thread
+            assert thread is not None
+            control.send(status(INSTANT, number))
+            assert verdicts.get(timeout=30) is Verdict.WRITTEN
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_reader_gets_the_messages_of_all_tables_in_a_range_of_offsets(control):

@@ -79,10 +79,12 @@ class Places:
     def incremental_assign(self, partitions: list[Any]) -> None:
         for one in partitions:
             assert one.topic not in self.reads
+            assert one.partition == 0
             self.reads[one.topic] = one.offset
 
     def incremental_unassign(self, partitions: list[Any]) -> None:
         for one in partitions:
+            assert one.partition == 0
             del self.reads[one.topic]
 
     def poll(self, _seconds: float) -> Any:
@@ -229,6 +231,29 @@ def test_a_follower_that_breaks_says_so_and_one_that_is_stopped_does_not(monkeyp
         assert (follower.deaths, consumer.is_closed, consumer.reads) == (deaths, True, {"control": 0})
 
 
+def test_missing_topics_are_looked_for_every_five_seconds_and_records_are_taken_in_between(monkeypatch):
+    now, looks = [1000.0], []
+    monkeypatch.setattr(follows.time, "monotonic", lambda: now[0])
+    follower = Follower({"control": (0, 3), "late": (0, 0)}, control=Topic(), late=Topic(exists=False))
+    late: Any = follower._topics["late"]
+    late.exists = lambda: bool(looks.append(now[0])) or late.is_there
+
+    def passes(seconds: float, *, there: bool = False) -> Any:
+        def pass_() -> None:
+            now[0] += seconds
+            late.is_there = there
+
+        return pass_
+
+    records = [passes(4.9), Record(0, start(INSTANT)), passes(0.1), at_end(1), passes(5.0, there=True), passes(99)]
+    consumer = Places([*records, follower._stop.set])
+    monkeypatch.setattr(follows, "Consumer", lambda _: consumer)
+    follower._run()
+    assert looks == [1000.0, 1005.0, 1010.0]
+    assert follower.found == [("control", [0])]
+    assert follower.deaths == 0
+
+
 # Those who wait for workers
 
 
@@ -250,15 +275,15 @@ _WORKERS: Any = SimpleNamespace(has_workers=lambda group: group == "workers")
 
 
 def test_nothing_is_judged_before_the_log_is_read_to_its_end():
-    one, verdicts = _wait()
-    followed = _subscribed(one)
+    (one, verdicts), (later, _) = _wait(), _wait(start_at=2)
+    followed = _subscribed(later, one)
     assert not _take(Record(0, start(INSTANT)), followed)
     assert not _take(Record(1, status(INSTANT)), followed)
     waits._judge(followed, _NO_WORKERS)
     assert verdicts == []
     assert _take(at_end(2), followed)
     waits._judge(followed, _NO_WORKERS)
-    assert (verdicts, followed["control"].waiting) == ([Verdict.WRITTEN], [])
+    assert (verdicts, followed["control"].waiting) == ([Verdict.WRITTEN], [later])
 
 
 def test_an_end_before_the_start_that_is_awaited_is_that_of_a_broker_that_lags_behind():
