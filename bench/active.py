@@ -4,7 +4,7 @@
     python -m bench.active upsert --partitions 4 64 --records 20000
     python -m bench.active append --more '{"write": {"ranges": 24}}'    # 125 partitions for each Spark job
 
-What runs is what the DAG's tasks run: `start`, the Spark job, `commit`, as processes of their own. Topics have 200
+What runs is what the DAG's tasks run: `start`, the Spark job, `commit`, as separate processes. Topics have 200
 partitions, keys are where Kafka's own partitioner puts them, and an upsert checks that. Of each number of partitions:
 wall seconds and processor seconds of each step with all of its processes, and the peaks of their memory.
 """
@@ -97,7 +97,7 @@ def _fill(settings: KafkaSettings, topics: dict[str, int], records: int) -> None
 def interval(
     sample: Sample, file: Path, settings: KafkaSettings, log: Path, connections: Sequence[KafkaSettings] = ()
 ) -> None:
-    """One interval, by processes of its own; what each step cost is added to the sample."""
+    """One interval, by separate processes; what each step cost is added to the sample."""
     pipeline = load_pipeline(file)
     environment = driver_environment(settings, settings, "local", connections)
     step = [sys.executable, "-m", "sluice.cli", "interval"]

@@ -32,7 +32,7 @@ def check(
     master: str = "local[2]",
     driver_memory: str = "2g",
 ) -> list[Checked]:
-    """Read all tables, by path or URL, in one session of their own.
+    """Read all tables, by path or URL, in one separate session.
 
     Args:
         tables: where each is, and what it must hold.

@@ -1,11 +1,11 @@
-"""A DAG run from its trigger to green: by Spark jobs of its own, and by a worker that is up. Airflow is included.
+"""A DAG run from its trigger to green: by separate Spark jobs, and by a worker that is up. Airflow is included.
 
     python -m bench.dag_run                            # 1,000 records, five runs of each
     python -m bench.dag_run --runs 1                   # does it work at all?
 
 One Airflow with SQLite and LocalExecutor, as `make up` starts it, and one pipeline of either kind in turn. Processor
 time is that of all of Airflow's processes, of the steps, their JVMs and Spark jobs, and of the worker, from the trigger
-until the run is green; what all of them take in as long a time in which nothing is to be done is told beside it. At the
+until the run is green; what all of them take in as long a time in which nothing is to be done is beside it. At the
 end a fresh Spark session reads all tables. Exit code 1: a run failed, or rows differ.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUP = "dagrun"
-KINDS = {"own": "a Spark job of its own", "worker": "a worker that is up"}
+KINDS = {"own": "a separate Spark job", "worker": "a worker that is up"}
 STEPS = {COLD: "each step its own JVM", KEPT: "the steps' JVM kept"}
 IDLE = 20.0  # seconds over which Airflow is watched while nothing is to be done
 POLL = 0.1
@@ -135,7 +135,7 @@ def measure(there: Ground, api: AirflowApi, database: Database, side: Side, *, c
 
 
 def tables(there: Ground, minutes: str, count: int) -> dict[str, Side]:
-    """A pipeline of each kind, with a topic and a table of its own."""
+    """A pipeline of each kind, each with its topic and table."""
     made = {}
     for kind in KINDS:
         name = f"{kind}-{minutes}"

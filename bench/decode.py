@@ -145,7 +145,7 @@ def _avro(spark: SparkSession, rows: DataFrame, whole: Column, struct: Any) -> t
 def _avro_evolved(spark: SparkSession, rows: DataFrame, whole: Column, struct: Any) -> tuple[Side, Side]:
     """A third of the records each with the schema, without two of its fields, and with one of them as an INT.
 
-    What plain Spark can do with those: for each id a `from_avro` that is told to read the newest schema.
+    What plain Spark can do with them: for each id a `from_avro` that reads the newest schema.
     """
     older = {**struct, "fields": [f for f in struct["fields"] if f["name"] not in ("note", "dep_delay")]}
     narrow = {**struct, "fields": [{**f, "type": "integer"} if f["name"] == "id" else f for f in struct["fields"]]}

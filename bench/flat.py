@@ -7,7 +7,7 @@
 
 The intervals are real but for the Spark job: `TinyParticipant` writes one small Parquet file for each Kafka partition
 and table partition with PyArrow, and reports it as a participant does. All intervals run in one long-lived JVM; around
-those that are measured, START and COMMIT also run as the processes that Airflow's tasks are, and the median counts.
+the measured ones, START and COMMIT also run as the processes that Airflow's tasks are, and the median counts.
 At the end a fresh Spark session reads the table; if rows are missing or there twice, the figures are void.
 """
 
@@ -288,7 +288,7 @@ class Table:
 
 
 def run(table: Table, meter: Meter, intervals: int, at: list[int], every: int, processes: int) -> list[Sample]:
-    """Run the intervals with the services after every so many, and measure around those that `at` names."""
+    """Run the intervals with the services after every so many, and measure around the ones that `at` names."""
     samples: list[Sample] = []
     done = 0
     while done < intervals:

@@ -111,7 +111,7 @@ class ControlPlane:
         return time.process_time() + sum(self._java.cpu_times()[:2])
 
     def begin(self, number: int, run_id: str, done: Callable[[str | None], None]) -> None:
-        """Begin an interval of a pipeline; `done` is told in the end, with what went wrong if something did."""
+        """Begin an interval of a pipeline; `done` is called at its end, with the error if it failed."""
         self._put(1, lambda: self._start(number, run_id, done), done)
 
     def _put(self, priority: int, task: Callable[[], None], done: Callable[[str | None], None]) -> None:
@@ -170,7 +170,7 @@ class ControlPlane:
 
 
 def period(on: Ground, shape: Shape, number: int, control: ControlPlane, worker: Worker, every: float) -> Period:
-    """One period, until all pipelines have committed, and not before it is over; failures are told as they come."""
+    """One period, until all pipelines have committed, and not before it is over; failures are printed as they come."""
     found, lock, began = Period(), threading.Lock(), time.monotonic()
     cpu, control_cpu, busy = seconds_of(worker.tree), control.seconds(), machine_busy_seconds()
 
@@ -222,7 +222,7 @@ def topic_of(number: int) -> str:
 
 
 def fleet(on: Ground, shape: Shape, periods: int, options: WorkerOptions, every: float) -> bool:
-    """All periods, told as Markdown; whether all held, and all rows are there."""
+    """All periods, printed as Markdown; whether all held, and all rows are there."""
     on.say(f"{shape.pipelines} topics and pipelines")
     for number in range(shape.pipelines):
         records.create_topic(on.bootstrap, topic_of(number), shape.partitions)
@@ -276,7 +276,7 @@ def _tell(shape: Shape, found: list[Period], options: WorkerOptions, wrong: int)
             )
         )
     print(markdown_table(columns, rows))
-    print(f"\n{wrong} of {shape.pipelines} tables differ from what was produced.\n")
+    print(f"\n{wrong} of {shape.pipelines} tables differ from the produced records.\n")
     print(markdown_table(("period, second", "committed", "worker's JVM, MiB", "its Python, MiB"), _readings(found)))
 
 

@@ -2,8 +2,8 @@
 
 `measure.py RESULT.json TIMEOUT_S LOG -- argv…`
 
-It is a process of its own because of orphans. `python` leaves behind the JVM that PySpark or Py4J started
-for it, without waiting: the kernel then charges that JVM's time to nobody whom the harness could ask. This
+It is a separate process because of orphans. `python` leaves behind the JVM that PySpark or Py4J started
+for it, without waiting: the kernel then charges that JVM's time to no process that the harness could ask. This
 process makes itself the sub-reaper (prctl(2)), so orphans become its children; it waits for every one of
 them and sums their rusage, which on Linux includes the descendants that each had waited for.
 """

@@ -9,8 +9,8 @@
 
 What runs is what the DAG's tasks run: `start`, a Spark job for each range, `commit`. A thread looks at all their
 processes every twentieth of a second and keeps the most that each has had in memory (`VmHWM` of Linux, which is itself
-a peak). The intervals' own audit says that what was written is what was read; the outcome is compared with what was
-produced.
+a peak). The intervals' own audit says that all records that were read are written; the tables are compared with the
+produced records.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def peak_mib(pid: int) -> int:
 
 
 def kind_of(command: list[str], step: str) -> str:
-    """What a process is to be called; nothing for those of which nobody wants to hear."""
+    """What a process is to be called; nothing for one that isn't reported."""
     java = bool(command) and Path(command[0]).name == "java"
     words = " ".join(command)
     known = (
@@ -123,7 +123,7 @@ class Case:
 
     @property
     def has_keys(self) -> bool:
-        """Whether each record has a key of its own."""
+        """Whether records have keys, each a different one."""
         return self.kind.endswith("upsert")
 
     def environment(self, settings: KafkaSettings) -> dict[str, str]:
@@ -257,7 +257,7 @@ def produce(case: Case) -> None:
 
 @contextmanager
 def broker(bootstrap: str | None, scratch: Path) -> Iterator[str]:
-    """The broker that is named, or one of its own."""
+    """The broker that is named, or a new one."""
     if bootstrap is not None:
         yield bootstrap
         return

@@ -30,7 +30,7 @@ HUDI_SESSION = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
 }
 # A streaming query has no adaptive execution: with the default of 200 its index look-up on two cores runs 2,500
-# tasks where the batch query runs 170, which nobody would leave so.
+# tasks where the batch query runs 170, which no user would leave so.
 SHUFFLE_PARTITIONS = 8
 ICEBERG_EVERY = 10.0  # seconds between the commits of Iceberg's sink; it says 300 itself, for files that are larger
 

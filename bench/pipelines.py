@@ -5,7 +5,7 @@
 
 One pipeline's intervals are real but for the Spark job, as `bench.flat` has them. The others' control topics hold
 copies of its messages, under their own tables and instants. Of each number of pipelines: the seconds of a START and the
-messages that are decoded in an interval, which are those of its own table; and of one API server process whose
+messages that are decoded in an interval, which are those of its table; and of one API server process whose
 followers have read all topics, the transactions and the values of single partitions that they keep, the growth of its
 memory, and its clients.
 """

@@ -71,7 +71,7 @@ class Bench:
     database: BenchDatabase | None = None
 
     def samples(self, scenario: Scenario, runs: int, only: frozenset[str]) -> Iterator[Sample]:
-        """Every run of every participant, interleaved. Whoever could not be seeded is void throughout."""
+        """Every run of every participant, interleaved. A participant that could not be seeded is void throughout."""
         topic = f"bench-{scenario.name}"
         records.create_topic(self.bootstrap, topic)
         jobs = {
@@ -132,7 +132,7 @@ class Bench:
         shutil.copytree(job.home, _kept(job))
 
     def _forget_control_topics(self) -> None:
-        """Delete the seeds' control topics: from one, each run would move its copy of the table to a topic of its own.
+        """Delete the seeds' control topics: from one, each run would move its copy of the table to a separate topic.
 
         The second of them would be refused, since the table has left for the first one's.
         """

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 def sluice_commands(job: Job) -> list[list[str]]:
     """The argv of each process of one interval, in order: start first, commit last, the write between them.
 
-    They are what the DAG's tasks run, without Airflow round them, as the peers run without it. Each run has a control
-    topic of its own, so START-COMMIT stands at offset 0 and the later commands are known beforehand.
+    They are what the DAG's tasks run, without Airflow round them, as the peers run without it. Each run has a separate
+    control topic, so START-COMMIT is at offset 0 and the later commands are known beforehand.
     """
     file = pipeline_file(job)
     pipeline = load_pipeline(file)
@@ -58,7 +58,7 @@ def _hudi(job: Job) -> dict[str, object]:
             "record_key": "id",
             "partition_fields": "exchange",
             "ordering_field": "ts",
-            "key_placement": "trusted",  # bench.records puts an id into a partition of its own choosing
+            "key_placement": "trusted",  # bench.records puts an id into a partition that it chooses
             "schema": DDL,
         }
     }

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from sluice.protocol.messages import StartCommit
 
 WARM_UP = 3
-LONG = 0.03  # seconds: a call that waits for less isn't told
+LONG = 0.03  # seconds: a call that waits for less isn't shown
 Costs = dict[str, list[tuple[float, float]]]
 
 
@@ -68,7 +68,7 @@ class TinyJob:
         return {name: getattr(status, name) for name in same}
 
     def cancel(self) -> None:
-        raise RuntimeError("nobody ends a transaction of the benchmark")
+        raise RuntimeError("no other process ends a transaction of the benchmark")
 
     def classified(self, error: Exception, *_: Any) -> Any:
         raise error
@@ -100,7 +100,7 @@ class Interval:
 
     def write(self, started: Started) -> None:
         """The participant as a write job runs it, but for Spark."""
-        # Of its own, as a job of its own would have it: what is shared in a process is the product's to share.
+        # A new one, as a separate job would have it: what is shared in a process is the product's to share.
         job = TinyJob(TinyParticipant(self.pipeline, self.settings))
         for number in range(len(started.ranges)):
             at = Assignment(
@@ -175,7 +175,7 @@ def as_processes(interval: Interval, meter: Meter, rounds: int, minutes: str) ->
 
 
 class Spans:
-    """How long calls of Kafka's clients take, from outside: where a step stands still."""
+    """How long calls of Kafka's clients take, from outside: where a step waits."""
 
     def __init__(self) -> None:
         self.on, self.step = False, ""

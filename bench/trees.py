@@ -47,7 +47,7 @@ class Meter:
         self._left_out = {child.pid for child in self._own.children()}
 
     def seconds(self) -> float:
-        """So far: of those that live, of orphans that have ended, and of all that somebody has waited for."""
+        """So far: of living processes, of orphans that have ended, and of all that a process has waited for."""
         times = os.times()
         living = sum(seconds_of(child) for child in self._children())
         return living + times.children_user + times.children_system

@@ -3,7 +3,7 @@
     python -m bench.two_clusters                                # 1,000,000 records, 3 runs of each, interleaved
 
 The same records in as many partitions, once on one cluster and once half on each of two, by a stream that a file maps.
-Both brokers run all the time. What runs is what the DAG's tasks run, as processes of their own; printed are the wall
+Both brokers run all the time. What runs is what the DAG's tasks run, as separate processes; printed are the wall
 and processor seconds of all steps together, and the ratio of the medians.
 """
 

@@ -4,7 +4,7 @@
     python -m bench.width --partitions 100 --active 5  # does it work at all?
 
 Broker, control topic, coordinator and table are real; records are written without Spark, as `bench.flat` does. Of each
-width: the seconds of START and COMMIT as they run in a JVM that is up, the bytes of each message as it stands in the
+width: the seconds of START and COMMIT as they run in a JVM that is up, the bytes of each message as it is in the
 control topic, the bytes of the commit's metadata, and the seconds in which the page folds the messages and answers.
 """
 
@@ -38,7 +38,7 @@ from sluice.protocol.history import TableHistory, fold
 
 TOPICS = 50
 INTERVALS = 3
-# A broker maps an index of 10 MB for each partition unless it is told otherwise.
+# A broker maps an index of 10 MB for each partition unless its settings say otherwise.
 NARROW_LOGS = {"log.index.size.max.bytes": "4096", "log.cleaner.enable": "false", "num.partitions": "1"}
 
 
@@ -142,7 +142,7 @@ def create_topics(settings: KafkaSettings, topics: dict[str, int]) -> None:
 
 
 def _weigh(sample: Sample, settings: KafkaSettings, control: str) -> None:
-    """The largest message of each type, as its records stand in the topic, without what Kafka adds."""
+    """The largest message of each type, as its records are in the topic, without what Kafka adds."""
     consumer = Consumer(settings.client(group_id="width", auto_offset_reset="earliest"))
     try:
         partition = TopicPartition(control, 0, 0)

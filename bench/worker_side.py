@@ -51,7 +51,7 @@ class NotByWorkersError(RuntimeError):
 
 
 class Interval(NamedTuple):
-    """Seconds of an interval's steps, and where its START-COMMIT stands."""
+    """Seconds of an interval's steps, and its START-COMMIT's offset."""
 
     start: float
     write: float
@@ -69,14 +69,14 @@ class Table:
 
     @classmethod
     def made(cls, job: Job, group: str, **write: object) -> Table:
-        """Write its file, of a table of its own in the job's place."""
+        """Write its file, with a separate table in the job's place."""
         job.home.mkdir(parents=True)
         more = {"workers": group, "claim_within": CLAIM_WITHIN, **write}
         file = pipeline_file(job, f"{job.home.parent.name}-{job.home.name}", **more)
         return cls(file, job.table, job.bootstrap)
 
     def interval(self, meter: Meter, run_id: str, minutes: str, log: Path) -> Interval:
-        """One interval: START and COMMIT as commands of their own; between them workers write.
+        """One interval: START and COMMIT as separate commands; between them workers write.
 
         What waits for them is this process, as Airflow's triggerer does; its time isn't counted.
         """
@@ -125,7 +125,7 @@ class WorkerOptions:
 
 
 class Worker:
-    """`sluice worker`, in a process of its own."""
+    """`sluice worker`, in a separate process."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -153,7 +153,7 @@ class Worker:
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a session of its own, with its JVM
+            os.killpg(self.process.pid, signal.SIGKILL)  # it leads a separate session, with its JVM
             self.process.wait()
 
 
@@ -189,7 +189,7 @@ def workers(tables: Collection[Table], options: WorkerOptions, number: int, work
 
 @dataclass(frozen=True)
 class Ground:
-    """What scenarios with workers stand on: a broker, a place, and who counts what processes use."""
+    """What scenarios with workers need: a broker, a place, and who counts what processes use."""
 
     bootstrap: str
     work: Path
@@ -215,7 +215,7 @@ class Ground:
 
 @contextmanager
 def ground(seed: int = 7, more: Mapping[str, str] | None = None) -> Iterator[Ground]:
-    """A broker of its own, with further properties, in a folder that is removed on leaving."""
+    """A new broker, with further properties, in a folder that is removed on leaving."""
     # Short names: sockets of the JVMs that are kept lie below, and a socket's path is short.
     with tempfile.TemporaryDirectory(prefix="sl") as scratch, embedded_broker(Path(scratch), more) as bootstrap:
         os.environ["XDG_RUNTIME_DIR"] = scratch

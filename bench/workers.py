@@ -10,7 +10,7 @@
 
 The worker's processor time is that of its processes while the interval lasts, and is part of Sluice's. Its first
 intervals aren't counted, since its JVM still compiles. Participants take turns; at the end a fresh Spark session reads
-all tables, and a run whose rows aren't those that were produced is void. Exit code 1: some run was void.
+all tables, and a run whose rows aren't the produced ones is void. Exit code 1: some run was void.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks who imports whom, and with `--draw` puts the picture of it into docs/design.md.
 
-Rooms stand in rows, from the bottom up. A room imports from rows below it and from itself, from nothing beside it.
+Rooms are in rows, from the bottom up. A room imports from rows below it and from itself, from nothing beside it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROWS: tuple[dict[str, tuple[str, ...]], ...] = (
     {"page": ("page",), "cli": ("cli",), "local": ("local",)},
     {"demo": ("demo",)},
 )
-# Words of one connector's, and the places in which alone they may stand: nobody else knows a source or a sink by name.
+# Words of one connector's, and the only places that may have them: no other one knows a source or a sink by name.
 OWN_WORDS = {
     r"source\.kafka\b": ("sources/kafka/",),
     r"source\.jdbc\b": ("sources/jdbc/",),
@@ -83,7 +83,7 @@ ONE_PLACE = {
         "use a converter, whose options are those of records.times.reading: by Spark's own a time of day is today's",
     ),
 }
-# What stands for Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
+# Airflow, Spark and Kafka in the imports of a file; the rooms that may not have any.
 FOREIGN = ("airflow", "pyspark", "py4j", "confluent_kafka")
 PURE = ("base", "records", "protocol", "databases", "options", "pipeline", "alerts", "connect", "connectors")
 # The code of a sink is found by its section (`connectors/registry.py`): a room that imports one knows no user's.

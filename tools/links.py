@@ -1,7 +1,7 @@
 """Checks that every link of a Markdown page within this project leads to a file, and to a heading that is there.
 
 So must the tests and the project's files that a page names in code, such as `test_pages.py` or `tools/links.py`.
-Each page of docs/ is in the site's navigation once, and in an index: docs/README.md, or that of its own folder. Its
+Each page of docs/ is in the site's navigation once, and in an index: docs/README.md, or that of its folder. Its
 lines have 120 characters at most, except tables, code, and lines that an address makes longer.
 An anchor is what GitHub makes of a heading: https://github.com/gjtorikian/html-pipeline, TableOfContentsFilter.
 """
@@ -54,7 +54,7 @@ def missing(page: Path) -> Iterator[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings, and those that HTML in it names."""
+    """The anchors of a page's headings, and the ones that HTML in it names."""
     text = page.read_text()
     tokens = _MARKDOWN.parse(text)
     headings = [after for token, after in pairwise(tokens) if token.type == "heading_open"]

@@ -16,7 +16,7 @@ FILE = Path(__file__).parents[1] / "docs" / "openapi.json"
 
 
 def made() -> dict[str, Any]:
-    """The schema; Airflow is imported for it, in a folder of its own."""
+    """The schema; Airflow is imported for it, in a separate folder."""
     with TemporaryDirectory() as folder:
         os.environ |= {"AIRFLOW_HOME": folder, "_AIRFLOW_PROCESS_CONTEXT": "server"}
         from sluice.page.service import Page

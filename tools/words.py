@@ -1,7 +1,7 @@
 """Refuses words in Markdown, docstrings, comments and messages that hide their meaning, and names the usual ones.
 
-Code, quotations, addresses of links, strings of one word, and the names of the rules that the simulation takes out may
-hold them.
+Code, quotations, addresses of links, strings of one word, the names of the rules that the simulation takes out, and
+this file may hold them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "bench/*.md", "docker/*.md", "examples/**/*.md")
-SOURCES = ("plugins/**/*.py", "dags/**/*.py", "spark_jobs/**/*.py", "examples/**/*.py")
+SOURCES = ("plugins/**/*.py", "dags/**/*.py", "spark_jobs/**/*.py", "examples/**/*.py", "bench/*.py", "tools/*.py")
 SETTINGS = ("dags/**/*.yaml", "docker-compose.yml")
 WORDS: dict[str, str] = {
     r"nobody|no one": "no process, no reader, no user …",
@@ -92,7 +92,7 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
 def messages_of(source: str) -> Iterator[tuple[int, str]]:
     """Strings of more than one word but docstrings, each with its first line and without its line breaks.
 
-    A string is whole: adjacent literals and those that `+` joins are one, and an expression in it is a `·`.
+    A string is whole: adjacent literals are one, as are strings that `+` joins, and an expression in it is a `·`.
     """
     nodes: list[ast.AST] = [ast.parse(source)]
     while nodes:
@@ -160,7 +160,7 @@ def main() -> int:
     pages = sorted(page for pattern in PAGES for page in PROJECT.glob(pattern))
     named = ((page, page.relative_to(PROJECT).as_posix()) for page in pages)
     errors = [error for page, name in named for error in refused(page.read_text(), name)]
-    modules = sorted(module for pattern in SOURCES for module in PROJECT.glob(pattern))
+    modules = sorted({module for pattern in SOURCES for module in PROJECT.glob(pattern)} - {Path(__file__)})
     for module in modules:
         name, source = module.relative_to(PROJECT).as_posix(), module.read_text()
         texts = sorted((*prose_of(source), *messages_of(source)))
