@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.claims import Claims, Verdict, Waiting, first_choice
-from sluice.protocol.transaction import TableLog, Transaction
+from sluice.protocol.transaction import State, TableLog, Transaction
 
 from .protocol_messages import INSTANT, TABLE, abort, claim, start, status
 
@@ -145,3 +145,11 @@ class TestWaiting:
         assert waiting.judge(_folded(status(INSTANT)), lambda: True) is Verdict.WRITTEN
         assert waiting.judge(_folded(abort(INSTANT)), lambda: True) is Verdict.ENDED
         assert waiting.judge(None, lambda: True) is Verdict.ENDED
+
+
+@pytest.mark.parametrize(("read_up_to", "is_void"), [(1, True), (2, True), (3, False)])
+def test_a_start_that_has_not_read_the_last_turn_counts_for_nothing(read_up_to, is_void):
+    """What it read ends before its position: a turn at the position itself is one that it doesn't know."""
+    log = TableLog(TABLE).extend([(0, start(INSTANT)), (2, abort(INSTANT))])
+    log.extend([(3, start("20260101000000001", read_position=read_up_to))])
+    assert (log.transactions["20260101000000001"].state is State.VOID) is is_void

@@ -46,3 +46,32 @@ def test_covered_and_missing_make_up_the_window(seed):
     assert first not in offsets(covered)
     assert set(range(start, first)) <= offsets(covered)
     assert coverage.size(covered) == len(offsets(covered))
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [(3, ()), (4, ((3, 4),)), (5, ((3, 5),)), (7, ((3, 5),)), (8, ((3, 5), (7, 8))), (99, ((3, 5), (7, 9)))],
+)
+def test_what_is_before_an_offset_has_no_empty_parts(offset, expected):
+    assert coverage.before(((3, 5), (7, 9)), offset) == expected
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(2, 2), (3, 5), (4, 5), (5, 5), (6, 6), (7, 9), (9, 9)])
+def test_the_first_that_is_missing_from_an_offset_on(offset, expected):
+    assert coverage.first_missing(((3, 5), (7, 9)), offset) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 3, ((0, 3),)),
+        (3, 5, ()),
+        (5, 7, ((5, 7),)),
+        (4, 8, ((5, 7),)),
+        (0, 12, ((0, 3), (5, 7), (9, 12))),
+        (9, 9, ()),
+        (10, 4, ()),
+    ],
+)
+def test_what_is_missing_has_no_empty_parts(start, end, expected):
+    assert coverage.missing(((3, 5), (7, 9)), start, end) == expected

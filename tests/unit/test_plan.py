@@ -357,3 +357,21 @@ def test_what_is_unread_is_unknown_while_a_part_of_the_topics_is():
     assert known.unread_after(at) == 6
     for left_out in ({"leaderless": (tp(1),)}, {"skipped": ("elsewhere",)}, {"waits": True}):
         assert replace(known, **left_out).unread_after(at) is None
+
+
+def test_a_log_that_was_cut_off_at_the_position_has_lost_nothing_before_it():
+    """What was read ahead of the position is lost, and nothing is skipped for it, whatever the policy is."""
+    for policy in ("earliest", "latest"):
+        made = plan(known({0: 3}, {0: ((0, 3), (6, 9))}), _truncated(3), loss=policy)
+        assert (made.losses[0].resumed_at, made.losses[0].truncated_at) == (3, 3)
+        assert spans(made) == {0: (3, 10)}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [(2, 3), (3, 3), (5, 5), (10, 10), (99, 10), ("earliest", 3), ("latest", 10)]
+)
+def test_a_first_interval_starts_within_the_log(wanted, expected):
+    made = plan(Checkpoint(), state((0, 3, 10)), starting={tp(0): wanted})
+    start = {r.topic_partition.partition: r.start for r in (*made.offset_ranges, *made.idle)}
+    assert start == {0: expected}
+    assert made.moves is (expected > 3 or wanted == "latest")

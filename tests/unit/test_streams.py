@@ -435,3 +435,68 @@ def test_topics_that_are_read_on_by_their_names_in_rows():
     logs["east"]["returns"] = KnownLog(status="draining", ends={0: 4})
     known = KnownStreams(logs=logs, ids={"old": "O", "east": "E", "dead": None}, prefixes={"O": "", "E": "first/"})
     assert known.logs_in_rows() == {"orders": ("old", "orders"), "first/orders": ("east", "orders")}
+
+
+@pytest.mark.parametrize(
+    ("log", "position", "is_drained"),
+    [
+        (KnownLog(status="draining", ends={0: 5}), 5, True),
+        (KnownLog(status="draining", ends={0: 5}), 4, False),
+        (KnownLog(status="draining", ends={0: 5}, drains_until=NOW), 5, False),
+        (KnownLog(status="draining"), 5, False),
+        (KnownLog(status="active", ends={0: 5}), 5, False),
+        (KnownLog(status="missed", ends={0: 5}), 5, False),
+    ],
+    ids=["at its end", "before it", "for a limited time", "before its end is known", "stops there", "missed once"],
+)
+def test_only_a_topic_that_is_drained_up_to_its_end_is_left(log, position, is_drained):
+    known = after(EAST_AND_WEST).known.with_log(("west", "orders"), log)
+    left, drained = known.without_drained(at(east=9, west=position))
+    assert drained == ((("west", "orders"),) if is_drained else ())
+    assert ("west" in left.clusters, "east" in left.clusters) == (not is_drained, True)
+
+
+@pytest.mark.parametrize(
+    ("ids", "present", "expected"),
+    [
+        ({"east": "E", "west": "W"}, {"east": "E", "far": "W"}, "far"),
+        ({"east": "E", "west": "W"}, {"east": "E", "west": "another"}, "W"),
+        ({"east": "E", "west": None}, {"east": "E", "west": "W"}, "west"),
+        ({"east": "E", "west": "W"}, {"east": "E", "west": None}, "west"),
+        ({"east": "E", "west": "W"}, {"east": "E"}, "west"),
+    ],
+    ids=["renamed", "its name is another's", "it had no id", "it has no id now", "it doesn't answer"],
+)
+def test_where_a_topic_was_moved_from_is_known_under_the_cluster_s_present_name(ids, present, expected):
+    known = after(EAST_AND_WEST).known.with_move(("east", "orders"), KnownMove(cluster="west", topic="orders"))
+    moved = known.model_copy(update={"ids": ids}).renamed(present).moves["east"]["orders"]
+    assert moved.cluster == expected
+
+
+def test_a_move_is_that_of_the_topic_itself():
+    known = after(EAST_AND_WEST).known.with_move(("east", "orders"), KnownMove(cluster="west", topic="was"))
+    assert known.move_of(("east", "orders")) == KnownMove(cluster="west", topic="was")
+    assert known.move_of(("east", "was")) is None
+    assert known.move_of(("west", "orders")) is None
+
+
+@pytest.mark.parametrize(
+    ("window", "by_times", "is_refused"),
+    [
+        ((0, 4), True, False),
+        ((0, 5), False, False),
+        ((0, 5), True, True),
+        ((0, 6), False, True),
+        ((6, 8), False, True),
+        ((8, 9), False, True),
+        ((9, 12), False, False),
+    ],
+)
+def test_a_window_is_held_back_from_the_first_open_record_to_the_log_s_end(window, by_times, is_refused):
+    bounds = replace(state(("east", 0, 5)).partitions[0], high_watermark=9)
+    refused = pytest.raises(RetryableError, match="open Kafka transaction") if is_refused else nullcontext()
+    with refused:
+        refuse_held_back({bounds.topic_partition: window}, [bounds], by_times=by_times, table="t")
+    closed = replace(bounds, high_watermark=5)
+    refuse_held_back({bounds.topic_partition: window}, [closed], by_times=by_times, table="t")
+    refuse_held_back({bounds.topic_partition: window}, [], by_times=by_times, table="t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from protocol_messages import TABLE, ack, end, planned, start, status
 
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, OffsetRange, TopicCheckpoint, TopicPartition
@@ -92,3 +93,11 @@ def test_a_record_is_read_at_both_places_only_while_the_table_settles_neither():
     assert _gone(log, [0], (10, 22), position=22).sent_again(_plan(22, 50), places) == []
     none = _log(_start(0, 10, 20), _start(1, 20, 30))
     assert _gone(none, [0], (10, 20), position=20).sent_again(_plan(20, 50), places) == []
+
+
+@pytest.mark.parametrize(("reads", "is_said"), [((5, 9), False), ((5, 10), True), ((14, 20), True), ((15, 20), False)])
+def test_only_offsets_that_are_read_again_are_said_to_have_been_passed_over(reads, is_said):
+    passed_over = {"kind": "correction", "passed_over": (planned(0, 9, 15),), "reason": "why"}
+    gone = _gone(_log(_start(0, 0, 5), _start(1, 0, 0, **passed_over)), [0], (0, 5), position=5)
+    said = " ".join(gone.remarks(_plan(*reads), 4, by_cluster=False))
+    assert ("passed over before the table was restored" in said) is is_said
