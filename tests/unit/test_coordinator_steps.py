@@ -22,16 +22,21 @@ from sluice.coordinator.fence import Fence
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Task
 from sluice.coordinator.quarantine import Quarantine
+from sluice.coordinator.session import Session
 from sluice.coordinator.streams import Streams
 from sluice.coordinator.turns import Turns
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.sent_letters import Sent
-from sluice.protocol.mapping import Move
+from sluice.protocol.commit_note import CommitNote
+from sluice.protocol.known_streams import KnownLog, KnownStreams
+from sluice.protocol.mapping import ClusterAddress, Move
 from sluice.protocol.moves import OffsetSync
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
 from sluice.protocol.redriven import Places
 from sluice.protocol.request import Request
+from sluice.protocol.signing import Signed
 from sluice.protocol.state import ClusterState, PartitionBounds
+from sluice.protocol.streams import Followed
 from sluice.protocol.taken_back import taken_back
 from sluice.protocol.transaction import State, TableLog
 
@@ -370,3 +375,51 @@ def test_dead_letters_are_sent_from_where_an_earlier_attempt_has_ended(last, rem
     letters: Any = iter("abcde")
     dead_letters._send(session, log.transactions[INSTANT], "dead", there, letters)
     assert "".join(sent) == expected
+
+
+# What the last commit's note says of the control topic, and of streams
+
+
+@pytest.mark.parametrize(
+    ("noted", "present", "is_another"),
+    [("id", "id", False), ("id", "new", True), (None, "new", False), ("id", None, False), (None, None, False)],
+)
+def test_a_control_topic_was_made_again_where_both_ids_are_known_and_differ(noted, present, is_another):
+    session: Any = SimpleNamespace(control=SimpleNamespace(topic_id=present))
+    assert Session.is_made_again(session, CommitNote(control_topic_id=noted)) is is_another
+
+
+@pytest.mark.parametrize(
+    ("noted", "expected"),
+    [
+        ({}, {}),
+        ({"signed_from": 3}, {Signed.BY_NAME: 3}),
+        ({"signed_from": 3, "signed_by_log_from": 5}, {Signed.BY_NAME: 3, Signed.BY_LOG: 5}),
+        ({"signed_from": 0, "signed_by_log_from": 0}, {Signed.BY_NAME: 0, Signed.BY_LOG: 0}),
+    ],
+)
+def test_messages_are_signed_from_where_the_last_commit_says_and_all_of_a_topic_that_was_made_again(noted, expected):
+    session: Any = SimpleNamespace(is_made_again=lambda _: False)
+    assert Session.signed_from(session, CommitNote(**noted)) == expected
+    session.is_made_again = lambda _: True
+    assert Session.signed_from(session, CommitNote(**noted)) == dict.fromkeys(expected, -1)
+
+
+@pytest.mark.parametrize("of_both", [True, False])
+def test_streams_are_not_followed_by_a_table_that_has_rows_of_a_topic_from_two_of_their_clusters(of_both):
+    address = ClusterAddress(connection="kafka")
+    names = ("east", "west")
+    known = KnownStreams(clusters=dict.fromkeys(names, address), logs={name: {"t": KnownLog()} for name in names})
+    topics = {"t": TopicCheckpoint(partitions={0: 4})}
+    loaded = ("east", "west") if of_both else ("east",)
+    checkpoint = Checkpoint(clusters={name: ClusterCheckpoint(topics=topics) for name in loaded})
+    sources = SimpleNamespace(cluster_ids=lambda: {"east": "E", "west": "W"})
+    session: Any = SimpleNamespace(
+        _streams=SimpleNamespace(follow=lambda _: (Followed(known, {}), sources)),
+        _committed=lambda *_: SimpleNamespace(checkpoint=checkpoint),
+        table_id=TABLE,
+    )
+    refused = pytest.raises(ActionRequiredError, match="from two clusters, east and west") if of_both else nullcontext()
+    with refused:
+        Session.present(session, None)
+        assert session.followed.known.prefixes == {"E": "", "W": "west/"}

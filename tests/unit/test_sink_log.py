@@ -41,7 +41,7 @@ class Log:
 
     def append(self, *records: Record) -> None:
         for one in records:
-            self._producer.produce(one.topic, one.value, one.key, partition=0)
+            self._producer.produce(one.topic, one.value, one.key, partition=one.partition)
         assert self._producer.flush(10) == 0
 
     def commit(self, number: int, written: str = "w", since: int = 1) -> None:
@@ -118,6 +118,6 @@ def test_the_page_reads_the_end_of_a_log_alone(log):
     ],
 )
 def test_a_record_of_another_kind_stops_the_table(log, key, value, says):
-    log.append(Record(log.topic, key, value))
+    log.append(Record(log.topic, key, value, partition=0))
     with pytest.raises(ActionRequiredError, match=says):
         log.read.read()
