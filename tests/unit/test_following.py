@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from sluice.control import reader as readers
 from sluice.control import waiters as waits
 from sluice.control.followed import Following
 from sluice.control.reader import ControlReader
+from sluice.control.topic import ControlTopic
 from sluice.control.waiters import Awaited, Waiters, _Subscription, _Wait
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
@@ -517,3 +519,37 @@ def test_the_bounds_of_a_topic_that_does_not_exist_yet_are_none(code, expected):
     else:
         with pytest.raises(expected):
             reader.bounds()
+
+
+# A control topic to its end
+
+
+def _read(start_at: int, end_at: int, *polled: Any) -> list[int]:
+    control, consumer = ControlTopic(SETTINGS, "control"), Places(list(polled))
+    control._consumer = lambda _start: consumer  # type: ignore[method-assign, assignment, return-value]
+    try:
+        return [record.offset() or 0 for record in control._records(start_at, end_at)]
+    finally:
+        assert consumer.is_closed
+
+
+def test_a_control_topic_is_read_up_to_its_end_past_markers_and_by_brokers_that_lag_behind():
+    assert _read(5, 8, Record(5), Record(6), at_end(8)) == [5, 6]  # the last offset is a broker's marker
+    assert _read(5, 8, Record(5), at_end(6), Record(6), at_end(5), Record(7)) == [5, 6, 7]
+    assert _read(5, 7, Record(5), Record(6)) == [5, 6]
+    assert _read(5, 5) == []
+
+
+@pytest.mark.parametrize(
+    ("polled", "error"),
+    [
+        (Record(0, error=K(K._TRANSPORT, retriable=True)), None),
+        (Record(0, error=K(K._FATAL, fatal=True, retriable=True)), RetryableError),
+        (Record(0, error=K(K.TOPIC_AUTHORIZATION_FAILED)), ActionRequiredError),
+        (None, RetryableError),
+    ],
+    ids=["to be tried again", "fatal", "for good", "nothing in time"],
+)
+def test_only_an_error_that_stays_ends_the_reading_of_a_control_topic(polled, error):
+    with pytest.raises(error) if error is not None else nullcontext():
+        assert _read(5, 7, Record(5), polled, Record(6)) == [5, 6]
