@@ -179,7 +179,7 @@ def validated(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        mistakes = [_explain(node, problem, model, placed) for problem in error.errors()]
+        mistakes = [_explain(node, problem, data, model, placed) for problem in error.errors()]
         lines = [f"{path.name}:{line}: {key or '(file)'}: {message}" for line, key, message in mistakes]
         wrong = PipelineFileError(
             "The pipeline file is wrong:\n  " + "\n  ".join(lines) + "\n",
@@ -239,11 +239,12 @@ def _resolve_schema_files(data: Any, path: Path, *keys: str) -> None:
 def _explain(
     root: yaml.Node | None,
     problem: Any,
+    data: Any,
     model: type[BaseModel],
     placed: Callable[[Sequence[str]], list[str]],
 ) -> tuple[int, str, str]:
     """The line, the key and its fault."""
-    keys = [str(k) for k in problem["loc"] if not _is_branch(k)]
+    keys = _keys_of(problem, data)
     message = words_of(problem)
     named = _PATH.search(message)
     if not keys and named:  # what concerns several sections names the key that is to be corrected
@@ -259,8 +260,23 @@ def _explain(
     return line, ".".join(keys), message
 
 
+def _keys_of(problem: Any, data: Any) -> list[str]:
+    """A problem's location by the file's keys, without the branches of unions, which pydantic puts in between.
+
+    The file may have keys of the branches' names.
+    """
+    keys: list[str] = []
+    for place, key in enumerate(problem["loc"], start=1):
+        there = isinstance(data, dict) and key in data
+        is_its_own = place == len(problem["loc"]) and problem["type"] in ("extra_forbidden", "missing")
+        if there or is_its_own or not _is_branch(key):
+            keys.append(str(key))
+            there = there or (isinstance(data, list) and isinstance(key, int) and key < len(data))
+            data = data[key] if there else None
+    return keys
+
+
 def _is_branch(key: Any) -> bool:
-    """Pydantic puts the branch of a union it tried into the location; it is no key of the file."""
     return isinstance(key, str) and (
         key.startswith(("literal[", "dict[", "function-", "nullable[")) or key in ("timedelta", "str")
     )
