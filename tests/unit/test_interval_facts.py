@@ -76,3 +76,13 @@ def test_streams_have_figures_and_names_by_cluster() -> None:
     )
     assert [r.named_topic for r in (*found.planned, *found.stands)] == ["kafka/t", "kafka/t", "west/t"]
     assert facts(begun, *ended).cluster_lag == {}
+
+
+def test_the_lag_is_what_the_plan_leaves_up_to_each_log_s_end_and_never_less_than_none() -> None:
+    def at(partition: int, end: int, log_end: int | None) -> Any:
+        return planned(partition, 0, end).model_copy(update={"log_end": log_end})
+
+    made = start("7").model_copy(update={"ranges": ((at(0, 10, 14), at(1, 10, 7)),), "idle": (at(2, 5, 6),)})
+    assert facts(made).lag_records == 4 + 0 + 1  # partition 1 was truncated
+    unknown = start("7").model_copy(update={"ranges": ((at(0, 10, None),),)})
+    assert facts(unknown).lag_records is None
