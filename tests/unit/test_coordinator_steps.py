@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, start, status
+from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, envelope, start, status
 from test_taken_back import LOG, _log, _plan, _start
 
 from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import dead_letters
+from sluice.coordinator import move as moves
 from sluice.coordinator import quarantine as quarantines
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.move import Mover
@@ -180,6 +181,32 @@ def test_no_table_leaves_its_control_topic_while_another_run_has_it_there():
     run: Any = SimpleNamespace(dag_id="dag", run_id="another")
     assert mover._leave(table, run, old, control.log, 1) is False
     assert control.log.transactions[INSTANT].state is State.ABORTED
+
+
+@pytest.mark.parametrize("is_unfinished", [True, False], ids=["a commit to finish", "nothing is open"])
+def test_a_table_leaves_its_control_topic_when_nothing_is_unfinished_there_and_is_looked_at_again(
+    is_unfinished, monkeypatch
+):
+    sent: list[Any] = []
+
+    def send(message: Any) -> int:
+        sent.append(message)
+        control.log.extend([(control.log.position, message)])
+        return control.log.position
+
+    control: Any = _Followed()
+    control.log.extend([(1, abort(INSTANT))])
+    control.send, control.extend = send, lambda log: log
+    old = _waits(control)
+    old.envelope = lambda instant, epoch, run: envelope(instant)
+    committer = SimpleNamespace(resolve_unfinished=lambda *_: is_unfinished)
+    monkeypatch.setattr(moves, "Committer", lambda _: committer)
+    mover = Mover(SimpleNamespace(control=SimpleNamespace(topic="new")), lambda dag, run: False, None)  # type: ignore[arg-type]
+    table: Any = SimpleNamespace(new_instant=lambda: "20260101000000001")
+    run: Any = SimpleNamespace(dag_id="dag", run_id="another")
+    assert mover._leave(table, run, old, control.log, 2) is False
+    assert [(one.to, one.read_position) for one in sent] == ([] if is_unfinished else [("new", 2)])
+    assert (control.log.moved is None) is is_unfinished
 
 
 # A START-COMMIT that names the instant of another interval's commit

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, Uuid
 from protocol_messages import INSTANT, TABLE, abort, claim, end, start, status
 
+from sluice.control import clients, waiting
 from sluice.control import followed as follows
 from sluice.control import reader as readers
 from sluice.control import waiters as waits
+from sluice.control.clients import Clients
 from sluice.control.followed import Following
 from sluice.control.reader import ControlReader
 from sluice.control.topic import ControlTopic
@@ -20,6 +22,7 @@ from sluice.control.waiters import Awaited, Waiters, _Subscription, _Wait
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.kafka.config import KafkaSettings
 from sluice.protocol.claims import Verdict
+from sluice.protocol.transaction import TableLog
 
 K = KafkaError
 SETTINGS = KafkaSettings("k", {"bootstrap.servers": "nowhere:9"})
@@ -447,6 +450,92 @@ def test_the_thread_of_the_waits_ends_a_minute_after_the_last_unless_another_has
     assert (waiters._thread, consumer.is_closed, consumer.reads) == (None, True, {})
 
 
+class _Followed:
+    """A control topic whose messages come one by one when it is followed."""
+
+    settings = SETTINGS
+
+    def __init__(self, *messages: Any, before: int) -> None:
+        self._messages = list(enumerate(messages))
+        self._before = before
+        self.followed = 0
+
+    def table_log(self, table: str, first: int) -> TableLog:
+        assert (table, first) == (TABLE, 0)
+        return TableLog(TABLE).extend(self._messages[: self._before])
+
+    def follow(self, log: TableLog, stop: Any) -> Any:
+        for message in self._messages[self._before :]:
+            if stop.is_set():
+                return
+            self.followed += 1
+            yield log.extend([message])
+        assert stop.is_set()
+
+
+@pytest.mark.parametrize(
+    ("messages", "before", "expected", "followed"),
+    [
+        ([status(INSTANT, 0), status(INSTANT, 2)], 3, {0: Verdict.WRITTEN, 2: Verdict.WRITTEN}, 0),
+        ([status(INSTANT, 2), status(INSTANT, 1), status(INSTANT, 0), abort(INSTANT)], 1,
+         {0: Verdict.WRITTEN, 2: Verdict.WRITTEN}, 3),
+        ([status(INSTANT, 0, error="no"), abort(INSTANT)], 1, {0: Verdict.FAILED, 2: Verdict.ENDED}, 2),
+    ],
+    ids=["written before", "written meanwhile", "one fails, and the interval is aborted"],
+)  # fmt: skip
+def test_several_ranges_are_waited_for_until_each_has_a_verdict(messages, before, expected, followed, monkeypatch):
+    monkeypatch.setattr(waiting, "Presence", lambda _: _WORKERS)
+    control: Any = _Followed(start(INSTANT, ranges=3), *messages, before=before)
+    assert waiting.wait_for_workers(control, TABLE, 0, (0, 2), "workers", 5.0) == expected
+    assert control.followed == followed
+
+
+# Clients
+
+
+class _Answers:
+    """A future of an admin client."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def result(self) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("code", "is_forgotten"), [(K.FENCED_LEADER_EPOCH, True), (K._NOENT, True), (K._TIMED_OUT, False)]
+)
+def test_a_client_that_knows_an_old_leader_is_forgotten_and_each_is_connected_once(code, is_forgotten, monkeypatch):
+    made: list[Any] = []
+    described: list[Any] = []
+
+    def admin(_: Any) -> Any:
+        def describe_cluster(**_: Any) -> _Answers:
+            described.append(made)
+            return _Answers("there")
+
+        made.append(SimpleNamespace(describe_cluster=describe_cluster))
+        return made[-1]
+
+    monkeypatch.setattr(clients, "AdminClient", admin)
+    ones = Clients(SETTINGS)
+    assert ones.ask(lambda _: {"a": _Answers(1), "b": _Answers(2)}) == {"a": 1, "b": 2}
+    assert described == []
+    for _ in range(2):
+        ones.ask(lambda _: {}, connected=True)
+    assert (len(made), len(described)) == (1, 1)
+    with pytest.raises(KafkaException):
+        ones.ask(lambda _: {"a": _Answers(KafkaException(K(code)))})
+    ones.ask(lambda _: {}, connected=True)
+    assert (len(made), len(described)) == ((2, 2) if is_forgotten else (1, 1))
+    known = made[-1]
+    ones.forget(made[0])
+    assert (ones.admin is known) is is_forgotten  # only the present one is dropped
+
+
 # Observers
 
 
@@ -494,8 +583,6 @@ def test_the_client_that_was_used_longest_ago_is_dropped_first():
     ids=["there", "not yet", "not permitted"],
 )
 def test_the_bounds_of_a_topic_that_does_not_exist_yet_are_none(code, expected):
-    from confluent_kafka import KafkaException, Uuid
-
     given = Uuid(1, 2)
 
     def described() -> Any:

@@ -1,0 +1,138 @@
+"""A worker's threads: what it hears, the ranges that it writes, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from protocol_messages import INSTANT, TABLE, start, status
+
+from sluice import __version__
+from sluice.errors import RetryableError
+from sluice.participant import worker as workers
+from sluice.participant.claiming import End, ServedTable, Terms
+from sluice.participant.participant import NotHereError
+from sluice.participant.worker import Worker
+from sluice.protocol.messages import Claim
+
+TOPIC = "control"
+KNOWN = RetryableError("Known.", next_step="-")
+
+
+class Desk:
+    """A worker, the control topic that it sends to and hears of, and the ranges that it writes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, write: Callable[[], None] = lambda: None) -> None:
+        self.sent: SimpleQueue[Any] = SimpleQueue()
+        self.written: SimpleQueue[int] = SimpleQueue()
+        self.cancelled = threading.Event()
+        self.ails: End | None = None
+        self._length = 0
+        self._write = write
+        monkeypatch.setattr(workers, "Participant", self._participant)
+        served = ServedTable(self, None, 600.0)  # type: ignore[arg-type]
+        self.worker = Worker(Terms("a"), {(TOPIC, TABLE): served}, self, lambda: ("a",), time.monotonic)
+        self.why: SimpleQueue[End] = SimpleQueue()
+        self.thread = threading.Thread(target=lambda: self.why.put(self.worker.run()), daemon=True)
+
+    def health_problem(self) -> End | None:
+        return self.ails
+
+    def send(self, message: Any) -> int:
+        self.sent.put(message)
+        return self.say(message)
+
+    def say(self, *messages: Any) -> int:
+        self.worker.said(TOPIC, list(enumerate(messages, self._length)))
+        self._length += len(messages)
+        return self._length - 1
+
+    def _participant(self, assignment: Any, control: Any, job: Any, *, leaves: bool) -> Any:
+        assert (control, job, leaves) == (self, None, True)
+        desk = self
+
+        class Writes:
+            def run(self) -> None:
+                desk.written.put(assignment.range)
+                desk._write()
+
+            def cancel(self) -> None:
+                desk.cancelled.set()
+
+        return Writes()
+
+    def begin(self, *messages: Any) -> None:
+        self.worker.reads_from(TOPIC, 0, 0)
+        self.say(*messages)
+        self.thread.start()
+
+    def claim(self) -> Claim:
+        found = self.sent.get(timeout=30)
+        assert isinstance(found, Claim)
+        return found
+
+
+def _start(ranges: int = 1) -> Any:
+    return start(INSTANT, ranges=ranges, release=__version__)
+
+
+def test_it_writes_what_it_has_claimed_until_it_is_asked_to_end(monkeypatch):
+    desk = Desk(monkeypatch)
+    desk.begin(_start(ranges=2), status(INSTANT, 0))
+    assert (desk.claim().range, desk.written.get(timeout=30)) == (1, 1)
+    desk.worker.end()
+    assert desk.why.get(timeout=30) is End.ASKED
+    assert desk.sent.empty()
+
+
+def test_it_ends_only_when_what_it_writes_is_written(monkeypatch):
+    may_end = threading.Event()
+    desk = Desk(monkeypatch, lambda: may_end.wait(30) and None)
+    desk.begin(_start())
+    desk.written.get(timeout=30)
+    desk.worker.end(End.OLD)
+    desk.say(status("20250101000000000"))
+    may_end.set()
+    assert desk.why.get(timeout=30) is End.OLD
+    assert not desk.claim().released
+    assert desk.sent.empty()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_given_back"), [(KNOWN, False), (NotHereError(KNOWN), True), (RuntimeError("any"), True)]
+)
+def test_what_it_could_not_write_and_did_not_report_is_given_back(error, is_given_back, monkeypatch):
+    def fail() -> None:
+        raise error
+
+    desk = Desk(monkeypatch, fail)
+    desk.begin(_start())
+    assert not desk.claim().released
+    desk.written.get(timeout=30)
+    if is_given_back:
+        assert desk.claim().released
+    desk.worker.end()
+    assert desk.why.get(timeout=30) is End.ASKED
+    assert desk.sent.empty()
+
+
+def test_a_mute_jvm_ends_it_beside_a_range_that_never_ends(monkeypatch):
+    never = threading.Event()
+    desk = Desk(monkeypatch, lambda: never.wait(30) and None)
+    desk.begin(_start())
+    desk.written.get(timeout=30)
+    desk.ails = End.JVM_UNRESPONSIVE
+    assert desk.why.get(timeout=30) is End.JVM_UNRESPONSIVE
+    assert [desk.claim().released, desk.claim().released] == [False, True]
+    never.set()
+
+
+def test_an_attempt_is_cancelled_without_waiting_for_it(monkeypatch):
+    desk = Desk(monkeypatch)
+    attempt = desk.worker._begin("range", None, ServedTable(desk, None, 1.0))  # type: ignore[arg-type]
+    attempt.cancel()
+    assert desk.cancelled.wait(30)
