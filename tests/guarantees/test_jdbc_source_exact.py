@@ -590,7 +590,7 @@ def test_a_part_that_a_subscription_writes_to_is_refused(postgresql, topic_name)
     postgresql.run(f"CREATE SUBSCRIPTION {name} CONNECTION 'host=none' PUBLICATION p WITH (connect = false)")
     postgresql.run(
         "INSERT INTO pg_subscription_rel SELECT oid, "
-        f"'{name}_b'::regclass, 'r', NULL FROM pg_subscription WHERE subname = '{name}'"
+        f"'{name}_b'::regclass, 'r', '0/0' FROM pg_subscription WHERE subname = '{name}'"
     )
     assert f"a subscription writes to {name}_b" in polled.refusal()
     postgresql.run(f"ALTER SUBSCRIPTION {name} SET (slot_name = NONE)")

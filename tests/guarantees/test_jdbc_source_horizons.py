@@ -183,15 +183,17 @@ def test_a_prepared_transaction_holds_what_is_newer_than_the_last_window(prepari
 def test_what_another_loader_has_read_is_gone_on_from_only_where_no_row_can_come_before_it(postgresql, on_postgresql):
     """It may not have waited for transactions that began before the last row that it has read."""
     now = Polled(postgresql, on_postgresql, **TIMED).state().partitions[0].high_watermark
-    timed = Polled(postgresql, on_postgresql, **TIMED, starting_offsets={on_postgresql: {0: now + 400_000}})
-    assert "lie ahead of what the database has given" in timed.refusal()
+    ahead = Polled(postgresql, on_postgresql, **TIMED, starting_offsets={on_postgresql: {0: now + 3_600_000_000}})
+    assert "lie ahead of what the database has given" in ahead.refusal()
     with connect(postgresql) as early:
         early.cursor().execute("SELECT 1")
+        ((starts,),) = postgresql.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
         time.sleep(0.6)
+        timed = Polled(postgresql, on_postgresql, **TIMED, starting_offsets={on_postgresql: {0: starts}})
         assert "or an earlier interval didn't wait for it" in timed.refusal()
         early.commit()
     (bounds,) = timed.state().partitions
-    assert bounds.window_end >= now + 400_000
+    assert bounds.window_end >= starts
 
     numbers = {**NUMBERED, "horizon_wait": "0 seconds"}
     for starts in ({on_postgresql: {0: 2}}, "latest"):
