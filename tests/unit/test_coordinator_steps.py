@@ -19,6 +19,7 @@ from sluice.control.service_lease import ServiceLease
 from sluice.coordinator import dead_letters
 from sluice.coordinator import move as moves
 from sluice.coordinator import quarantine as quarantines
+from sluice.coordinator.checks import audited
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Task
@@ -26,13 +27,15 @@ from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Session
 from sluice.coordinator.streams import Streams
 from sluice.coordinator.turns import Turns
-from sluice.errors import ActionRequiredError, RetryableError
+from sluice.errors import ActionRequiredError, RetryableError, SluiceError
 from sluice.kafka.sent_letters import Sent
 from sluice.protocol.commit_note import CommitNote
+from sluice.protocol.identity import LogId
 from sluice.protocol.known_streams import KnownLog, KnownStreams
 from sluice.protocol.mapping import ClusterAddress, Move
-from sluice.protocol.moves import OffsetSync
+from sluice.protocol.moves import OffsetSync, refuse_unsettled_moves
 from sluice.protocol.offsets import Checkpoint, ClusterCheckpoint, TopicCheckpoint, TopicPartition
+from sluice.protocol.quarantine import why_not_again
 from sluice.protocol.redriven import Places
 from sluice.protocol.request import Request
 from sluice.protocol.signing import Signed
@@ -450,3 +453,62 @@ def test_streams_are_not_followed_by_a_table_that_has_rows_of_a_topic_from_two_o
     with refused:
         Session.present(session, None)
         assert session.followed.known.prefixes == {"E": "", "W": "west/"}
+
+
+# Which ranges a commit has
+
+
+@pytest.mark.parametrize(
+    ("allows", "messages", "expected"),
+    [
+        ("abort", (status(INSTANT, 0), status(INSTANT, 1)), ([0, 1], ())),
+        ("abort", (status(INSTANT, 0),), None),
+        ("commit", (status(INSTANT, 0),), ([0], (1,))),
+        ("commit", (), None),
+        ("commit", (status(INSTANT, 1), end(INSTANT, reported=(1,), missing=(0,)), status(INSTANT, 0)), ([1], (0,))),
+        ("abort", (status(INSTANT, 0), status(INSTANT, 1, records_written=9)), None),
+    ],
+    ids=["all", "none may be missing", "one may be missing", "not all may be", "late", "a count that is wrong"],
+)
+def test_a_commit_has_the_ranges_that_reported_before_it_was_decided_each_of_them_audited(allows, messages, expected):
+    log = TableLog(TABLE).extend(enumerate([start(INSTANT, ranges=2, on_missing_range=allows), *messages]))
+    if expected is None:
+        with pytest.raises(SluiceError):
+            audited(log.transactions[INSTANT])
+    else:
+        reported, missing = audited(log.transactions[INSTANT])
+        assert (sorted(reported), missing) == expected
+
+
+def test_a_replay_has_all_of_its_ranges():
+    replay = start(INSTANT, ranges=2, on_missing_range="commit", kind="replay", replays="20250101000000000")
+    log = TableLog(TABLE).extend(enumerate([replay, status(INSTANT, 0)]))
+    with pytest.raises(SluiceError):
+        audited(log.transactions[INSTANT])
+
+
+def test_nothing_but_the_schedule_reads_while_a_topic_is_to_be_moved():
+    known = KnownStreams(logs={"new": {"t": KnownLog()}})
+    move = Move(old=("old", "t"), mirror="none", syncs=None)
+    refuse_unsettled_moves(Followed(known, {}), TABLE)
+    with pytest.raises(ActionRequiredError, match="to be moved first"):
+        refuse_unsettled_moves(Followed(known, {}, moves={("new", "t"): move}), TABLE)
+
+
+# Bad records that would be sent again
+
+
+@pytest.mark.parametrize(
+    ("log", "now", "why"),
+    [
+        (LogId("K", "id"), LogId("K", "id"), None),
+        (LogId("K", None), LogId("K", None), None),
+        (LogId("K", "id"), LogId("K", None), None),
+        (LogId("K", None), LogId("K", "id"), "isn't known of which log"),
+        (LogId("K", "id"), LogId("K", "new"), "deleted and created again"),
+        (LogId("K", "id"), LogId("L", "id"), "another cluster"),
+    ],
+)
+def test_a_record_is_sent_again_only_to_the_log_that_it_is_of(log, now, why):
+    found = why_not_again(log, now)
+    assert found is None if why is None else why in (found or "")
