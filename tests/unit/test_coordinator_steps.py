@@ -12,11 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, envelope, start, status
+from protocol_messages import INSTANT, TABLE, TIME, abort, ack, end, envelope, planned, start, status
 from test_taken_back import LOG, _log, _plan, _start
 
 from sluice.control.service_lease import ServiceLease
-from sluice.coordinator import dead_letters
+from sluice.coordinator import checks, dead_letters, services
 from sluice.coordinator import move as moves
 from sluice.coordinator import quarantine as quarantines
 from sluice.coordinator.checks import audited
@@ -27,7 +27,7 @@ from sluice.coordinator.quarantine import Quarantine
 from sluice.coordinator.session import Session
 from sluice.coordinator.streams import Streams
 from sluice.coordinator.turns import Turns
-from sluice.errors import ActionRequiredError, RetryableError, SluiceError
+from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.kafka.sent_letters import Sent
 from sluice.protocol.commit_note import CommitNote
 from sluice.protocol.identity import LogId
@@ -512,3 +512,73 @@ def test_nothing_but_the_schedule_reads_while_a_topic_is_to_be_moved():
 def test_a_record_is_sent_again_only_to_the_log_that_it_is_of(log, now, why):
     found = why_not_again(log, now)
     assert found is None if why is None else why in (found or "")
+
+
+# Plans of table services
+
+
+@pytest.mark.parametrize(
+    ("service", "left", "due", "expected"),
+    [
+        ("clustering", ["1", "2"], "3", ["open", "off 1", "open", "off 2", "open", "plan", ("3",)]),
+        ("clustering", ["1"], None, ["open", "off 1", "open", "plan", "decide", "ack", "empty"]),
+        ("compaction", ["1", "2"], "3", ["open", "plan", ("1", "2", "3")]),
+        ("compaction", ["1"], None, ["open", "plan", ("1",)]),
+        ("compaction", [], None, ["open", "plan", "decide", "ack", "empty"]),
+    ],
+)
+def test_a_compaction_that_was_left_is_carried_out_and_a_clustering_is_taken_off(
+    service, left, due, expected, monkeypatch
+):
+    """An interval may have replaced the files that a clustering would rewrite."""
+    did: list[Any] = []
+    log = TableLog(TABLE).extend([(0, start(INSTANT, ranges=0, service=service))])
+    lease = SimpleNamespace(
+        require_open=lambda: did.append("open"),
+        decide=lambda _: did.append("decide"),
+        acknowledge=lambda: did.append("ack"),
+        transaction=log.transactions[INSTANT],
+    )
+    client = SimpleNamespace(
+        pending=lambda _: left,
+        take_off=lambda instant: did.append(f"off {instant}"),
+        plan=lambda _: did.append("plan") or due,
+    )
+    monkeypatch.setattr(services, "services_of", lambda _: SimpleNamespace(maintenance=lambda _: client))
+    table = SimpleNamespace(process="me")
+    held: Any = SimpleNamespace(
+        _leased=lambda *_: nullcontext((table, lease)), _session=SimpleNamespace(sink=None, table_id=TABLE)
+    )
+    found: Any = services.Services.plan(held, None, service)  # type: ignore[arg-type]
+    did.append(found.instants if isinstance(found, services.Planned) else found.state)
+    assert did == expected
+
+
+# Elections while an interval ran
+
+
+@pytest.mark.parametrize(
+    ("more", "truncated", "perhaps", "is_refused"),
+    [
+        ({}, [], [(LOG, 5)], False),
+        ({}, [(LOG, 5)], [], True),
+        ({"kind": "replay", "replays": "20250101000000000"}, [], [(LOG, 5)], True),
+        ({"kind": "replay", "replays": "20250101000000000"}, [], [], False),
+        ({"kind": "replay", "replays": "20250101000000000", "epoch": None}, [], [(LOG, 5)], False),
+    ],
+    ids=["nothing is left to compare", "another leader", "a replay of which nothing is left", "a replay", "no epochs"],
+)
+def test_only_a_replay_is_refused_where_nothing_is_left_by_which_to_know(
+    more, truncated, perhaps, is_refused, monkeypatch
+):
+    """An interval that reads on was read from the log that is there; what retention takes since is in the table."""
+    kind = {name: value for name, value in more.items() if name != "epoch"}
+    read = planned(0).model_copy(update={"leader_epoch": more.get("epoch", 3)})
+    made = start(INSTANT, ranges=0, **kind).model_copy(update={"ranges": ((read,),)})
+    log = TableLog(TABLE).extend([(0, made)])
+    monkeypatch.setattr(checks, "_refuse_other_logs", lambda *_: None)
+    monkeypatch.setattr(checks, "truncated_since_read", lambda *_: truncated)
+    monkeypatch.setattr(checks, "_perhaps_truncated", lambda *_: perhaps)
+    session: Any = SimpleNamespace(table_id=TABLE, sources=SimpleNamespace(cluster_ids=lambda: {"kafka": "K"}))
+    with pytest.raises(IntervalError, match="truncated at 5") if is_refused else nullcontext():
+        checks.refuse_other_records(session, log.transactions[INSTANT])
