@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from sluice.coordinator import checks, dead_letters, services
 from sluice.coordinator import move as moves
 from sluice.coordinator import quarantine as quarantines
 from sluice.coordinator.checks import audited
+from sluice.coordinator.coordinator import Coordinator
 from sluice.coordinator.fence import Fence
 from sluice.coordinator.move import Mover
 from sluice.coordinator.planning import Planner, Task
@@ -582,3 +584,24 @@ def test_only_a_replay_is_refused_where_nothing_is_left_by_which_to_know(
     session: Any = SimpleNamespace(table_id=TABLE, sources=SimpleNamespace(cluster_ids=lambda: {"kafka": "K"}))
     with pytest.raises(IntervalError, match="truncated at 5") if is_refused else nullcontext():
         checks.refuse_other_records(session, log.transactions[INSTANT])
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_is_read_of_streams_is_told_of_pipelines_that_follow_some(follows):
+    followed = Followed(KnownStreams(), {}) if follows else None
+    committed = SimpleNamespace(checkpoint=Checkpoint())
+    session = SimpleNamespace(
+        existing_table=lambda: nullcontext(None),
+        present=lambda _: committed,
+        sources=SimpleNamespace(state=lambda _: "state"),
+        bound=lambda state, _: f"bound {state}",
+        followed=followed,
+    )
+    coordinator: Any = SimpleNamespace(_session=session)
+    asked: Any = inspect.unwrap(Coordinator.streams)
+    if follows:
+        found, position = asked(coordinator)
+        assert (found, position.state) == (followed, "bound state")
+    else:
+        with pytest.raises(ValueError, match="reads no streams"):
+            asked(coordinator)

@@ -272,6 +272,15 @@ def test_the_last_one_and_each_of_the_others_are_found(tmp_path, number):
     assert log.find(INSTANT[:-4] + "0000") is None
 
 
+def test_the_newest_come_first_from_the_last_or_a_number_on_and_voided_ones_are_left_out(tmp_path):
+    log, _ = _log(tmp_path, 4)
+    assert [number for number, _ in log.newest_first()] == [4, 3, 2, 1]
+    assert [number for number, _ in log.newest_first(2)] == [2, 1]
+    assert list(log.newest_first(0)) == []
+    LocalStorage(tmp_path).create(log_entry(5), Record.void("9" * 17, INSTANT).to_json())
+    assert [number for number, _ in log.newest_first()] == [4, 3, 2, 1]
+
+
 def test_finding_the_last_one_costs_no_listing(tmp_path):
     _log(tmp_path, 500)
     asked = []
