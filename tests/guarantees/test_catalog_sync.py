@@ -38,7 +38,7 @@ def test_the_hive_metastore_knows_table_and_partitions_and_catches_up(
     flow.produce(30, table_partitions=3)
     flow.interval()
     offsets = flow.offsets()
-    with pytest.raises(RetryableError, match="the commit stands"):
+    with pytest.raises(RetryableError, match="the commit remains"):
         sync(flow.pipeline, flow.jvm)
     assert flow.offsets() == offsets == flow.log_ends()
     flow.check()

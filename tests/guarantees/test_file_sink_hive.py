@@ -142,7 +142,7 @@ def test_a_metastore_that_is_down_is_made_up_for_and_another_table_is_left_alone
     flow.produce(20)
     flow.interval()
     metastore.stop()
-    with pytest.raises(RetryableError, match="the commit stands"):
+    with pytest.raises(RetryableError, match="the commit remains"):
         sync(flow.pipeline, flow.jvm)
     metastore.start()
     flow.check()

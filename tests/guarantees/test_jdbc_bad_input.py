@@ -142,13 +142,13 @@ def test_a_login_without_rights_is_told_what_it_needs(make_jdbc, database, monke
     if isinstance(database, SqliteFile):
         pytest.skip("SQLite has no rights")
     if isinstance(database, MariaDatabase):
-        database.run("CREATE DATABASE closed; CREATE USER poor IDENTIFIED BY 'poor-password'")
-        database.run("GRANT SELECT ON closed.* TO poor; GRANT SELECT ON lake.* TO poor")
+        database.run("CREATE DATABASE closed; CREATE USER stranger IDENTIFIED BY 'poor-password'")
+        database.run("GRANT SELECT ON closed.* TO stranger; GRANT SELECT ON lake.* TO stranger")
     else:
-        database.run("CREATE ROLE poor LOGIN PASSWORD 'poor-password'; CREATE SCHEMA closed")
+        database.run("CREATE ROLE stranger LOGIN PASSWORD 'poor-password'; CREATE SCHEMA closed")
     table = make_jdbc(1, section={"table": "closed.flights"})
     table.flow.produce(1, partitions=[0])
-    _another(table, monkeypatch, login="poor", password="poor-password")
+    _another(table, monkeypatch, login="stranger", password="poor-password")
     with pytest.raises(ActionRequiredError, match=r"doesn't permit creating _sluice_positions.*Rights"):
         table.flow.start()
 
