@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 MOST_VALUES = 4_000_000
@@ -67,6 +67,17 @@ def json_of(text: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     return found
+
+
+def first_mistake(error: ValidationError, of: str) -> str:
+    """The first mistake of others' texts in words, without the texts themselves.
+
+    Args:
+        error: pydantic's error.
+        of: the whole, as the place of a mistake that is in none of its parts.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or of}: {first['msg']}"
 
 
 def whole(text: str) -> int | None:

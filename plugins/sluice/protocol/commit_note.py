@@ -20,7 +20,7 @@ from sluice.protocol.placement import PlacementNote, placement_note
 from sluice.protocol.plan import IntervalPlan
 from sluice.protocol.settlement import REMEMBERED_INTERVALS, count_records, emptied_at, valid_through
 from sluice.protocol.transaction import Transaction
-from sluice.untrusted import Untrusted, json_of
+from sluice.untrusted import Untrusted, first_mistake, json_of
 
 _PARTITIONS_NAMED = 500
 
@@ -143,8 +143,7 @@ def read_note(metadata: Mapping[str, str]) -> CommitNote:
     try:
         return CommitNote.model_validate(json_of(text))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise _unreadable(f"{'.'.join(map(str, first['loc'])) or 'the note'}: {first['msg']}") from error
+        raise _unreadable(first_mistake(error, "the note")) from error
     except ValueError as error:
         raise _unreadable(str(error)[:200]) from error
 

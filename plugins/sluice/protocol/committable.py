@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from sluice.errors import IntervalError
+from sluice.untrusted import first_mistake
 
 # Version 1 of the protocol has these names, from Hudi's write stats, on the wire. They stay, so that releases can read
 # each other's messages.
@@ -101,13 +102,12 @@ class Committable:
         try:
             return form.validate_json(json.dumps(dict(self.payload)))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
             raise IntervalError(
                 "A WRITE-STATUS doesn't say what was written in the form that this table's write jobs use.",
                 next_step="nothing was committed; the next interval reads the same offsets. If the release didn't "
                 "change meanwhile, find out which other program writes to the control topic.",
                 path=self.path,
-                reason=f"{'.'.join(map(str, first['loc'])) or 'the payload'}: {first['msg']}"[:300],
+                reason=first_mistake(error, "the payload")[:300],
             ) from None
 
     def as_wire(self) -> dict[str, Any]:

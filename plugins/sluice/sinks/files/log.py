@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.sinks.files.options.names import DataFile, Layout, log_entry
+from sluice.untrusted import first_mistake
 
 _VERSION = 1
 
@@ -76,13 +77,12 @@ class Record:
         try:
             found = _Entry.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
             raise ActionRequiredError(
                 "A file of the table's log can't be read.",
                 next_step="restore it from a backup, or use the release that wrote it; without it the loaded offsets "
                 "are unknown.",
                 path=path,
-                reason=f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}",
+                reason=first_mistake(error, "the file"),
             ) from None
         return cls(
             found.transaction,

@@ -34,7 +34,7 @@ from sluice.logs import log as story
 from sluice.protocol.notes import SignedNotes
 from sluice.protocol.signing import Headers
 from sluice.sinks.kafka.identity import NotedLife
-from sluice.untrusted import json_of
+from sluice.untrusted import first_mistake, json_of
 
 KEPT: Final = 256
 """How many committed intervals the log keeps."""
@@ -342,5 +342,4 @@ def _read(kind: TypeAdapter[_Kind], value: str | bytes) -> _Kind:
 def _in_words(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)[:300]
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:300]
+    return first_mistake(error, "the record")[:300]
