@@ -9,7 +9,7 @@ import pytest
 from sluice.protocol.claims import Claims, Verdict, Waiting, first_choice
 from sluice.protocol.transaction import State, TableLog, Transaction
 
-from .protocol_messages import INSTANT, TABLE, abort, claim, start, status
+from .protocol_messages import INSTANT, TABLE, abort, ack, claim, end, start, status
 
 
 class Clock:
@@ -153,3 +153,20 @@ def test_a_start_that_has_not_read_the_last_turn_counts_for_nothing(read_up_to, 
     log = TableLog(TABLE).extend([(0, start(INSTANT)), (2, abort(INSTANT))])
     log.extend([(3, start("20260101000000001", read_position=read_up_to))])
     assert (log.transactions["20260101000000001"].state is State.VOID) is is_void
+
+
+@pytest.mark.parametrize(
+    ("messages", "unsettled"),
+    [
+        ([], 7),
+        ([abort(INSTANT)], 7),
+        ([end(INSTANT), ack(INSTANT)], 7),
+        ([end(INSTANT)], 0),
+        ([start("20260101000000001", read_position=1)], 0),
+    ],
+    ids=["no START", "aborted", "committed", "decided", "superseded, and another is open"],
+)
+def test_the_oldest_start_without_an_end_is_where_the_next_has_to_look_from(messages, unsettled):
+    begun = [start(INSTANT), *messages] if messages else []
+    log = TableLog(TABLE).extend(enumerate(begun))
+    assert log.oldest_unsettled(7) == unsettled

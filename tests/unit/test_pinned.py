@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import ActionRequiredError
+from sluice.protocol.pinned import Flag, PinnedSettings
 from sluice.records.settings import Changes
 from sluice.sinks.files.options import Files
 from sluice.sinks.files.options.pinned import PinnedFiles
@@ -99,3 +100,12 @@ def test_what_cannot_be_read_names_the_setting(kind, section, changed):
 def test_a_level_of_compression_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match=r"compression.level is a whole number, and 'high' is none"):
         KafkaTopic.model_validate({**TOPIC.model_dump(by_alias=True), "producer": {"compression.level": "high"}})
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_flag_is_written_only_where_it_is_set(is_there):
+    class Flags(PinnedSettings):
+        here: Flag = False
+
+    assert Flags(here=is_there).texts() == ({"here": "true"} if is_there else {})
+    assert Flags.model_validate(Flags(here=is_there).texts()).here is is_there

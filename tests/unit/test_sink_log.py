@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from memory_cluster import cluster_in_memory
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
 from sluice.kafka.transactional import Record
+from sluice.sinks.kafka.commits import TopicCommits
 from sluice.sinks.kafka.log import KEPT, NOTHING, Commit, TableLog
 
 _NAMES = (f"log-{number}" for number in count())
@@ -121,3 +123,12 @@ def test_a_record_of_another_kind_stops_the_table(log, key, value, says):
     log.append(Record(log.topic, key, value, partition=0))
     with pytest.raises(ActionRequiredError, match=says):
         log.read.read()
+
+
+def test_the_page_says_of_a_commit_its_records_and_no_files(log, monkeypatch):
+    log.commit(3)
+    commits = TopicCommits.__new__(TopicCommits)
+    monkeypatch.setattr(TopicCommits, "_log", lambda _: log.read.read())
+    facts = commits.facts(SimpleNamespace(requested="i3"))  # type: ignore[arg-type]
+    assert (facts.rows, facts.bytes_written, facts.extra) == (3, 9, ("k",))
+    assert (facts.files, facts.table_partitions, facts.operation) == (0, 0, None)

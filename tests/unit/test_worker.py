@@ -9,15 +9,16 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from protocol_messages import INSTANT, TABLE, start, status
+from protocol_messages import INSTANT, TABLE, abort, start, status
 
 from sluice import __version__
-from sluice.errors import RetryableError
+from sluice.errors import IntervalError, RetryableError
 from sluice.participant import worker as workers
 from sluice.participant.claiming import End, ServedTable, Terms
-from sluice.participant.participant import NotHereError
+from sluice.participant.participant import Assignment, NotHereError, Participant
 from sluice.participant.worker import Worker
 from sluice.protocol.messages import Claim
+from sluice.protocol.transaction import TableLog
 
 TOPIC = "control"
 KNOWN = RetryableError("Known.", next_step="-")
@@ -136,3 +137,22 @@ def test_an_attempt_is_cancelled_without_waiting_for_it(monkeypatch):
     attempt = desk.worker._begin("range", None, ServedTable(desk, None, 1.0))  # type: ignore[arg-type]
     attempt.cancel()
     assert desk.cancelled.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("messages", "at", "says"),
+    [
+        ([_start()], 0, None),
+        ([_start(), abort(INSTANT)], 0, "it is aborted"),
+        ([_start()], 1, "no START-COMMIT"),
+    ],
+    ids=["open", "ended", "elsewhere"],
+)
+def test_nothing_is_read_for_an_interval_that_is_not_open(messages, at, says):
+    participant = Participant(Assignment(TABLE, TOPIC, at, 0), None, None)  # type: ignore[arg-type]
+    log = TableLog(TABLE).extend(enumerate(messages))
+    if says is None:
+        assert participant._transaction(log) is log.transactions[INSTANT]
+    else:
+        with pytest.raises(IntervalError, match=says):
+            participant._transaction(log)
