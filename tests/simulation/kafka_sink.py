@@ -306,10 +306,7 @@ class SimTopics(KafkaTable):
         return other
 
     def await_clock(self) -> None:
-        log = self._log.read()
-        done = [one for commit in log.commits[:1] for one in (commit.instant, commit.completed)]
-        last = max([*done, *(one.instant for one in log.opened.values())], default="")
-        wait_for_clock(self._world, self._machine, last, self.clock_wait)
+        wait_for_clock(self._world, self._machine, self.newest_time(), self.clock_wait)
 
     def new_instant(self) -> str:
         self.await_clock()

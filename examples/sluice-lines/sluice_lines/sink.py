@@ -12,12 +12,12 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from time import sleep
 from typing import Any, NamedTuple
 
 from sluice import process
+from sluice.connectors.clock import TimedByMachine
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, RetryableError
 from sluice.jvm.gateway import HudiJvm, lean_jvm
@@ -97,7 +97,7 @@ class JsonLinesSink:
             return pinner.pin(_Typed(table.writer, None, jvm), last)
 
 
-class JsonLinesTable:
+class JsonLinesTable(TimedByMachine):
     """The folder, opened by one process; see `sluice.connectors.sink.Table`."""
 
     def __init__(self, writer: TableSpec, clock_wait: timedelta) -> None:
@@ -153,19 +153,10 @@ class JsonLinesTable:
 
     # The two phases of a commit
 
-    def await_clock(self) -> None:
-        """Wait until it is later than all instants of the log, as long as `clock_wait` lets us."""
+    def newest_time(self) -> str:
+        """The last instant that the log has, for `await_clock` and `new_instant`."""
         instants = {file.name.partition(".")[0] for file in self._log.iterdir() if not file.name.startswith(".")}
-        last = max(instants, default="")
-        behind = _time_of(last) - datetime.now(UTC) if last else timedelta()
-        if behind > self.clock_wait:
-            raise RetryableError("This machine's clock is behind the table's last interval.", next_step="set it.")
-        sleep(max(behind.total_seconds() + 0.001, 0.001))  # and never the same millisecond twice
-
-    def new_instant(self) -> str:
-        """The time, in milliseconds."""
-        self.await_clock()
-        return datetime.now(UTC).strftime("%Y%m%d%H%M%S%f")[:17]
+        return max(instants, default="")
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Say that the interval has begun."""
@@ -257,7 +248,3 @@ class JsonLinesTable:
 
     def _begun(self, instant: str) -> Path:
         return self._log / f"{instant}.begun"
-
-
-def _time_of(instant: str) -> datetime:
-    return datetime.strptime(f"{instant}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)

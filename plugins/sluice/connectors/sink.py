@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from sluice.errors import ActionRequiredError
@@ -72,7 +71,6 @@ class Table(Protocol):
     """
 
     writer: TableSpec
-    clock_wait: timedelta
 
     @property
     def process(self) -> str:

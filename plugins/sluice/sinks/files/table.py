@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Self
 
+from sluice.connectors.clock import TimedByMachine
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError
 from sluice.failpoints import reach
@@ -20,7 +21,6 @@ from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, holds_checkpoint, read_checkpoint
-from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.log import IntervalLog, Record
 from sluice.sinks.files.options.names import (
     ABORTING,
@@ -41,7 +41,7 @@ from sluice.sinks.files.storage import Storage
 _RECENT = 3  # enough, since the next START already detects an aborted interval that a process completed
 
 
-class FilesTable(ABC):
+class FilesTable(TimedByMachine):
     """The folder, opened by one process; see `sluice.connectors.sink.Table`.
 
     Args:
@@ -142,15 +142,9 @@ class FilesTable(ABC):
 
     # The two phases of a commit
 
-    def await_clock(self) -> None:
-        """See `Table`."""
-        last = max([*self._under_way(), *self._newest()], default="")
-        await_clock(last, self.clock_wait, self.writer.path)
-
-    def new_instant(self) -> str:
-        """See `Table`. The time in milliseconds."""
-        self.await_clock()
-        return instant_now()
+    def newest_time(self) -> str:
+        """See `TimedByMachine`."""
+        return max([*self._under_way(), *self._newest()], default="")
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """See `Table`.

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
+from sluice.connectors.clock import time_of
 from sluice.errors import RetryableError
 from sluice.logs import log
-from sluice.sinks.clock import time_of
 
 LONGEST_WAIT = timedelta(minutes=5)
 _LAYOUT_WITH_COMPLETION_TIMES = 2  # since table version 8; before, completion times are the storage's file times

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sluice.connectors.clock import time_of
 from sluice.connectors.connections import connection
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.databases.client import Ask
 from sluice.databases.connection import address_of, asked
 from sluice.errors import ActionRequiredError
-from sluice.sinks.clock import time_of
 from sluice.sinks.jdbc.metadata import kept_metadata
 from sluice.sinks.jdbc.options.names import INSTANTS, KEPT, schema_and_name
 from sluice.sinks.jdbc.statements import Target

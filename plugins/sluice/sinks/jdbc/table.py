@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from sluice.connectors.clock import TimedByMachine, instant_now
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -22,7 +23,6 @@ from sluice.protocol.confine import with_schema_of
 from sluice.protocol.messages import FurtherTable, TableSpec
 from sluice.protocol.offsets import read_checkpoint
 from sluice.records.structs import Type
-from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.jdbc.database import Database
 from sluice.sinks.jdbc.merge import COMMITTING, Merge, merge
 from sluice.sinks.jdbc.metadata import kept_metadata
@@ -42,7 +42,7 @@ _LOADED_WITH = "sluice.loaded_with"
 _CLAIMING = "saying which tables are loaded together"
 
 
-class JdbcTable:
+class JdbcTable(TimedByMachine):
     """The table, opened by one process; see `sluice.connectors.sink.Table`.
 
     Attributes:
@@ -230,17 +230,12 @@ class JdbcTable:
 
     # The two phases of a commit
 
-    def await_clock(self) -> None:
-        """Wait until this machine's clock is later than all intervals, for at most `clock_wait`."""
+    def newest_time(self) -> str:
+        """See `TimedByMachine`. The times of intervals and of their commits."""
         found = self._database.rows(
             f"SELECT max(instant), max(completed) FROM {self._instants} WHERE sink_table = ?", self._key
         )
-        await_clock(max((one or "" for one in found[0]), default=""), self.clock_wait, self._key)
-
-    def new_instant(self) -> str:
-        """See `Table`. The time in milliseconds."""
-        self.await_clock()
-        return instant_now()
+        return max((one or "" for one in found[0]), default="")
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Enter the interval as pending, with the commit on which it is based."""

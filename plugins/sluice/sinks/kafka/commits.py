@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from sluice.connectors.clock import time_of
 from sluice.connectors.views import CommitFacts, Instant, Timeline
 from sluice.errors import ActionRequiredError
 from sluice.kafka.config import KafkaSettings
-from sluice.sinks.clock import time_of
 from sluice.sinks.kafka.cluster import target_settings
 from sluice.sinks.kafka.log import KEPT, Commit, TableLog
 from sluice.sinks.kafka.offsets import Offsets

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from sluice.connectors.clock import TimedByMachine, instant_now
 from sluice.connectors.sink import Completion, InstantState, Registered, WrittenInterval
 from sluice.errors import ActionRequiredError, IntervalError, RetryableError, SluiceError
 from sluice.failpoints import reach
@@ -21,7 +22,6 @@ from sluice.protocol.commit_note import read_note
 from sluice.protocol.committable import Committable
 from sluice.protocol.messages import TableSpec
 from sluice.protocol.offsets import OFFSETS_KEY, read_checkpoint
-from sluice.sinks.clock import await_clock, instant_now
 from sluice.sinks.files.storage import Storage
 from sluice.sinks.kafka.cluster import Target
 from sluice.sinks.kafka.identity import NotedLife, TopicLife
@@ -35,7 +35,7 @@ from sluice.sinks.kafka.staged import Staged
 _RECENT: Final = 16  # enough: no aborted interval is among them, since the broker refuses such a commit
 
 
-class KafkaTable:
+class KafkaTable(TimedByMachine):
     """One pipeline's topics, opened by one process; see `sluice.connectors.sink.Table`.
 
     Args:
@@ -131,17 +131,11 @@ class KafkaTable:
 
     # The two phases of a commit
 
-    def await_clock(self) -> None:
-        """See `Table`."""
+    def newest_time(self) -> str:
+        """See `TimedByMachine`."""
         log = self._log.read()
         done = [one for commit in log.commits[:1] for one in (commit.instant, commit.completed)]
-        last = max([*done, *(one.instant for one in log.opened.values())], default="")
-        await_clock(last, self.clock_wait, self.writer.path)
-
-    def new_instant(self) -> str:
-        """See `Table`. The time in milliseconds."""
-        self.await_clock()
-        return instant_now()
+        return max([*done, *(one.instant for one in log.opened.values())], default="")
 
     def open(self, instant: str, *, replaces: bool = False) -> None:
         """Enter the interval in the log as pending, with the commit on which it is based.
